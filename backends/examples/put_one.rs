@@ -1,5 +1,5 @@
-//! Creates a cloud in the directory given as argument and puts one object into it; the test that
-//! watches system calls runs this under strace.
+//! Creates a cloud in the directory given as argument and puts one object into it. The test that
+//! watches system calls runs this example under strace.
 
 use quorumfs_backends::local::LocalStore;
 use quorumfs_backends::marker::Marker;

@@ -1,13 +1,13 @@
-//! What a store admits went wrong: the kind for programs, the rest for people.
+//! Errors that a store reports: the kind for programs, the rest for people.
 //!
-//! Every error says what was being done, on which cloud and object, what happened, and what to do.
-//! The [`StoreErrorKind`] is what callers decide on. Nothing here is trusted: a lying cloud may
-//! return any kind for any reason, and the caller only ever uses it to choose what to try next.
+//! Every error names the operation, the cloud and the object, the cause, and what to do. Callers
+//! decide on the [`StoreErrorKind`]. Nothing here is trusted: a lying cloud may return any kind for
+//! any reason, and the caller only ever uses it to choose what to try next.
 
 use crate::name::ObjectName;
 use std::fmt;
 
-/// What was being done.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening the store.
@@ -40,14 +40,14 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What a caller decides on.
+/// The kind that a caller decides on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreErrorKind {
     /// There is no such object.
     NotFound,
     /// There is an object of this name already; nothing was written.
     AlreadyExists,
-    /// The store cannot be reached, or is not there.
+    /// The store is unreachable or missing.
     Unavailable,
     /// The cloud asks for fewer requests.
     Throttled,
@@ -59,34 +59,34 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The credentials or permissions do not allow it.
     Denied,
-    /// The cloud takes this machine's clock for wrong, and with it every signature.
+    /// The cloud considers this machine's clock wrong, and so every signature invalid.
     Clock,
-    /// The cloud is reached, and has no such bucket or container.
+    /// The cloud is reachable but has no such bucket or container.
     NoContainer,
-    /// The store belongs to another volume, or to nobody: it holds something else.
+    /// The store belongs to another volume, or to none: it holds something else.
     Foreign,
     /// The store or object was written by a newer version.
     NewerFormat,
-    /// What the store holds cannot be right.
+    /// The store's content cannot be right.
     Corrupt,
-    /// Anything else; the text says what.
+    /// Any other failure; the text gives the reason.
     Other,
 }
 
 impl StoreErrorKind {
-    /// What a person can do about it.
+    /// The advice for a person.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
             Self::NotFound => {
-                "if the object should be there, let repair restore it from the others"
+                "if the object should exist, repair restores it from the other clouds"
             }
             Self::AlreadyExists => "names are used once; take another",
             Self::Unavailable => {
-                "check that the cloud is reachable and, if it is a directory, there"
+                "check that the cloud is reachable or, if it is a directory, that it exists"
             }
             Self::Throttled => {
-                "it goes on by itself; if it stays, lower this cloud's limits or raise its quota"
+                "it recovers by itself; if not, lower this cloud's limits or raise its quota"
             }
             Self::Timeout => "check the cloud's health and the network to it",
             Self::Full => "free space or raise the quota on this cloud",
@@ -103,14 +103,14 @@ impl StoreErrorKind {
             }
             Self::NewerFormat => "use a newer quorumfs",
             Self::Corrupt => {
-                "objects are repaired from the other clouds; a marker has to be restored from a \
-                 backup, or the place to be emptied and taken up again with `quorumfs cloud adopt`"
+                "objects are repaired from the other clouds; restore a marker from a \
+                 backup, or empty the place and adopt it again with `quorumfs cloud adopt`"
             }
             Self::Other => "see the message of the operating system or of the cloud",
         }
     }
 
-    /// Whether the same operation may succeed later with nothing changed by a person.
+    /// Whether the same operation may succeed later without a person's intervention.
     #[must_use]
     pub fn is_transient(self) -> bool {
         matches!(
@@ -119,7 +119,7 @@ impl StoreErrorKind {
         )
     }
 
-    /// Whether the fault is the whole cloud's rather than one object's.
+    /// Whether the fault concerns the whole cloud rather than one object.
     #[must_use]
     pub fn concerns_the_cloud(self) -> bool {
         !matches!(self, Self::NotFound | Self::AlreadyExists | Self::Corrupt)
@@ -129,15 +129,15 @@ impl StoreErrorKind {
 /// A store's refusal or failure.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct StoreError {
-    /// What a caller decides on.
+    /// The kind that a caller decides on.
     pub kind: StoreErrorKind,
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Which cloud: its index and place.
+    /// The cloud: its index and place.
     pub cloud: String,
-    /// Which object, if one was concerned.
+    /// The object, if one was concerned.
     pub object: Option<ObjectName>,
-    /// What happened.
+    /// The cause.
     pub detail: String,
 }
 

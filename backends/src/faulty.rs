@@ -1,54 +1,54 @@
 //! A cloud that lies, for tests.
 //!
 //! [`Faulty`] wraps any store and does to it what a Byzantine cloud may do: refuse, hang, be slow,
-//! store without saying so, say so without storing, flip bits, cut short, hand out another object
-//! or deny one that it has. A [`Plan`] gives the odds of each; the choices follow from a seed. The
-//! decorator stands between the caller and an honest store, so a test can heal the cloud and see
-//! what is there.
+//! store without acknowledging, acknowledge without storing, flip bits, truncate, return another
+//! object or deny one that it has. A [`Plan`] gives the odds of each fault; a seed determines the
+//! choices. The decorator stands between the caller and an honest store, so a test can heal the
+//! cloud and inspect its content.
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::remote::Traffic;
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
+use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What may happen to an operation.
+/// A fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is refused as the given kind; nothing is done.
+    /// It is refused with the given kind and has no effect.
     Refuse(StoreErrorKind),
     /// It never ends; the caller's deadline ends it.
     Hang,
-    /// It is done after this many milliseconds.
+    /// It is executed after this many milliseconds.
     Delay(u64),
-    /// A put is acknowledged and forgotten.
+    /// A put is acknowledged but not stored.
     AcknowledgeWithoutStoring,
-    /// A put is done and reported as failed.
+    /// A put is executed and reported as failed.
     LoseTheAnswer,
-    /// A put is done, and acknowledged as a put of something else.
+    /// A put is executed and acknowledged with the receipt of another body.
     WrongReceipt,
-    /// A put takes the name even if it is taken: create-only is not honoured.
+    /// A put replaces an existing object: create-only is not honoured.
     Overwrite,
     /// An answer or a stored body has one bit flipped.
     FlipBit,
-    /// An answer is shorter than it was asked for.
+    /// An answer is shorter than requested.
     Truncate,
-    /// An answer is longer than it was asked for.
+    /// An answer is longer than requested.
     Extend,
     /// An answer is zeros of the right length.
     Zeros,
-    /// The bytes of another object are handed out under this name.
+    /// The bytes of another object are returned under this name.
     WrongObject,
-    /// An object that is there is denied: an old state is shown.
+    /// An existing object is denied: an old state is shown.
     Stale,
 }
 
-/// The odds of each fault, in thousandths of the operations; what remains is done honestly.
+/// The odds of each fault, in thousandths of the operations; all others are executed honestly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Faults with their odds.
@@ -56,13 +56,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A cloud that does as it is told.
+    /// A cloud without faults.
     #[must_use]
     pub fn honest() -> Self {
         Self::default()
     }
 
-    /// A cloud that does nothing but this.
+    /// A cloud with this fault in every operation.
     #[must_use]
     pub fn always(fault: Fault) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Plan {
         }
     }
 
-    /// A cloud that lies now and then in every way, about `thousandths` of the time all in all.
+    /// A cloud that commits every fault, in about `thousandths` of its operations altogether.
     #[must_use]
     pub fn of_everything(thousandths: u16) -> Self {
         let faults = [
@@ -100,7 +100,7 @@ impl Plan {
 }
 
 #[derive(Debug)]
-struct Mind {
+struct FaultState {
     plan: Plan,
     random: u64,
     faults: u64,
@@ -108,8 +108,8 @@ struct Mind {
     last_stored: Option<ObjectName>,
 }
 
-impl Mind {
-    /// SplitMix64: enough for choosing lies.
+impl FaultState {
+    /// SplitMix64: sufficient for choosing faults.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -134,17 +134,17 @@ impl Mind {
     }
 }
 
-/// A store that lies as its plan says.
+/// A store with the faults of its plan.
 pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
-    mind: Mutex<Mind>,
+    state: Mutex<FaultState>,
 }
 
 impl fmt::Debug for Faulty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Faulty")
             .field("inner", &self.inner)
-            .field("mind", &self.mind)
+            .field("state", &self.state)
             .finish()
     }
 }
@@ -153,7 +153,7 @@ impl Faulty {
     /// Wraps a store.
     #[must_use]
     pub fn new(inner: Arc<dyn ObjectStore>, plan: Plan, seed: u64) -> Self {
-        let mind = Mind {
+        let state = FaultState {
             plan,
             random: seed,
             faults: 0,
@@ -162,24 +162,24 @@ impl Faulty {
         };
         Self {
             inner,
-            mind: Mutex::new(mind),
+            state: Mutex::new(state),
         }
     }
 
-    /// Behaves by another plan from now on.
+    /// Follows another plan from now on.
     pub fn set_plan(&self, plan: Plan) {
-        self.mind().plan = plan;
+        self.state().plan = plan;
     }
 
-    /// How many operations were asked for, and how many of them were answered with a fault.
+    /// How many operations were requested, and how many of them were answered with a fault.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
-        let mind = self.mind();
-        (mind.operations, mind.faults)
+        let state = self.state();
+        (state.operations, state.faults)
     }
 
-    fn mind(&self) -> MutexGuard<'_, Mind> {
-        self.mind.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, FaultState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse(&self, operation: Operation, name: &ObjectName, kind: StoreErrorKind) -> StoreError {
@@ -188,18 +188,19 @@ impl Faulty {
             operation,
             cloud: self.inner.describe(),
             object: Some(name.clone()),
-            detail: "the decorator was told to refuse".to_owned(),
+            detail: "a planned fault of the decorator".to_owned(),
         }
     }
 
-    /// Begins an operation: refuses, hangs or delays it, or says what remains to be done wrong.
-    async fn meddle(
+    /// Begins an operation: refuses, hangs or delays it, or returns the fault that is still to be
+    /// committed.
+    async fn begin(
         &self,
         operation: Operation,
         name: &ObjectName,
         deadline: Deadline,
     ) -> Result<Option<Fault>, StoreError> {
-        let fault = self.mind().choose();
+        let fault = self.state().choose();
         match fault {
             Some(Fault::Refuse(kind)) => Err(self.refuse(operation, name, kind)),
             Some(Fault::Hang) => {
@@ -218,7 +219,7 @@ impl Faulty {
     }
 
     fn distort(&self, bytes: Bytes, fault: Option<Fault>) -> Bytes {
-        let draw = self.mind().next();
+        let draw = self.state().next();
         let length = bytes.len();
         let at = |bound: usize| usize::try_from(draw % bound.max(1) as u64).unwrap_or(0);
         match fault {
@@ -243,7 +244,7 @@ impl Faulty {
     fn target(&self, name: &ObjectName, fault: Option<Fault>) -> ObjectName {
         match fault {
             Some(Fault::WrongObject) => self
-                .mind()
+                .state()
                 .last_stored
                 .clone()
                 .unwrap_or_else(|| name.clone()),
@@ -276,7 +277,7 @@ impl ObjectStore for Faulty {
         body: Bytes,
         deadline: Deadline,
     ) -> Result<Option<Receipt>, StoreError> {
-        let fault = self.meddle(Operation::Put, name, deadline).await?;
+        let fault = self.begin(Operation::Put, name, deadline).await?;
         match fault {
             Some(Fault::AcknowledgeWithoutStoring) => return Ok(Some(Receipt::crc32c(&body))),
             Some(Fault::Overwrite) => self.inner.delete(name, deadline).await?,
@@ -285,9 +286,9 @@ impl ObjectStore for Faulty {
         let sent = body.clone();
         let body = self.distort(body, fault);
         let receipt = self.inner.put_if_absent(name, body, deadline).await?;
-        // Whoever lies about what it keeps does not say so.
+        // A cloud that lies about its content does not reveal it in the receipt.
         let receipt = receipt.map(|receipt| receipt.of_same_kind(&sent));
-        self.mind().last_stored = Some(name.clone());
+        self.state().last_stored = Some(name.clone());
         match fault {
             Some(Fault::LoseTheAnswer) => {
                 Err(self.refuse(Operation::Put, name, StoreErrorKind::Unavailable))
@@ -303,7 +304,7 @@ impl ObjectStore for Faulty {
         length_max: u64,
         deadline: Deadline,
     ) -> Result<Bytes, StoreError> {
-        let fault = self.meddle(Operation::Get, name, deadline).await?;
+        let fault = self.begin(Operation::Get, name, deadline).await?;
         let bytes = self
             .inner
             .get(&self.target(name, fault), length_max, deadline)
@@ -317,7 +318,7 @@ impl ObjectStore for Faulty {
         range: Range<u64>,
         deadline: Deadline,
     ) -> Result<Bytes, StoreError> {
-        let fault = self.meddle(Operation::Get, name, deadline).await?;
+        let fault = self.begin(Operation::Get, name, deadline).await?;
         let bytes = self
             .inner
             .get_range(&self.target(name, fault), range, deadline)
@@ -326,7 +327,7 @@ impl ObjectStore for Faulty {
     }
 
     async fn head(&self, name: &ObjectName, deadline: Deadline) -> Result<ObjectInfo, StoreError> {
-        let fault = self.meddle(Operation::Head, name, deadline).await?;
+        let fault = self.begin(Operation::Head, name, deadline).await?;
         let mut info = self.inner.head(name, deadline).await?;
         if fault.is_some() {
             info.length = info.length.wrapping_add(1);
@@ -341,27 +342,27 @@ impl ObjectStore for Faulty {
         limit: usize,
         deadline: Deadline,
     ) -> Result<Page, StoreError> {
-        let fault = self.mind().choose();
+        let fault = self.state().choose();
         if fault == Some(Fault::Hang) {
             tokio::time::sleep_until(deadline.instant()).await;
         }
         let mut page = self.inner.list(prefix, cursor, limit, deadline).await?;
         if fault.is_some() && page.names.len() > 1 {
-            let omitted = usize::try_from(self.mind().next()).unwrap_or(0) % page.names.len();
+            let omitted = usize::try_from(self.state().next()).unwrap_or(0) % page.names.len();
             page.names.remove(omitted);
         }
         Ok(page)
     }
 
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
-        match self.meddle(Operation::Delete, name, deadline).await? {
+        match self.begin(Operation::Delete, name, deadline).await? {
             Some(Fault::AcknowledgeWithoutStoring) => Ok(()),
             _ => self.inner.delete(name, deadline).await,
         }
     }
 
-    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
-        self.inner.room(deadline).await
+    async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
+        self.inner.free_space(deadline).await
     }
 
     fn traffic(&self) -> Traffic {

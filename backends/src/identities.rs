@@ -1,10 +1,10 @@
-//! Texts without the names of accounts.
+//! Hides the names of accounts in texts.
 //!
-//! Providers say in their refusals who was refused: the id of the access key, the address of a
+//! Providers name the refused account in their refusals: the id of the access key, the address of a
 //! service account, an ARN, the number of an account, a tenant's or an application's id. None of
-//! that is a secret, and all of it helps who collects it; an error is copied into tickets and a log
-//! kept for months. Our own messages say where the credentials were found instead, which is what
-//! one has to look at. What looks like one of these is replaced here:
+//! these is a secret, but all of them help an attacker; errors are copied into tickets and logs are
+//! kept for months. Our own messages name the origin of the credentials instead, which is what the
+//! operator has to check. Text of the following forms is replaced:
 //!
 //! | Looks like | Becomes |
 //! |---|---|
@@ -14,16 +14,16 @@
 //! | `AKIAIOSFODNN7EXAMPLE`: capitals and digits, 16 to 32 of them | `(a key's id)` |
 //! | `01234567-89ab-cdef-0123-456789abcdef` | `(an id)` |
 //!
-//! A name that has no form, such as a MinIO user's, is known only to who has the credentials; a
-//! driver that does hides it with [`hidden_with`].
+//! A name without a form, such as a MinIO user's, is recognised only with the credentials; a driver
+//! that has them hides it with [`hidden_with`].
 
-/// A text without what looks like the name of an account.
+/// A text without anything of the form of an account's name.
 #[must_use]
 pub fn hidden(text: &str) -> String {
     hidden_with(text, &[])
 }
 
-/// The same, and without names that are known.
+/// The same, and without the given names.
 #[must_use]
 pub fn hidden_with(text: &str, known: &[&str]) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -31,7 +31,7 @@ pub fn hidden_with(text: &str, known: &[&str]) -> String {
     while !rest.is_empty() {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let (word, behind) = rest.split_at(end);
-        // What ends a sentence is no part of a name.
+        // Punctuation at the end of a sentence is not part of a name.
         let name = word.trim_end_matches(['.', ':', '/']);
         let stop = word.get(name.len()..).unwrap_or_default();
         shown.push_str(match known.contains(&name) {
@@ -52,7 +52,7 @@ const ID: &str = "(an id)";
 /// Digits of an account's number at Amazon.
 const NUMBER_DIGITS: usize = 12;
 
-/// What words of names consist of.
+/// The characters that words of names consist of.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || "@.:/_-+".contains(c)
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_names_an_account_is_hidden_and_the_rest_is_shown() {
+    fn account_names_are_hidden_and_the_rest_is_shown() {
         for (text, wanted) in [
             (
                 "User: arn:aws:iam::123456789012:user/me is not authorized to: s3:PutObject",

@@ -1,24 +1,23 @@
 //! Object stores behind one small trait.
 //!
-//! A *cloud* is a flat set of named, immutable objects that somebody else keeps. The file system
-//! asks little of it, because it trusts it with nothing: [`ObjectStore`] creates an object that is
-//! not there yet, reads all or a range of one, says how long one is, lists names, and deletes.
-//! Whatever a store answers is verified by the caller; a store that loses, alters or invents
-//! objects is a fault that the layer above masks, and a store's errors say which kind of fault it
-//! admits to.
+//! A *cloud* is a flat set of named, immutable objects that a third party stores. The file system
+//! asks little of it and does not trust it: [`ObjectStore`] creates an object that does not exist
+//! yet, reads all or a range of one, gives its length, lists names, and deletes. The caller
+//! verifies every answer of a store. A store that loses, alters or invents objects is a fault that
+//! the layer above masks, and a store's errors show which kind of fault it admits to.
 //!
-//! - [`name`]: what an object may be called.
+//! - [`name`]: the names of objects.
 //! - [`store`]: the trait and its deadlines.
-//! - [`receipt`]: what a store says that it has taken.
-//! - [`error`]: what can go wrong, with what to do about it.
-//! - [`marker`]: what says whose cloud this is.
-//! - [`identities`]: texts without the names of accounts.
+//! - [`receipt`]: checksums with which a store acknowledges data.
+//! - [`error`]: failures, with advice.
+//! - [`marker`]: the object that identifies the volume of a cloud.
+//! - [`identities`]: hiding the names of accounts in texts.
 //! - [`local`]: a directory that acts as a cloud.
-//! - [`remote`]: a cloud across a network: what all providers have in common.
+//! - [`remote`]: a cloud across a network: the part that all providers have in common.
 //! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
-//! - [`location`]: where a cloud is, as people write it, and how it is opened from that.
-//! - `emulators`: servers of those protocols on loopback, for tests and for the demo;
-//!   without the feature of that name an error that says so.
+//! - [`location`]: the text form of a cloud's place, and opening a cloud from it.
+//! - `emulators`: servers of those protocols on loopback, for tests and for the demo; without the
+//!   feature of that name, an error that reports its absence.
 //! - [`unusable`]: a cloud that cannot be used as it is described.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
 //! - [`loopback`]: ports of this machine for servers that are started later.
@@ -55,4 +54,4 @@ pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;
 pub use receipt::Receipt;
 pub use remote::Traffic;
-pub use store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
+pub use store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};

@@ -1,29 +1,28 @@
-//! Where a cloud is, as people write it.
+//! The text form of a cloud's place.
 //!
 //! ```text
 //! /mnt/first                                         a directory of this machine
-//! s3://BUCKET[/PREFIX][?OPTIONS]                     Amazon S3, and whatever speaks its protocol
+//! s3://BUCKET[/PREFIX][?OPTIONS]                     Amazon S3, and any service of its protocol
 //! azure://ACCOUNT/CONTAINER[/PREFIX][?OPTIONS]       Azure Blob Storage
 //! gs://BUCKET[/PREFIX][?OPTIONS]                     Google Cloud Storage
 //!
-//! options  endpoint=URL     where the service is, if not where its provider has it
+//! options  endpoint=URL     where the service is, if not at its provider's own endpoint
 //!          region=NAME      s3 only
-//!          preset=NAME      s3 only: r2, b2, wasabi, minio, garage, ceph; what the service can do
-//!          account=ID       s3 with preset r2: the account, from which the endpoint follows
+//!          preset=NAME      s3 only: r2, b2, wasabi, minio, garage, ceph: the service's features
+//!          account=ID       s3 with preset r2: the account, which determines the endpoint
 //!          profile=NAME     s3 only: a section of the AWS credentials file
-//!          project=ID       gs only: the project that requests are billed to
+//!          project=ID       gs only: the project that pays for requests
 //! ```
 //!
-//! A prefix keeps several volumes, or other data, apart in one bucket. It is taken as it is typed,
-//! up to the first `?`: nothing of it is decoded or encoded, so `my vol` and `my%20vol` are two.
-//! Options are encoded as in any URL. No secret is part of a location: credentials
-//! are found where each provider's users keep them, or in a file that is named beside it, in the
-//! form that the provider hands out. An option that a kind of cloud does not have is an error, not
-//! a shrug.
+//! A prefix separates several volumes, or other data, in one bucket. It is taken literally, up to
+//! the first `?`: nothing of it is decoded or encoded, so `my vol` and `my%20vol` are two prefixes.
+//! Options are encoded as in any URL. No secret is part of a location: credentials are found where
+//! each provider's users keep them, or in a file that is named with the location, in the form that
+//! the provider issues. An option that does not exist for a kind of cloud is an error.
 
 use crate::local::LocalStore;
 use crate::marker::Marker;
-use crate::remote::{Both, Driver, Limits, Pace, Patience, Refusal, RemoteStore};
+use crate::remote::{Both, Driver, Limits, Pace, Refusal, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore;
 use crate::unusable::Unusable;
 use crate::{Operation, StoreError, StoreErrorKind};
@@ -35,12 +34,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use url::Url;
 
-/// Which backend speaks to a cloud.
+/// The backend of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A directory.
     Local,
-    /// Amazon S3 and its likes.
+    /// Amazon S3 and compatible services.
     S3,
     /// Azure Blob Storage.
     Azure,
@@ -74,22 +73,22 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no cloud's location: {reason}")]
 pub struct LocationError {
-    /// What was given, without what may be a secret.
+    /// The given text, without possible secrets.
     pub text: String,
-    /// What is wrong with it, and what is right.
+    /// The fault, and the correct form.
     pub reason: String,
 }
 
 /// A place across a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Who speaks to it.
+    /// The backend.
     pub kind: Kind,
     /// The storage account; Azure alone has one.
     pub account: String,
     /// The bucket or container.
     pub container: String,
-    /// What all keys begin with: empty, or ending in a slash.
+    /// The beginning of all keys: empty, or ending in a slash.
     pub prefix: String,
     options: BTreeMap<String, String>,
 }
@@ -112,7 +111,7 @@ impl Remote {
     }
 }
 
-/// Where a cloud is.
+/// The place of a cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A directory of this machine.
@@ -121,20 +120,20 @@ pub enum Location {
     Remote(Remote),
 }
 
-/// What opening a cloud takes besides its location.
+/// What opening a cloud needs in addition to its location.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Whose cloud it is to be.
+    /// The expected identity of the cloud.
     pub marker: Marker,
     /// A file with credentials, in its provider's own form.
     pub credentials: Option<PathBuf>,
     /// A file with credentials that list and delete, where the others may not.
     pub collector: Option<PathBuf>,
-    /// How it is waited for.
-    pub patience: Patience,
-    /// How much is asked of it.
+    /// Time limits and retries.
+    pub retry_policy: RetryPolicy,
+    /// The bounds of requests to it.
     pub limits: Limits,
-    /// How much is asked of all clouds together.
+    /// The bounds of requests to all clouds together.
     pub shared: Arc<Pace>,
 }
 
@@ -160,11 +159,11 @@ impl FromStr for Location {
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         if authority.contains('@') {
-            let reason = "credentials do not belong into it; name a file with them beside it";
+            let reason = "credentials do not belong in it; name a file that holds them instead";
             return Err(wrong(scheme, reason));
         }
         let url = Url::parse(&format!("{scheme}://{authority}"));
-        // What does not parse may be a secret with a slash in it.
+        // A text that does not parse may be a secret with a slash in it.
         let url = url.map_err(|error| wrong(scheme, error.to_string()))?;
         let host = url.host_str().unwrap_or_default();
         let path = path.trim_matches('/');
@@ -213,12 +212,12 @@ impl FromStr for Location {
     }
 }
 
-/// Why keys cannot begin with a prefix as it is typed; some of the ways to a service resolve dots.
+/// Why keys cannot begin with a prefix as given; some services and proxies resolve dots.
 fn unusable(prefix: &str) -> Option<&'static str> {
     if prefix.chars().any(char::is_control) {
         Some("its prefix has a control character")
     } else if prefix.split('/').any(|part| matches!(part, "." | "..")) {
-        Some("its prefix has a part that is `.` or `..`, which services take for a direction")
+        Some("its prefix has a part that is `.` or `..`, which services resolve as a path")
     } else {
         None
     }
@@ -260,7 +259,7 @@ impl fmt::Display for Location {
 }
 
 impl Location {
-    /// Which backend speaks to it.
+    /// The backend of the cloud.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -269,8 +268,8 @@ impl Location {
         }
     }
 
-    /// Who could lose everything there at once, as far as the location tells: the provider, or
-    /// whoever runs the endpoint. Of a directory it tells nothing.
+    /// The party that could lose everything there at once, as far as the location shows it: the
+    /// provider, or the operator of the endpoint. For a directory it is unknown.
     #[must_use]
     pub fn failure_domain(&self) -> Option<String> {
         let Self::Remote(remote) = self else {
@@ -285,9 +284,9 @@ impl Location {
         Some(remote.provider().to_owned())
     }
 
-    /// What reading a GiB from there usually costs, in millionths of a dollar: what the providers'
-    /// public lists of 2025 say of traffic to the internet in their cheapest regions, without free
-    /// allowances. It serves to compare clouds; what somebody really pays, only a contract says.
+    /// The usual price of reading a GiB from there, in millionths of a dollar: the providers'
+    /// public prices of 2025 for traffic to the internet in their cheapest regions, without free
+    /// allowances. It serves to compare clouds; the actual price depends on the contract.
     #[must_use]
     pub fn usual_read_price(&self) -> u32 {
         let Self::Remote(remote) = self else {
@@ -305,7 +304,7 @@ impl Location {
         }
     }
 
-    /// The same location, a relative directory being one below `base`.
+    /// The same location, with a relative directory placed below `base`.
     #[must_use]
     pub fn below(self, base: &Path) -> Self {
         match self {
@@ -314,11 +313,11 @@ impl Location {
         }
     }
 
-    /// Creates the bucket or container, or the directory, that the location names; one that is
-    /// there already is left as it is.
+    /// Creates the bucket, the container or the directory that the location names; an existing one
+    /// is left unchanged.
     ///
     /// # Errors
-    /// What the provider refuses: most names are taken, and buckets are commonly made by hand.
+    /// The provider's refusal: most names are taken, and buckets are commonly made by hand.
     #[boxed]
     pub async fn create_container(&self, credentials: Option<&Path>) -> Result<(), StoreError> {
         let error = |refusal: Refusal| StoreError {
@@ -338,8 +337,8 @@ impl Location {
         }
     }
 
-    /// A store as [`attach`](Self::attach) makes it; one that cannot be used as it is described
-    /// says so at each operation. A volume works without one of its clouds, whatever ails that.
+    /// A store as [`attach`](Self::attach) makes it. A cloud that cannot be used reports that at
+    /// each operation: a volume works without any one of its clouds.
     #[boxed]
     pub async fn attach_or_refuse(&self, access: &Access) -> Arc<dyn ObjectStore> {
         match self.attach(access).await {
@@ -351,10 +350,10 @@ impl Location {
         }
     }
 
-    /// A store for the cloud that is or will be there; nobody is asked yet.
+    /// A store for a cloud that exists or will exist. No request is sent yet.
     ///
     /// # Errors
-    /// If credentials or options make no sense, or this build cannot speak to such a cloud.
+    /// If credentials or options are invalid, or this build lacks the backend.
     #[boxed]
     pub async fn attach(&self, access: &Access) -> Result<Arc<dyn ObjectStore>, StoreError> {
         match self {
@@ -371,7 +370,7 @@ impl Location {
 }
 
 impl Remote {
-    /// A store for the cloud that is or will be there; nobody is asked yet.
+    /// A store for a cloud that exists or will exist. No request is sent yet.
     ///
     /// # Errors
     /// As [`Location::attach`].
@@ -400,7 +399,7 @@ impl Remote {
             driver,
             &self.prefix,
             access.marker,
-            access.patience,
+            access.retry_policy,
             access.limits,
             Arc::clone(&access.shared),
         ))
@@ -461,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_what_was_typed() {
+    fn a_prefix_is_taken_literally() {
         for prefix in [
             "my vol",
             "my%20vol",
@@ -496,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_shown_location_parses_back() {
         for text in [
             "s3://bucket?endpoint=http%3A%2F%2F127.0.0.1%3A9000&preset=minio",
             "azure://account/container/below/it",
@@ -509,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_does() {
+    fn invalid_locations_are_refused_with_the_valid_forms() {
         for (text, says) in [
             ("", "empty"),
             ("ftp://host/x", "s3://, azure:// or gs://"),

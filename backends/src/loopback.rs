@@ -1,8 +1,8 @@
-//! Ports of this machine for servers that are started later: by the demo, and by tests.
+//! Ports of this machine for servers that are started later, by the demo and by tests.
 //!
 //! The kernel takes the ports of outgoing connections from a range that begins at 32,768 (Linux,
-//! `ip_local_port_range`). A port from there may be taken between the moment when it was found free
-//! and the one when its server listens; so these are below it.
+//! `ip_local_port_range`). Such a port may be taken after it was found free and before its server
+//! listens, so the ports here are below that range.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// An address of loopback that is free now.
+/// A loopback address that is free now.
 ///
 /// # Errors
 /// If there is none.
@@ -20,11 +20,11 @@ pub fn free_address() -> io::Result<SocketAddr> {
     free_addresses(1)?.pop().ok_or_else(none)
 }
 
-/// So many addresses of loopback that are free now, all different. Two calls give different
-/// ones, until all ports were given once; two processes begin at different places.
+/// `count` loopback addresses that are free now, all different. Two calls return different
+/// addresses until all ports were used once; two processes begin at different ports.
 ///
 /// # Errors
-/// If there are not so many.
+/// If there are not enough.
 pub fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (std::process::id() % u32::from(COUNT)) as u16;

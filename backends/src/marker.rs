@@ -1,9 +1,9 @@
-//! The marker: the object that says whose cloud this is.
+//! The marker: the object that identifies the volume of a cloud.
 //!
 //! It is written when a volume is created and compared at every opening, so that a mistyped path or
-//! bucket, a disk mounted in another's place or a directory of somebody's photographs is refused
-//! before anything is written into it. The magic and the format are checked before anything behind
-//! them is interpreted.
+//! bucket, a disk mounted in another's place or a directory of a user's photographs is refused
+//! before anything is written into it. The magic and the format are checked before the fields after
+//! them are interpreted.
 //!
 //! ```text
 //! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64
@@ -14,8 +14,8 @@
 use crate::error::StoreErrorKind;
 use std::fmt;
 
-/// The marker's name: a file's in a local cloud's directory, an object's below a remote cloud's
-/// prefix. It is not a valid name of an object of the volume.
+/// The marker's name: a file in a local cloud's directory, an object below a remote cloud's prefix.
+/// It is not a valid name of an object of the volume.
 pub const MARKER_FILE: &str = "quorumfs.cloud";
 /// The length of a marker of the current format, in bytes.
 pub const MARKER_BYTES: usize = 76;
@@ -27,21 +27,21 @@ pub const FEATURES: u64 = 0;
 const MAGIC: &[u8; 8] = b"QFSCLOUD";
 const CONTEXT: &str = "quorumfs 2026 cloud marker";
 
-/// Whose cloud this is.
+/// A cloud's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The volume that the objects belong to.
     pub volume: [u8; 16],
-    /// Counts the recoveries of the volume; an older incarnation's processes are fenced by it.
+    /// Counts the recoveries of the volume; it fences the processes of an older incarnation.
     pub incarnation: u64,
     /// The cloud's place in the volume's list of clouds.
     pub cloud: u16,
 }
 
-/// Why bytes are not the marker that was wanted.
+/// Why bytes are not the expected marker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("its marker is empty, as a full disk or a crash may leave it")]
     Empty,
     /// It does not begin like a marker.
@@ -50,7 +50,7 @@ pub enum MarkerError {
     /// The format is newer.
     #[error("it has format {found}, and this version knows up to {FORMAT}")]
     NewerFormat {
-        /// What was found.
+        /// The format found.
         found: u16,
     },
     /// A feature that this version does not know.
@@ -62,18 +62,18 @@ pub enum MarkerError {
     /// It begins like a marker, but its length or checksum is wrong.
     #[error("its marker is damaged")]
     Damaged,
-    /// It is a marker of something else.
+    /// It is the marker of another cloud.
     #[error("it is {found}, but {wanted} was expected")]
     Mismatch {
-        /// What the marker says.
+        /// The marker found.
         found: Marker,
-        /// What the configuration says.
+        /// The marker that the configuration expects.
         wanted: Marker,
     },
 }
 
 impl MarkerError {
-    /// What callers decide on.
+    /// The kind that callers decide on.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         match self {
@@ -119,7 +119,7 @@ impl Marker {
     /// Reads a marker.
     ///
     /// # Errors
-    /// What is wrong with it, the coarsest first.
+    /// The coarsest fault that it has.
     pub fn decode(bytes: &[u8]) -> Result<Self, MarkerError> {
         let mut rest = bytes.strip_prefix(MAGIC).ok_or(match bytes {
             [] => MarkerError::Empty,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_not_taken_for_something_else() {
+    fn a_truncated_text_is_not_taken_for_another() {
         let good = MARKER.encode();
         assert_eq!(Marker::decode(b""), Err(MarkerError::Empty));
         for length in [1, 7, 8, 9, MARKER_BYTES - 1] {

@@ -1,9 +1,9 @@
-//! What an object may be called.
+//! The names of objects.
 //!
 //! A name is two hexadecimal digits, a slash, and at least one lower-case letter, digit, `-` or
-//! `_`. The two digits spread the objects over 256 places, which is what file systems and some
-//! stores want; the alphabet is what all of them have in common, so that a name never needs
-//! escaping, never differs from another only by case, and never climbs out of a directory.
+//! `_`. The two digits spread the objects over 256 directories, which suits file systems and some
+//! stores. All stores support this alphabet, so a name never needs escaping, never differs from
+//! another only by case, and never leaves its directory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub enum NameError {
     /// Longer than [`NAME_BYTES_MAX`].
     #[error("an object's name has at most {NAME_BYTES_MAX} bytes, not {0}")]
     Length(usize),
-    /// Not of the form that this module's essay gives.
+    /// Not of the form that this module's documentation gives.
     #[error("an object's name is two of 0-9a-f, a slash, and letters a-z, digits, '-' or '_'")]
     Form,
 }
@@ -30,7 +30,7 @@ impl ObjectName {
     /// Checks `name`.
     ///
     /// # Errors
-    /// If it breaks the rules in this module's essay.
+    /// If it breaks the rules in this module's documentation.
     pub fn parse(name: &str) -> Result<Self, NameError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(NameError::Length(name.len()));

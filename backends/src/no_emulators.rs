@@ -1,5 +1,5 @@
-//! What stands in the place of the emulators in a program that was built without them: nothing
-//! that could run, and an error that says so.
+//! Replaces the emulators in a program that was built without them: it starts nothing and returns
+//! an error that says so.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub enum Server {
 /// A server that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
-    /// There is none in this program.
+    /// This program has no emulators.
     #[error(
         "this program was built without the servers of the clouds' protocols; \
          `scripts/demo --clouds emulators` builds and runs one that has them"
@@ -27,7 +27,7 @@ pub enum EmulatorError {
     NotBuilt,
 }
 
-/// A server that runs: there is none.
+/// A running server: there is none.
 #[derive(Debug)]
 pub struct Emulator(Infallible);
 

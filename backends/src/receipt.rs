@@ -1,9 +1,9 @@
-//! What a store says that it has taken: a checksum of its own making.
+//! A store's acknowledgement of the data that it took: a checksum that it computed itself.
 //!
-//! Providers compute a checksum of what arrives and answer with it. Whoever put the object compares
-//! it at once with its own ([`Receipt::is_for`]): a difference is a fault of the cloud, or of the
-//! way to it, and no acknowledgement. Kept, it tells later whether bytes that are not what the
-//! metadata says are what the cloud took.
+//! Providers compute a checksum of the data that arrives and return it. The caller of the put
+//! compares it at once with its own ([`Receipt::is_for`]): a difference is a fault of the cloud or
+//! of the network, and no acknowledgement. A stored receipt shows later whether bytes that differ
+//! from the metadata are those that the cloud took.
 //!
 //! | Store | Receipt |
 //! |---|---|
@@ -11,13 +11,13 @@
 //! | S3 without | the entity tag, where it is the MD5 of the body |
 //! | Azure Blob | CRC-64/NVME, where the service computes it, else MD5 |
 //! | Google Cloud Storage | CRC-32C |
-//! | a directory | CRC-32C of what was handed to the kernel |
+//! | a directory | CRC-32C of the data handed to the kernel |
 
 use crc_fast::{CrcAlgorithm, checksum};
 use md5::{Digest, Md5};
 use std::fmt;
 
-/// A checksum of what was taken.
+/// A checksum of the data that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// CRC-32 (ISO-HDLC), big-endian.
@@ -71,7 +71,7 @@ impl Receipt {
         }
     }
 
-    /// Whether it is a receipt for just these bytes.
+    /// Whether it is the receipt for exactly these bytes.
     #[must_use]
     pub fn is_for(&self, body: &[u8]) -> bool {
         self.of_same_kind(body) == *self
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksums_are_those_that_everybody_computes() {
+    fn the_checksums_match_published_check_values() {
         let body = b"123456789";
         for (receipt, text) in [
             (Receipt::crc32(body), "crc32 cbf43926"),

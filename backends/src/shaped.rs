@@ -1,4 +1,4 @@
-//! A cloud with a latency and a bandwidth of choice, for benchmarks and tests.
+//! A cloud with a configurable latency and bandwidth, for benchmarks and tests.
 //!
 //! ```text
 //! put   ├── bytes at the link's rate ──┤├── latency ──┤ acknowledged
@@ -6,15 +6,15 @@
 //! ask   ├── latency ──┤ answered
 //! ```
 //!
-//! Each direction is one link that requests share in the order in which their bytes are ready; none
-//! of it comes in bursts. The wrapped store works meanwhile, so what it takes counts only where it
-//! takes longer. A cloud may also *hang*: from then on nothing is answered.
+//! Each direction is one link that requests share in the order in which their bytes are ready,
+//! without bursts. The wrapped store works in the meantime, so its own time counts only where it is
+//! longer. A cloud may also *hang*: from then on no request is answered.
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::remote::{Meter, Traffic};
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
+use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a cloud and the way to it are like.
+/// The latency and bandwidth of a cloud.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Shape {
-    /// Between a request that has arrived and the first byte of its answer, both ways included.
+    /// Between a request's arrival and the first byte of its answer, both ways included.
     pub latency: Duration,
-    /// Bytes of objects a second, in each direction; no bound if there is none.
+    /// Bytes of objects a second, in each direction; `None` is unbounded.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ pub struct Shape {
 struct Link(Mutex<Option<Instant>>);
 
 impl Link {
-    /// Takes the link for `length` as soon as it is free from `from` on; returns until when.
+    /// Books the link for `length` as soon as it is free after `from`; returns the end.
     fn book(&self, from: Instant, length: Duration) -> Instant {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let until = free.map_or(from, |free| free.max(from)) + length;
@@ -69,7 +69,7 @@ impl Shaped {
         }
     }
 
-    /// From now on nothing is answered, or things are answered again.
+    /// Stops answering, or resumes.
     pub fn set_hanging(&self, hangs: bool) {
         self.hangs.store(hangs, Ordering::Release);
     }
@@ -92,7 +92,7 @@ impl Shaped {
             operation,
             cloud: self.describe(),
             object: None,
-            detail: "it hangs, as it was told to".to_owned(),
+            detail: "it was set to hang".to_owned(),
         })
     }
 
@@ -204,11 +204,11 @@ impl ObjectStore for Shaped {
         self.asked(Operation::Delete, deadline, delete).await
     }
 
-    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
-        self.inner.room(deadline).await
+    async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
+        self.inner.free_space(deadline).await
     }
 
-    /// What was asked of it, through this link.
+    /// The requests through this link.
     fn traffic(&self) -> Traffic {
         self.meter.read()
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_given_up_at_the_deadline() {
+    async fn a_hanging_call_ends_at_the_deadline() {
         let directory = tempfile::tempdir().unwrap();
         let cloud = shaped(directory.path(), true);
         let soon = Deadline::after(Duration::from_millis(50));

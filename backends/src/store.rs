@@ -1,8 +1,8 @@
-//! The trait that every cloud is reached through.
+//! The trait of all clouds.
 //!
-//! Objects are written once, whole, and never change. *Create-only* is asked of every store and
-//! relied on by none of the callers' safety arguments: not every store honours it, and any store
-//! may lie. Every operation has a [`Deadline`]; when it passes the caller gets
+//! Objects are written once, whole, and never change. *Create-only* is required of every store, but
+//! no caller's safety argument relies on it: not every store honours it, and any store may lie.
+//! Every operation has a [`Deadline`]; when it passes the caller gets
 //! [`StoreErrorKind::Timeout`](crate::StoreErrorKind::Timeout) and must assume that the operation
 //! may still take effect.
 
@@ -27,7 +27,7 @@ impl Deadline {
         Self(Instant::now() + length)
     }
 
-    /// The moment itself.
+    /// The deadline as an instant.
     #[must_use]
     pub fn instant(self) -> Instant {
         self.0
@@ -40,19 +40,19 @@ impl Deadline {
     }
 }
 
-/// What a store says about an object without sending it.
+/// The properties of an object that a store gives without sending it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Its length in bytes.
     pub length: u64,
 }
 
-/// How much more a store takes.
+/// The free space of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Which room it is: several stores may share one, as directories of one disk do.
+pub struct FreeSpace {
+    /// The pool of space: several stores may share one, as directories of one disk do.
     pub pool: u64,
-    /// Bytes that are free there.
+    /// Free bytes in the pool.
     pub bytes: u64,
 }
 
@@ -71,31 +71,30 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// The cloud's index and place, for messages.
     fn describe(&self) -> String;
 
-    /// Makes the place this volume's cloud: writes its marker where nothing is yet.
+    /// Makes the place this volume's cloud: writes its marker into an empty place.
     ///
     /// # Errors
     /// `Foreign` if it holds anything but this very cloud; `NoContainer`; and as below.
     async fn found(&self, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Looks whether the place is the cloud that it is meant to be, by its marker.
+    /// Checks by its marker that the place is the expected cloud.
     ///
     /// # Errors
-    /// `Foreign`, `Corrupt` or `NewerFormat` if its marker is another; and as below.
+    /// `Foreign`, `Corrupt` or `NewerFormat` if its marker differs; and as below.
     async fn check(&self, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Takes the marker back from a cloud that was founded and holds no object.
+    /// Removes the marker from a cloud that was founded and holds no object.
     ///
     /// # Errors
-    /// `Foreign` if it holds any, or is another's; and as below.
+    /// `Foreign` if it holds an object or belongs to another volume; and as below.
     async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Creates an object; once this returns it is durable as far as the store can promise. Answers
-    /// what the store says that it took, if it says so; the caller compares.
+    /// Creates an object; once this returns, it is as durable as the store can promise. Returns the
+    /// store's receipt, if the store gives one; the caller compares it.
     ///
-    /// # Errors
-    /// `AlreadyExists` if the name is taken, in which case nothing was written and what is there is
-    /// as durable as a successful put would have made it; `Full`, `ReadOnly`, `Denied`,
-    /// `Unavailable`, `Timeout`; or what else the store admits to.
+    /// `AlreadyExists` if the name is taken: nothing was written, and the existing object is as
+    /// durable as after a successful put; `Full`, `ReadOnly`, `Denied`, `Unavailable`, `Timeout`;
+    /// or another failure that the store reports.
     async fn put_if_absent(
         &self,
         name: &ObjectName,
@@ -149,16 +148,16 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// As above.
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Asks how much more it takes; `None` if nobody can say, as of object stores that take
-    /// whatever is paid for.
+    /// The free space; `None` if it is unknown, as of object stores that accept whatever is paid
+    /// for.
     ///
     /// # Errors
     /// As above.
-    async fn room(&self, _deadline: Deadline) -> Result<Option<Room>, StoreError> {
+    async fn free_space(&self, _deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
         Ok(None)
     }
 
-    /// What was asked of it so far; nothing is counted where nothing has to be paid for.
+    /// The requests so far; stores whose requests are free do not count them.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }

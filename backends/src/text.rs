@@ -1,6 +1,6 @@
-//! Text that people keep in files: credentials.
+//! Text files of users: credentials.
 
-/// Without the mark of the order of bytes that editors put before a text on some systems.
+/// The text without the byte order mark that some editors write at its beginning.
 pub(crate) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }

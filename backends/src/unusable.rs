@@ -1,7 +1,7 @@
-//! A cloud that cannot be used as it is described: no credentials, an option that makes no sense.
+//! A cloud that cannot be used as configured: it has no credentials or an invalid option.
 //!
-//! It takes its place among the clouds and refuses each operation with the same reason, so that the
-//! volume goes on without it, counts it as failing, and shows the reason in its status.
+//! It stands among the other clouds and refuses each operation with the same reason. The volume
+//! works without it, counts it as failing, and shows the reason in its status.
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
@@ -17,7 +17,7 @@ pub struct Unusable {
 }
 
 impl Unusable {
-    /// Refuses with this error.
+    /// Refuses everything with this error.
     #[must_use]
     pub fn new(error: StoreError) -> Self {
         Self { error }

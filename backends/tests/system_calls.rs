@@ -1,4 +1,4 @@
-//! Durability is an order of system calls, so the system calls are watched.
+//! Durability is an order of system calls, so these tests watch the system calls.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Cargo builds examples with the tests and puts them beside them.
+/// Cargo builds examples with the tests and puts them next to the tests' directory.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let directory = test.parent().unwrap().parent().unwrap().join("examples");
@@ -61,7 +61,7 @@ fn a_local_object_is_written_synced_linked_and_its_directory_synced() {
     let synced = position("sync of the body", &|line| {
         (line.contains("fdatasync(") || line.contains("fsync(")) && line.contains(&file)
     });
-    // From the directories that are open: no name on the way is looked up again.
+    // System calls use open directories: no part of the path is resolved again.
     let (_, temporary) = file.rsplit_once('/').unwrap();
     let linked = position("link", &|line| {
         let from = format!("/cloud/incoming>, \"{temporary}\"");

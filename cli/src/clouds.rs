@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
-use quorumfs_backends::remote::{Limits, Pace, Patience, RemoteStore};
+use quorumfs_backends::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use quorumfs_backends::{Deadline, ObjectStore, StoreError};
 use quorumfs_metadata::identity::VolumeId;
 use serde::Serialize;
@@ -178,7 +178,7 @@ pub(crate) fn named(
                     marker: marker(volume, index),
                     credentials: file(&section.credentials),
                     collector: None,
-                    patience: Patience::default(),
+                    retry_policy: RetryPolicy::default(),
                     limits: bounds(&section.limits, Limits::default().connections),
                     shared: Arc::clone(&shared),
                 },

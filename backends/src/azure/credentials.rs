@@ -1,11 +1,11 @@
-//! Where the right to use a storage account is found.
+//! Finds the credentials for a storage account.
 //!
-//! 1. The file that is named beside the location: a connection string, a SAS token or an account
-//!    key, as the provider's portal hands them out. They are told apart by what they contain.
+//! 1. The file that is named with the location: a connection string, a SAS token or an account key,
+//!    as the provider's portal issues them. The content shows which of the three it is.
 //! 2. The variables of the provider's own command line: `AZURE_STORAGE_CONNECTION_STRING`, then
 //!    `AZURE_STORAGE_KEY`, then `AZURE_STORAGE_SAS_TOKEN`. A connection string and
 //!    `AZURE_STORAGE_ACCOUNT` name an account, which has to be the location's.
-//! 3. Over https, whoever this machine or user is in Microsoft Entra ([`super::entra`]).
+//! 3. Over https, the identity of this machine or user in Microsoft Entra ([`super::entra`]).
 
 use crate::StoreErrorKind;
 use crate::remote::Refusal;
@@ -19,10 +19,10 @@ const VARIABLES: [&str; 3] = [
     "AZURE_STORAGE_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
 ];
-/// What is read of a file that is to hold one line.
+/// The bytes that are read of a file that should hold one line.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What proves the right.
+/// The kind of credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Proof {
     /// The account's key, in base64.
@@ -43,13 +43,13 @@ impl fmt::Debug for Proof {
     }
 }
 
-/// A proof and where it was.
+/// Credentials and their origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct AzureCredentials {
     pub(super) proof: Proof,
     /// For messages.
     pub(super) origin: String,
-    /// Where a connection string says that the service is.
+    /// The endpoint of the service, if a connection string has one.
     pub(super) endpoint: Option<String>,
 }
 
@@ -57,18 +57,18 @@ fn denied(detail: String) -> Refusal {
     Refusal::new(StoreErrorKind::Denied, detail)
 }
 
-/// Finds the right to use `account`.
+/// Finds credentials for `account`.
 ///
 /// # Errors
-/// `Denied` if what is there cannot be used.
+/// `Denied` if the credentials that are found cannot be used.
 pub(super) fn find(
     account: &str,
     file: Option<&Path>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Found, Refusal> {
+) -> Result<AzureCredentials, Refusal> {
     if let Some(path) = file {
         let text = read(path)?;
-        return told_apart(account, &text, &path.display().to_string());
+        return parse_credentials(account, &text, &path.display().to_string());
     }
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     for name in VARIABLES {
@@ -78,9 +78,9 @@ pub(super) fn find(
         {
             agree(account, &named, "AZURE_STORAGE_ACCOUNT")?;
         }
-        return told_apart(account, value.trim(), name);
+        return parse_credentials(account, value.trim(), name);
     }
-    Ok(Found {
+    Ok(AzureCredentials {
         proof: Proof::Identity,
         origin: "Microsoft Entra".to_owned(),
         endpoint: None,
@@ -92,7 +92,12 @@ fn read(path: &Path) -> Result<String, Refusal> {
     let mut text = String::new();
     let file = std::fs::File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| denied(format!("its credentials, {}: {error}", path.display())))?;
+    read.map_err(|error| {
+        denied(format!(
+            "cannot read the credentials {}: {error}",
+            path.display()
+        ))
+    })?;
     Ok(without_mark(&text).trim().to_owned())
 }
 
@@ -102,13 +107,13 @@ fn agree(account: &str, named: &str, origin: &str) -> Result<(), Refusal> {
     }
     let detail = format!(
         "the location is in the storage account `{account}`, and {origin} is for another one; \
-         name a file with credentials for `{account}` beside the location"
+         name a file with credentials for `{account}` with the location"
     );
     Err(denied(detail))
 }
 
-/// Which of the three forms a text has.
-fn told_apart(account: &str, text: &str, origin: &str) -> Result<Found, Refusal> {
+/// Parses a text in one of the three forms.
+fn parse_credentials(account: &str, text: &str, origin: &str) -> Result<AzureCredentials, Refusal> {
     let has = |name: &str| {
         let mut parts = text.split(';');
         parts.any(|part| part.trim_start().starts_with(name))
@@ -128,14 +133,14 @@ fn told_apart(account: &str, text: &str, origin: &str) -> Result<Found, Refusal>
         );
         return Err(denied(detail));
     };
-    Ok(Found {
+    Ok(AzureCredentials {
         proof,
         origin: origin.to_owned(),
         endpoint: None,
     })
 }
 
-fn connection_string(account: &str, text: &str, origin: &str) -> Result<Found, Refusal> {
+fn connection_string(account: &str, text: &str, origin: &str) -> Result<AzureCredentials, Refusal> {
     let value = |wanted: &str| {
         let parts = text
             .split(';')
@@ -146,7 +151,8 @@ fn connection_string(account: &str, text: &str, origin: &str) -> Result<Found, R
     let endpoint = value("BlobEndpoint");
     match (value("AccountName"), &endpoint) {
         (Some(named), _) => agree(account, &named, origin)?,
-        // One with a SAS token has no name, but its endpoint shows whose it is.
+        // A connection string with a SAS token has no account name, but its endpoint shows the
+        // account.
         (None, Some(endpoint)) => {
             let part = |part: &str| part == account;
             if !endpoint.split(['/', '.', ':']).any(part) {
@@ -168,7 +174,7 @@ fn connection_string(account: &str, text: &str, origin: &str) -> Result<Found, R
         let scheme = value("DefaultEndpointsProtocol").unwrap_or("https".to_owned());
         Some(format!("{scheme}://{account}.blob.{suffix}"))
     };
-    Ok(Found {
+    Ok(AzureCredentials {
         proof,
         origin: format!("the connection string of {origin}"),
         endpoint: endpoint.clone().or_else(derived),
@@ -185,7 +191,7 @@ mod tests {
         None
     }
 
-    fn from_file(text: &str) -> Result<Found, Refusal> {
+    fn from_file(text: &str) -> Result<AzureCredentials, Refusal> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials");
         std::fs::write(&path, text).unwrap();
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_name_and_not_shown() {
+    fn unusable_credentials_are_named_and_not_shown() {
         for (text, says) in [
             ("AccountName=you;AccountKey=c2VjcmV0;", "another one"),
             ("AccountName=me;", "neither AccountKey"),

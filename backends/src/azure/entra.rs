@@ -1,8 +1,9 @@
-//! Who we are in Microsoft Entra, found as the provider's other SDKs find it.
+//! Our identity in Microsoft Entra, found as the provider's other SDKs find it.
 //!
-//! A client secret or a workload's token file in the environment is meant: if one is there, it is
-//! used, and what it answers is the answer. Otherwise the machine may have an identity, or its user
-//! may have signed in with `az` or `azd`; whichever gave a token first is asked from then on.
+//! A client secret or a workload's token file in the environment is a deliberate choice: if there
+//! is one, it is used, and its result is final. Otherwise the machine may have an identity, or its
+//! user may have signed in with `az` or `azd`. The source that gave a token first is asked from
+//! then on.
 
 use crate::remote::causes;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
@@ -17,33 +18,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long each is waited for. A machine that is not in Azure has nobody at the address where
-/// machines ask who they are.
+/// How long each source may take. On a machine outside Azure nothing answers at the address of the
+/// identity service.
 const MACHINE_TIMEOUT: Duration = Duration::from_secs(2);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One way to an identity, with what it is called in messages and how long it may take.
+/// A source of tokens, with its name for messages and its time limit.
 #[derive(Debug)]
-struct Way {
+struct TokenSource {
     name: &'static str,
     credential: azure_core::Result<Arc<dyn TokenCredential>>,
     timeout: Duration,
 }
 
-/// Ways to an identity, of which the first that works is kept.
+/// Sources of tokens; the first that works is used from then on.
 #[derive(Debug)]
 pub(super) struct Identity {
-    ways: Vec<Way>,
+    sources: Vec<TokenSource>,
     chosen: AtomicUsize,
 }
 
 impl Identity {
-    /// The ways that the environment allows.
+    /// The sources that the environment allows.
     pub(super) fn find(options: &ClientOptions, variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let client = set("AZURE_CLIENT_ID");
         let secret = set("AZURE_CLIENT_SECRET");
-        let ways = if let (Some(tenant), Some(client), Some(secret)) =
+        let sources = if let (Some(tenant), Some(client), Some(secret)) =
             (set("AZURE_TENANT_ID"), client.clone(), secret)
         {
             let options = ClientSecretCredentialOptions {
@@ -51,7 +52,7 @@ impl Identity {
             };
             let secret = Secret::new(secret);
             let made = ClientSecretCredential::new(&tenant, client, secret, Some(options));
-            vec![Way {
+            vec![TokenSource {
                 name: "AZURE_CLIENT_SECRET",
                 credential: made.map(|it| it as Arc<dyn TokenCredential>),
                 timeout: TOOL_TIMEOUT,
@@ -64,7 +65,7 @@ impl Identity {
                 ..WorkloadIdentityCredentialOptions::default()
             };
             let made = WorkloadIdentityCredential::new(Some(options));
-            vec![Way {
+            vec![TokenSource {
                 name: "AZURE_FEDERATED_TOKEN_FILE",
                 credential: made.map(|it| it as Arc<dyn TokenCredential>),
                 timeout: TOOL_TIMEOUT,
@@ -77,12 +78,12 @@ impl Identity {
             let machine = ManagedIdentityCredential::new(Some(options));
             let tools = DeveloperToolsCredential::new(None);
             vec![
-                Way {
+                TokenSource {
                     name: "this machine's managed identity",
                     credential: machine.map(|it| it as Arc<dyn TokenCredential>),
                     timeout: MACHINE_TIMEOUT,
                 },
-                Way {
+                TokenSource {
                     name: "az and azd",
                     credential: tools.map(|it| it as Arc<dyn TokenCredential>),
                     timeout: TOOL_TIMEOUT,
@@ -90,13 +91,13 @@ impl Identity {
             ]
         };
         Self {
-            ways,
+            sources,
             chosen: AtomicUsize::new(usize::MAX),
         }
     }
 }
 
-impl Way {
+impl TokenSource {
     async fn token(
         &self,
         scopes: &[&str],
@@ -121,25 +122,25 @@ impl TokenCredential for Identity {
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        if let [only] = self.ways.as_slice() {
+        if let [only] = self.sources.as_slice() {
             return only.token(scopes, options).await;
         }
-        if let Some(chosen) = self.ways.get(self.chosen.load(Ordering::Relaxed)) {
+        if let Some(chosen) = self.sources.get(self.chosen.load(Ordering::Relaxed)) {
             return chosen.token(scopes, options).await;
         }
         let mut answers = Vec::new();
-        for (index, way) in self.ways.iter().enumerate() {
-            match way.token(scopes, options.clone()).await {
+        for (index, source) in self.sources.iter().enumerate() {
+            match source.token(scopes, options.clone()).await {
                 Ok(token) => {
                     self.chosen.store(index, Ordering::Relaxed);
                     return Ok(token);
                 }
-                Err(error) => answers.push(format!("{}: {}", way.name, causes(&error))),
+                Err(error) => answers.push(format!("{}: {}", source.name, causes(&error))),
             }
         }
-        // Only words: that nobody is at the machine's address is no failure of the network.
+        // Text only: an unanswered request to the identity service is not a network failure.
         let detail = format!(
-            "there are no credentials: neither a file beside the location, nor \
+            "there are no credentials: neither a file named with the location, nor \
              AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or \
              AZURE_CLIENT_SECRET in the environment, nor an identity ({})",
             answers.join("; ")
@@ -153,10 +154,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Nobody;
+    struct Unanswered;
 
     #[async_trait::async_trait]
-    impl TokenCredential for Nobody {
+    impl TokenCredential for Unanswered {
         async fn get_token(
             &self,
             _: &[&str],
@@ -167,10 +168,10 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Somebody(AtomicUsize);
+    struct Answering(AtomicUsize);
 
     #[async_trait::async_trait]
-    impl TokenCredential for Somebody {
+    impl TokenCredential for Answering {
         async fn get_token(
             &self,
             _: &[&str],
@@ -183,32 +184,32 @@ mod tests {
     }
 
     fn identity(credentials: Vec<Arc<dyn TokenCredential>>) -> Identity {
-        let way = |credential| Way {
-            name: "way",
+        let source = |credential| TokenSource {
+            name: "source",
             credential: Ok(credential),
             timeout: MACHINE_TIMEOUT,
         };
         Identity {
-            ways: credentials.into_iter().map(way).collect(),
+            sources: credentials.into_iter().map(source).collect(),
             chosen: AtomicUsize::new(usize::MAX),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gave_a_token_is_asked_first_from_then_on() {
-        let somebody = Arc::new(Somebody(AtomicUsize::new(0)));
-        let identity = identity(vec![Arc::new(Nobody), somebody.clone()]);
+    async fn the_source_that_gave_a_token_is_asked_first_afterwards() {
+        let answering = Arc::new(Answering(AtomicUsize::new(0)));
+        let identity = identity(vec![Arc::new(Unanswered), answering.clone()]);
         let begin = tokio::time::Instant::now();
         for _ in 0..3 {
             identity.get_token(&["scope"], None).await.unwrap();
         }
         assert_eq!(begin.elapsed().as_secs(), MACHINE_TIMEOUT.as_secs());
-        assert_eq!(somebody.0.load(Ordering::Relaxed), 3);
+        assert_eq!(answering.0.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_any_identity_it_says_where_it_looked() {
-        let identity = identity(vec![Arc::new(Nobody), Arc::new(Nobody)]);
+        let identity = identity(vec![Arc::new(Unanswered), Arc::new(Unanswered)]);
         let error = identity.get_token(&["scope"], None).await.unwrap_err();
         let refusal = super::super::errors::refusal(&error);
         assert_eq!(refusal.kind, crate::StoreErrorKind::Denied);

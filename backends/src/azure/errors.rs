@@ -1,8 +1,8 @@
-//! What the service's refusals mean.
+//! The meaning of the service's refusals.
 //!
 //! A refusal of the service has a status, a code in the header `x-ms-error-code` (the only place
-//! for it in answers to HEAD) and some XML. What has none of that comes from something in between:
-//! a proxy, a network's login page, an endpoint that is something else.
+//! for it in answers to HEAD) and some XML. An answer without any of these comes from something in
+//! between: a proxy, a network's login page, a wrong endpoint.
 
 use crate::StoreErrorKind;
 use crate::remote::{Refusal, causes, shorten, tls};
@@ -12,7 +12,7 @@ use azure_core::http::headers::HeaderName;
 use std::error::Error;
 use std::time::Duration;
 
-/// What a status and a code mean; `text` is what else the service said.
+/// The meaning of a status and a code; `text` is the rest of the service's answer.
 pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
     use StoreErrorKind as Kind;
     match code {
@@ -20,7 +20,7 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
         "ContainerNotFound" | "ContainerBeingDeleted" | "ContainerDisabled" => {
             return Kind::NoContainer;
         }
-        // The last is what a SAS token that may create and not write is told.
+        // The last one is the answer to a SAS token that may create but not write.
         "BlobAlreadyExists"
         | "ContainerAlreadyExists"
         | "ConditionNotMet"
@@ -35,7 +35,7 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
         }
         "LeaseIdMissing" | "LeaseIdMismatchWithBlobOperation" => return Kind::Denied,
         "InvalidRange" => return Kind::Corrupt,
-        // It was damaged on its way.
+        // The body was damaged in transit.
         "Md5Mismatch" | "Crc64Mismatch" | "InternalError" | "OperationTimedOut" => {
             return Kind::Unavailable;
         }
@@ -48,7 +48,7 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
         429 | 503 => Kind::Throttled,
         507 => Kind::Full,
         _ if code.contains("Quota") || code.contains("Capacity") => Kind::Full,
-        // Not what the service answers when it did what it was asked, or a redirection.
+        // The service answers a successful request with none of these; or it is a redirection.
         200..=399 => Kind::Unavailable,
         // Every 404 of the service has a code.
         404 | 407 | 408 | 500..=599 => Kind::Unavailable,
@@ -56,7 +56,7 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
     }
 }
 
-/// Whether the credentials themselves are refused: they expired, were replaced or are none.
+/// Whether the service refuses the credentials themselves: expired, replaced or invalid.
 fn is_of_the_credentials(status: u16, code: &str) -> bool {
     let codes = [
         "AuthenticationFailed",
@@ -67,12 +67,12 @@ fn is_of_the_credentials(status: u16, code: &str) -> bool {
     status == 401 || codes.contains(&code)
 }
 
-/// What to do about some of the codes.
+/// The remedy for some of the codes.
 fn remedy(code: &str, text: &str) -> &'static str {
     match code {
         "AuthorizationPermissionMismatch" => {
-            "; give this identity or SAS token what it is for: reading and creating (rc), and who \
-             collects, listing and deleting (ld); docs/CLOUDS.md, \"Roles\", has the roles for it"
+            "; grant this identity or SAS token its rights: reading and creating (rc) or, for the \
+             collector, listing and deleting (ld); docs/CLOUDS.md, \"Roles\", lists the roles"
         }
         "AuthenticationFailed" if text.contains("specified time frame") => {
             "; the SAS token expired or is not valid yet: make a new one"
@@ -87,15 +87,15 @@ fn remedy(code: &str, text: &str) -> &'static str {
     }
 }
 
-/// What is between `<name>` and `</name>`.
+/// The text between `<name>` and `</name>`.
 fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     let (inside, _) = rest.split_once(&format!("</{name}>"))?;
     Some(inside)
 }
 
-/// What the service says for people, without what it adds for its own, and without signatures.
-fn words(body: &str) -> String {
+/// The readable part of the service's message, without its internal details and signatures.
+fn message_text(body: &str) -> String {
     let message = element(body, "Message").unwrap_or_default();
     let message = message.split("RequestId:").next().unwrap_or_default();
     let detail = element(body, "AuthenticationErrorDetail").unwrap_or_default();
@@ -119,7 +119,7 @@ fn retry_after(response: &RawResponse) -> Option<Duration> {
     milliseconds.or(number("retry-after").map(|it| Duration::from_secs(it.into())))
 }
 
-/// An answer that is not what was asked for.
+/// A refusal made from an unexpected answer.
 fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
     let header = |name| {
         let name = HeaderName::from_static(name);
@@ -129,9 +129,9 @@ fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
     let body = body.unwrap_or_default();
     let code = header("x-ms-error-code").or(element(&body, "Code"));
     let code = code.unwrap_or_default();
-    let text = words(&body);
+    let text = message_text(&body);
     let mut detail = match code {
-        "" => format!("it answered {status}, as the service itself does not"),
+        "" => format!("it answered {status}, which the service itself never does"),
         code if text.is_empty() => format!("{status} {code}{}", remedy(code, &text)),
         code => format!("{status} {code}: {text}{}", remedy(code, &text)),
     };
@@ -147,7 +147,7 @@ fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
     }
 }
 
-/// Whether it was the network that failed, somewhere below.
+/// Whether the network failed, somewhere in the chain of causes.
 fn is_network(error: &azure_core::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -162,7 +162,7 @@ fn is_network(error: &azure_core::Error) -> bool {
     false
 }
 
-/// What an error of the SDK is.
+/// The refusal that an error of the SDK amounts to.
 pub(super) fn refusal(error: &azure_core::Error) -> Refusal {
     let kind = match error.kind() {
         ErrorKind::HttpResponse {
@@ -172,7 +172,7 @@ pub(super) fn refusal(error: &azure_core::Error) -> Refusal {
         } => return answered(u16::from(*status), raw_response.as_deref()),
         _ if is_network(error) => StoreErrorKind::Unavailable,
         ErrorKind::Credential => StoreErrorKind::Denied,
-        // A listing, say, that is not one: something else answers.
+        // For example a listing that does not parse: something other than the service answers.
         ErrorKind::DataConversion => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Other,
     };
@@ -230,7 +230,7 @@ mod tests {
             authenticate the request.\nRequestId:1\nTime:2</Message><AuthenticationErrorDetail>\
             The MAC signature found in the HTTP request 'c2VjcmV0' is not the same\
             </AuthenticationErrorDetail></Error>";
-        let words = words(body);
+        let words = message_text(body);
         assert!(words.starts_with("Server failed to authenticate the request"));
         assert!(words.contains("does not match"), "{words}");
         assert!(

@@ -6,23 +6,24 @@
 //!     ▼
 //!  Blobs: Driver ── the SDK's clients ──► pipeline ──► transport: HTTP with bounds
 //!     │                                                    │
-//!     └── places: where listings go on                     └──► errors: what refusals mean
+//!     └── page_markers: where listings resume               └──► errors: what refusals mean
 //! ```
 //!
-//! What always holds: one call of the driver is one request, except for a listing that has to skip
-//! names (see `places`) and the SDK's own requests for tokens. An object is created by one Put
-//! Blob with `If-None-Match: *`, never from blocks, so that it is there whole or not at all, and
-//! read by one Get Blob; the SDK's own `download` would ask for pieces in parallel, for an empty
-//! object twice, and would hide whether the service kept to the range. No secret is in a URL, an
-//! error or a `Debug`.
+//! Invariants: one call of the driver is one request, except for a listing that has to skip names
+//! (see `page_markers`) and the SDK's own requests for tokens. An object is created by one Put Blob
+//! with `If-None-Match: *`, never from blocks, so it exists whole or not at all. It is read by one
+//! Get Blob; the SDK's own `download` would fetch pieces in parallel, request an empty object
+//! twice, and hide whether the service respected the range. No secret is in a URL, an error or a
+//! `Debug`.
 //!
-//! Two versions of the service's protocol are spoken. Where the provider has the service, the one
-//! that can begin a listing at a name; at any other endpoint an earlier one, which emulators know.
+//! The driver uses two versions of the service's protocol. At the provider's own endpoint it uses
+//! the version that can begin a listing at a name; at any other endpoint an earlier one, which
+//! emulators support.
 
 mod credentials;
 mod entra;
 mod errors;
-mod places;
+mod page_markers;
 mod proving;
 mod signing;
 #[cfg(test)]
@@ -33,7 +34,7 @@ use crate::StoreErrorKind;
 use crate::location::Remote;
 use crate::marker::MARKER_FILE;
 use crate::receipt::Receipt;
-use crate::remote::{Body, Container, Driver, Lent, Listing, Refusal, causes};
+use crate::remote::{Body, Container, Driver, Listing, Refusal, RenewableCredentials, causes};
 use azure_core::error::CheckSuccessOptions;
 use azure_core::http::headers::HeaderName;
 use azure_core::http::policies::Policy;
@@ -50,9 +51,9 @@ use azure_storage_blob::{
     BlobContainerClient, BlobContainerClientOptions, BlobServiceClient, BlobServiceClientOptions,
 };
 use bytes::Bytes;
-use credentials::Found;
+use credentials::AzureCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use places::Places;
+use page_markers::PageMarkers;
 use proving::{Prover, Proving};
 use std::fmt;
 use std::num::NonZero;
@@ -62,7 +63,7 @@ use std::sync::Arc;
 
 /// The protocol's version where the provider has the service.
 const VERSION: &str = "2026-02-06";
-/// The protocol's version at any other endpoint; Azurite 3.35 knows no later one.
+/// The protocol's version at any other endpoint; Azurite 3.35 supports no later one.
 const VERSION_ELSEWHERE: &str = "2025-11-05";
 /// The most names that the service puts on a page.
 const PAGE_NAMES_MAX: usize = 5000;
@@ -73,16 +74,16 @@ const PAGES_MAX: usize = 64;
 struct Blobs {
     service: BlobServiceClient,
     container: BlobContainerClient,
-    /// For what is asked past the SDK's clients.
+    /// For requests that the SDK's clients do not offer.
     pipeline: Pipeline,
     version: &'static str,
-    /// Where the right to use it came from, for messages.
+    /// Where the credentials came from, for messages.
     origin: String,
     place: String,
-    places: Places,
-    lent: Arc<Lent<Proving>>,
+    page_markers: PageMarkers,
+    renewable: Arc<RenewableCredentials<Proving>>,
     prover: Prover,
-    /// Where the right to use it is found again.
+    /// Where credentials are read again.
     file: Option<PathBuf>,
     variable: fn(&str) -> Option<String>,
 }
@@ -93,7 +94,7 @@ impl fmt::Debug for Blobs {
     }
 }
 
-/// A driver for the container that a location names; nobody is asked yet.
+/// A driver for the container that a location names. No request is sent yet.
 pub(crate) async fn connect(
     remote: &Remote,
     credentials: Option<&Path>,
@@ -103,8 +104,8 @@ pub(crate) async fn connect(
     Ok(Arc::new(attach(remote, found, credentials, variable)?))
 }
 
-/// Where the service is, and whether that is the provider's own place for it.
-fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
+/// The endpoint of the service, and whether it is the provider's own.
+fn endpoint(remote: &Remote, found: &AzureCredentials) -> Result<(Url, bool), Refusal> {
     let account = &remote.account;
     let given = remote.option("endpoint").or(found.endpoint.as_deref());
     let text = match given {
@@ -120,7 +121,9 @@ fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
         return Err(wrong("it begins with http:// or https://"));
     }
     if url.query().is_some() || !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("credentials belong into a file beside the location"));
+        return Err(wrong(
+            "credentials belong in a file that is named with the location",
+        ));
     }
     // Where hosts have no names, the account is in the path.
     let host = url.host_str().unwrap_or_default();
@@ -144,10 +147,10 @@ fn is_loopback(endpoint: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The driver with what was found.
+/// Makes the driver with the credentials that were found.
 fn attach(
     remote: &Remote,
-    found: Found,
+    found: AzureCredentials,
     file: Option<&Path>,
     variable: fn(&str) -> Option<String>,
 ) -> Result<Blobs, Refusal> {
@@ -168,8 +171,8 @@ fn attach(
         loopback: is_loopback(&endpoint),
         options: options.clone(),
     };
-    let lent = Arc::new(Lent::new(prover.prove(&found, variable)?));
-    let policy: Arc<dyn Policy> = Arc::new(proving::Newest(Arc::clone(&lent)));
+    let renewable = Arc::new(RenewableCredentials::new(prover.prove(&found, variable)?));
+    let policy: Arc<dyn Policy> = Arc::new(proving::Newest(Arc::clone(&renewable)));
     options.per_try_policies.push(policy);
     let version = if at_home { VERSION } else { VERSION_ELSEWHERE };
     let service_options = BlobServiceClientOptions {
@@ -197,8 +200,8 @@ fn attach(
         pipeline: Pipeline::new(name, release, options, Vec::new(), Vec::new(), None),
         version,
         origin: found.origin,
-        places: Places::default(),
-        lent,
+        page_markers: PageMarkers::default(),
+        renewable,
         prover,
         file: file.map(Path::to_owned),
         variable,
@@ -269,7 +272,7 @@ impl Blobs {
     }
 }
 
-/// An upload in one request, however long it is.
+/// Options for an upload in one request, whatever its length.
 fn one_request<'a>() -> BlockBlobClientUploadOptions<'a> {
     BlockBlobClientUploadOptions {
         partition_size: NonZero::new(u64::MAX),
@@ -277,20 +280,20 @@ fn one_request<'a>() -> BlockBlobClientUploadOptions<'a> {
     }
 }
 
-/// What the service says that it took. Its CRC-64 is NVME's; which end of it comes first is said
-/// nowhere. One that is not ours in either order leaves it to the MD5, if that is there, to tell a
-/// fault from a checksum of another kind.
+/// The checksum that the service computed. Its CRC-64 is CRC-64/NVME; the byte order is documented
+/// nowhere. If it is ours in neither order, the MD5, if present, distinguishes a fault from another
+/// kind of checksum.
 fn receipt(done: BlobClientUploadResult, body: &[u8]) -> Option<Receipt> {
     let sum = done.content_crc64.and_then(|sum| sum.try_into().ok());
     let md5 = done.content_md5.and_then(|sum| sum.try_into().ok());
     let Some(mut sum): Option<[u8; 8]> = sum else {
         return md5.map(Receipt::Md5);
     };
-    let told = Receipt::Crc64(sum);
+    let reported = Receipt::Crc64(sum);
     sum.reverse();
     let turned = Receipt::Crc64(sum);
-    if told.is_for(body) {
-        return Some(told);
+    if reported.is_for(body) {
+        return Some(reported);
     }
     match md5 {
         Some(md5) if !turned.is_for(body) => Some(Receipt::Md5(md5)),
@@ -298,14 +301,14 @@ fn receipt(done: BlobClientUploadResult, body: &[u8]) -> Option<Receipt> {
     }
 }
 
-/// Whether an answer is the service's own, and not something's in between.
+/// Whether an answer comes from the service itself and not from something in between.
 fn genuine(headers: &azure_core::http::headers::Headers) -> Result<(), Refusal> {
     let header = |name| headers.get_optional_str(&HeaderName::from_static(name));
     if header("x-ms-request-id").is_some() {
         return Ok(());
     }
     let form = header("content-type").unwrap_or("nothing in particular");
-    let detail = format!("something that is not the service answers, with {form}");
+    let detail = format!("the answer does not come from the service; its type is {form}");
     Err(Refusal::new(StoreErrorKind::Unavailable, detail))
 }
 
@@ -316,22 +319,23 @@ impl Driver for Blobs {
     }
 
     fn credentials(&self) -> u64 {
-        self.lent.number()
+        self.renewable.number()
     }
 
-    async fn look_again(&self, refused: u64) -> bool {
+    async fn renew_credentials(&self, refused: u64) -> bool {
         let (account, file) = (&self.prover.account, self.file.as_deref());
         let find = |known: &Proving| {
             let found = credentials::find(account, file, self.variable).ok()?;
             known.renewed(&self.prover, &found, self.variable)
         };
-        self.lent.look_again(refused, find).await
+        self.renewable.renew_credentials(refused, find).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let put = self.send(key, body, one_request().if_not_exists()).await;
         match put {
-            // Who may create and not overwrite is not always told which of the two it was.
+            // Credentials that may create but not overwrite do not always show which of the two was
+            // refused.
             Err(refusal)
                 if refusal.kind == StoreErrorKind::Denied && self.head(key).await.is_ok() =>
             {
@@ -386,7 +390,7 @@ impl Driver for Blobs {
         let properties = properties.map_err(|error| self.refused(&error))?;
         genuine(properties.headers())?;
         let length = properties.content_length().ok().flatten();
-        let silent = || Refusal::new(StoreErrorKind::Unavailable, "it tells no length");
+        let silent = || Refusal::new(StoreErrorKind::Unavailable, "it gives no length");
         length.ok_or_else(silent)
     }
 
@@ -396,7 +400,7 @@ impl Driver for Blobs {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Listing, Refusal> {
-        let remembered = after.and_then(|after| self.places.before(prefix, after));
+        let remembered = after.and_then(|after| self.page_markers.before(prefix, after));
         let exact = match &remembered {
             Some(place) => Some(place.last.as_str()) == after,
             None => after.is_none(),
@@ -405,7 +409,7 @@ impl Driver for Blobs {
         let begin = begin.map(str::to_owned);
         let names_max = match (exact, &begin) {
             (true, _) => limit,
-            // What it begins at is on the page.
+            // The name at which the listing begins is on the page.
             (false, Some(_)) => limit.saturating_add(1),
             (false, None) => PAGE_NAMES_MAX,
         };
@@ -416,13 +420,13 @@ impl Driver for Blobs {
                 .await;
             let page = page.map_err(|refusal| match &remembered {
                 Some(place) if refusal.kind == StoreErrorKind::Other => {
-                    self.places.forget(place);
+                    self.page_markers.forget(place);
                     Refusal::new(StoreErrorKind::Unavailable, refusal.detail)
                 }
                 _ => refusal,
             })?;
             if let (Some(last), Some(next)) = (page.names.last(), &page.next) {
-                self.places.remember(prefix, last, next);
+                self.page_markers.remember(prefix, last, next);
             }
             let mut keys = page.names;
             keys.retain(|key| after < Some(key.as_str()));
@@ -433,7 +437,7 @@ impl Driver for Blobs {
             }
             marker = page.next;
         }
-        // The next try goes on from where this one came to.
+        // The next try continues from where this one stopped.
         let detail = format!("{PAGES_MAX} pages of its listing hold nothing that is wanted");
         Err(Refusal::new(StoreErrorKind::Unavailable, detail))
     }
@@ -447,7 +451,7 @@ impl Driver for Blobs {
     }
 
     async fn create_container(&self) -> Result<(), Refusal> {
-        // Names are the account's own: one that is there already is ours.
+        // Container names belong to the account: one that exists already is ours.
         let created = self.container.create(None).await;
         match created.map_err(|error| self.refused(&error)) {
             Err(refusal) if refusal.kind != StoreErrorKind::AlreadyExists => Err(refusal),
@@ -461,7 +465,7 @@ impl Driver for Blobs {
             Err(error) => {
                 let refusal = self.refused(&error);
                 return match refusal.kind {
-                    // A token for blobs only may not ask.
+                    // A token for blobs only has no permission to ask.
                     StoreErrorKind::Denied => Ok(Container::default()),
                     _ => Err(refusal),
                 };
@@ -473,8 +477,8 @@ impl Driver for Blobs {
         let locked = policy.zip(hold).map(|(policy, hold)| policy || hold);
         let immutable_versions = properties.is_immutable_storage_with_versioning_enabled();
         let mut versioned = immutable_versions.ok().flatten().filter(|it| *it);
-        // Whether the account keeps versions is told by another API, but what it keeps of what was
-        // deleted is told to whoever may ask about the account.
+        // Another API tells whether the account keeps versions, but any caller that may ask about
+        // the account sees how long deleted blobs are kept.
         if versioned.is_none()
             && let Ok(service) = self.service.get_properties(None).await
             && let Ok(service) = service.into_model()
@@ -486,8 +490,8 @@ impl Driver for Blobs {
     }
 
     async fn date(&self) -> Result<Option<String>, Refusal> {
-        // An object that is not there is answered as well; what is refused without an answer of the
-        // service's own has no date either.
+        // The answer for a missing object has a date as well. A refusal without an answer of the
+        // service's own has none.
         let url = self.container.blob_client(MARKER_FILE).url().clone();
         let mut request = Request::new(url, Method::Head);
         request.insert_header("x-ms-version", self.version);

@@ -1,46 +1,46 @@
-//! From what was found to what each request carries, and from there to what is found later.
+//! Turns credentials into the policy that signs each request, and renews them.
 //!
-//! The SDK's pipeline is made once and has its policies for good; the one here asks for each
-//! request what is lent to it now. An identity of Entra keeps its token until that ends by its own
-//! words; if the service refuses it before, it is asked for another one.
+//! The SDK's pipeline is built once and its policies are fixed; the policy here fetches the current
+//! credentials for each request. An identity of Entra keeps its token until the expiry that the
+//! token states; if the service refuses it earlier, a new one is requested.
 
-use super::credentials::{Found, Proof};
+use super::credentials::{AzureCredentials, Proof};
 use super::{entra, signing};
 use crate::StoreErrorKind;
-use crate::remote::{Lent, Refusal};
+use crate::remote::{Refusal, RenewableCredentials};
 use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{ClientOptions, Context, Request};
 use std::fmt;
 use std::sync::Arc;
 
-/// Whom the tokens of an identity are for.
+/// The audience of an identity's tokens.
 const SCOPE: &str = "https://storage.azure.com/.default";
 
-/// What it takes to make a policy of what was found.
+/// The inputs for a policy in addition to the credentials.
 pub(super) struct Prover {
     pub(super) account: String,
-    /// Whether what is sent cannot be read on the way.
+    /// Whether the connection is encrypted.
     pub(super) encrypted: bool,
-    /// Whether it does not leave this machine.
+    /// Whether the service is on this machine.
     pub(super) loopback: bool,
     pub(super) options: ClientOptions,
 }
 
-/// A policy that proves the right to ask, and what it was made of.
+/// A policy that authorises requests, and the credentials that it was made of.
 pub(super) struct Proving {
     policy: Arc<dyn Policy>,
     proof: Proof,
 }
 
 impl Prover {
-    /// The policy for what was found.
+    /// Makes the policy for these credentials.
     ///
     /// # Errors
-    /// `Denied` if it cannot be used.
+    /// `Denied` if the credentials cannot be used.
     pub(super) fn prove(
         &self,
-        found: &Found,
+        found: &AzureCredentials,
         variable: fn(&str) -> Option<String>,
     ) -> Result<Proving, Refusal> {
         let denied = |detail: String| Refusal::new(StoreErrorKind::Denied, detail);
@@ -79,11 +79,12 @@ impl Prover {
 }
 
 impl Proving {
-    /// What takes the place of this one, which was refused; nothing if the same was found.
+    /// The replacement of this policy, which was refused; `None` if the same credentials were
+    /// found.
     pub(super) fn renewed(
         &self,
         prover: &Prover,
-        found: &Found,
+        found: &AzureCredentials,
         variable: fn(&str) -> Option<String>,
     ) -> Option<Self> {
         match found.proof == self.proof && found.proof != Proof::Identity {
@@ -93,8 +94,8 @@ impl Proving {
     }
 }
 
-/// The policy that was found last.
-pub(super) struct Newest(pub(super) Arc<Lent<Proving>>);
+/// The current policy.
+pub(super) struct Newest(pub(super) Arc<RenewableCredentials<Proving>>);
 
 impl fmt::Debug for Newest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

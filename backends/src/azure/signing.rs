@@ -1,11 +1,11 @@
-//! What makes a request ours: an account's key, or a token that the account's owner gave away.
+//! Authorises requests with an account's key or with a token that the account's owner issued.
 //!
-//! The SDK knows neither (it takes tokens of Microsoft Entra only), but its pipeline takes policies
-//! that see every try of every request. *Shared key*: an HMAC-SHA256, under the account's key, of
-//! the request in a canonical form ("Authorize with Shared Key", version 2009-09-19 and later). A
-//! *shared access signature* is such an HMAC over permissions and dates, made beforehand; it goes
-//! into each request's query here, rather than into the client's URL, so that no URL that is kept
-//! or shown has a secret in it.
+//! The SDK supports neither (it takes only tokens of Microsoft Entra), but its pipeline takes
+//! policies that see every try of every request. *Shared key*: an HMAC-SHA256, under the account's
+//! key, of the request in a canonical form ("Authorize with Shared Key", version 2009-09-19 and
+//! later). A *shared access signature* is such an HMAC over permissions and dates, made beforehand.
+//! It is added to each request's query here rather than to the client's URL, so that no stored or
+//! displayed URL has a secret in it.
 
 use aws_lc_rs::hmac;
 use azure_core::http::headers::{CONTENT_LENGTH, HeaderName};
@@ -31,7 +31,7 @@ impl fmt::Debug for SharedKey {
 }
 
 impl SharedKey {
-    /// The key as the provider shows it, in base64; nothing if it is not that.
+    /// The key in base64, as the provider displays it; `None` if it is not base64.
     pub(super) fn new(account: &str, key: &str) -> Option<Self> {
         let key = STANDARD.decode(key).ok().filter(|key| !key.is_empty())?;
         Some(Self {
@@ -48,8 +48,8 @@ impl SharedKey {
     }
 }
 
-/// The headers that are signed whether they are there or not, in this order. The date is empty,
-/// because `x-ms-date` takes its place.
+/// The headers that are signed whether they are present or not, in this order. The date is empty,
+/// because `x-ms-date` replaces it.
 const STANDARD_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -64,7 +64,7 @@ const STANDARD_HEADERS: [&str; 11] = [
     "range",
 ];
 
-/// What is signed of a request.
+/// The text of a request that is signed.
 fn canonical(account: &str, request: &Request) -> String {
     let mut text = format!("{}\n", request.method());
     for name in STANDARD_HEADERS {
@@ -130,7 +130,7 @@ impl fmt::Debug for SharedAccessSignature {
 }
 
 impl SharedAccessSignature {
-    /// The token as the provider shows it, with or without its question mark.
+    /// The token as the provider displays it, with or without its question mark.
     pub(super) fn new(token: &str) -> Self {
         Self(token.trim_start_matches('?').to_owned())
     }
@@ -161,7 +161,7 @@ async fn pass_on(
     // A pipeline ends with the policy that sends.
     let (first, rest) = next.split_first().ok_or_else(|| {
         let kind = azure_core::error::ErrorKind::Other;
-        azure_core::Error::with_message(kind, "nothing sends the request")
+        azure_core::Error::with_message(kind, "the pipeline has no policy that sends the request")
     })?;
     first.send(ctx, request, rest).await
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_has_the_form_that_the_service_computes() {
+    fn the_signed_text_has_the_form_that_the_service_computes() {
         let url =
             "http://127.0.0.1:1/me/box/a%2Fb?restype=container&Comp=list&prefix=a%2Fb&x=2&x=1";
         assert_eq!(

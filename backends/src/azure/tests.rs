@@ -5,8 +5,8 @@ use super::*;
 use crate::Deadline;
 use crate::location::Location;
 use crate::marker::Marker;
-use crate::remote::scripted::{Answer, Scripted};
-use crate::remote::{Limits, Pace, Patience, RemoteStore};
+use crate::remote::scripted::{Scripted, ScriptedAnswer};
+use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore as _;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn remote(address: impl fmt::Display) -> Remote {
 }
 
 fn driver(address: impl fmt::Display, proof: Proof) -> Blobs {
-    let found = Found {
+    let found = AzureCredentials {
         proof,
         origin: "a test".to_owned(),
         endpoint: None,
@@ -39,10 +39,10 @@ fn key() -> Proof {
 }
 
 fn store(driver: Blobs) -> RemoteStore {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause_min: Duration::from_millis(1),
         pause_max: Duration::from_millis(2),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let shared = Arc::new(Pace::new(Limits::default()));
     let limits = Limits::default();
@@ -50,7 +50,7 @@ fn store(driver: Blobs) -> RemoteStore {
         Arc::new(driver),
         "volume/",
         MARKER,
-        patience,
+        retry_policy,
         limits,
         shared,
     )
@@ -60,13 +60,13 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
-fn refusal(status: &str, code: &str, headers: &str, text: &str) -> Answer {
+fn refusal(status: &str, code: &str, headers: &str, text: &str) -> ScriptedAnswer {
     let headers = format!("{OURS}\nx-ms-error-code: {code}\n{headers}");
     let body = format!("<Error><Code>{code}</Code>{text}</Error>");
-    Answer::whole(status, &headers, &body)
+    ScriptedAnswer::whole(status, &headers, &body)
 }
 
-async fn served(answers: Vec<Answer>) -> (Scripted, Blobs) {
+async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Blobs) {
     let server = Scripted::start(answers).await;
     let driver = driver(server.address, key());
     (server, driver)
@@ -76,7 +76,7 @@ async fn served(answers: Vec<Answer>) -> (Scripted, Blobs) {
 async fn a_busy_service_is_asked_again_after_the_time_it_asks_for() {
     let busy = refusal("503 Busy", "ServerBusy", "Retry-After: 7", "");
     let body = String::from_utf8_lossy(b"object");
-    let answers = vec![busy, Answer::whole("200 OK", OURS, &body)];
+    let answers = vec![busy, ScriptedAnswer::whole("200 OK", OURS, &body)];
     let (server, driver) = served(answers).await;
     let error = driver.get("volume/x", None, 9).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Throttled);
@@ -97,14 +97,14 @@ async fn a_service_that_stays_busy_is_given_up() {
 #[tokio::test]
 async fn an_object_that_breaks_off_is_not_an_object() {
     let headers = format!("{OURS}\nContent-Length: 100");
-    let (_server, driver) = served(vec![Answer::whole("200 OK", &headers, "short")]).await;
+    let (_server, driver) = served(vec![ScriptedAnswer::whole("200 OK", &headers, "short")]).await;
     let error = driver.get("volume/x", None, 1000).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test]
 async fn a_login_page_is_not_the_service() {
-    let page = Answer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
+    let page = ScriptedAnswer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
     let (_server, driver) = served(vec![page]).await;
     for kind in [
         driver.get("volume/x", None, 1000).await.unwrap_err().kind,
@@ -125,7 +125,7 @@ async fn a_login_page_is_not_the_service() {
     ] {
         assert_eq!(kind, StoreErrorKind::Unavailable);
     }
-    let moved = Answer::whole("302 Found", "Location: http://login.example/?token=x", "");
+    let moved = ScriptedAnswer::whole("302 Found", "Location: http://login.example/?token=x", "");
     let (_server, driver) = served(vec![moved]).await;
     let error = driver.get("volume/x", None, 1000).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
@@ -136,8 +136,8 @@ async fn a_login_page_is_not_the_service() {
 #[tokio::test]
 async fn reading_stops_where_there_is_more_than_was_asked_for() {
     let head = format!("HTTP/1.1 200 OK\r\n{OURS}\r\n\r\n").into_bytes();
-    let endless = Answer::Endless(head, vec![b'x'; 1000]);
-    let announced = Answer::whole("200 OK", OURS, "more than nine bytes");
+    let endless = ScriptedAnswer::Endless(head, vec![b'x'; 1000]);
+    let announced = ScriptedAnswer::whole("200 OK", OURS, "more than nine bytes");
     for answer in [endless, announced] {
         let (_server, driver) = served(vec![answer]).await;
         let error = driver.get("volume/x", None, 9).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn reading_stops_where_there_is_more_than_was_asked_for() {
 #[tokio::test]
 async fn a_refusal_without_end_is_read_to_a_bound() {
     let head = format!("HTTP/1.1 403 No\r\n{OURS}\r\nx-ms-error-code: X\r\n\r\n").into_bytes();
-    let (_server, driver) = served(vec![Answer::Endless(head, vec![b'x'; 1000])]).await;
+    let (_server, driver) = served(vec![ScriptedAnswer::Endless(head, vec![b'x'; 1000])]).await;
     let error = driver.get("volume/x", None, 9).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
     let error = driver.delete("volume/x").await.unwrap_err();
@@ -157,7 +157,7 @@ async fn a_refusal_without_end_is_read_to_a_bound() {
 
 #[tokio::test]
 async fn a_service_that_never_answers_is_left_at_the_deadline() {
-    let (_server, driver) = served(vec![Answer::Silence]).await;
+    let (_server, driver) = served(vec![ScriptedAnswer::Silence]).await;
     let store = store(driver);
     let deadline = Deadline::after(Duration::from_millis(300));
     let error = store.check(deadline).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn a_service_that_never_answers_is_left_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_and_a_token_that_expired_are_told_apart() {
+async fn a_clock_skew_and_an_expired_token_are_distinguished() {
     let text = |detail: &str| {
         format!(
             "<Message>Server failed to authenticate the request.\nRequestId:1</Message>\
@@ -190,7 +190,7 @@ async fn a_clock_that_is_off_and_a_token_that_expired_are_told_apart() {
 
 #[tokio::test]
 async fn an_object_is_created_by_one_request_whatever_its_length() {
-    let (server, driver) = served(vec![Answer::whole("201 Created", OURS, "")]).await;
+    let (server, driver) = served(vec![ScriptedAnswer::whole("201 Created", OURS, "")]).await;
     let body = Bytes::from(vec![1; 9 << 20]);
     driver.put("volume/00/x", body).await.unwrap();
     let requests = server.requests();
@@ -215,7 +215,7 @@ async fn an_object_is_created_by_one_request_whatever_its_length() {
 #[tokio::test]
 async fn a_container_that_is_there_already_is_created() {
     let (server, driver) = served(vec![
-        Answer::whole("201 Created", OURS, ""),
+        ScriptedAnswer::whole("201 Created", OURS, ""),
         refusal("409 Conflict", "ContainerAlreadyExists", "", ""),
         refusal("403 Forbidden", "AuthorizationFailure", "", ""),
     ])
@@ -233,7 +233,7 @@ async fn a_container_that_is_there_already_is_created() {
 
 #[tokio::test]
 async fn a_token_goes_into_requests_and_nowhere_else() {
-    let server = Scripted::start(vec![Answer::whole("200 OK", OURS, "object")]).await;
+    let server = Scripted::start(vec![ScriptedAnswer::whole("200 OK", OURS, "object")]).await;
     let token = || Proof::Token("sv=1&sig=secret".to_owned());
     let there = driver(server.address, token());
     assert_eq!(there.get("volume/x", None, 9).await.unwrap(), "object");
@@ -249,7 +249,7 @@ async fn a_token_goes_into_requests_and_nowhere_else() {
     assert!(!shown.contains("secret"), "{shown}");
 }
 
-fn page(names: &[&str], next: &str) -> Answer {
+fn page(names: &[&str], next: &str) -> ScriptedAnswer {
     let blobs: String = names
         .iter()
         .map(|name| format!("<Blob><Name>{name}</Name><Properties></Properties></Blob>"))
@@ -259,11 +259,11 @@ fn page(names: &[&str], next: &str) -> Answer {
          ServiceEndpoint=\"http://x/\" ContainerName=\"box\"><Blobs>{blobs}</Blobs>\
          <NextMarker>{next}</NextMarker></EnumerationResults>"
     );
-    Answer::whole("200 OK", OURS, &body)
+    ScriptedAnswer::whole("200 OK", OURS, &body)
 }
 
 #[tokio::test]
-async fn a_listing_skips_what_it_was_told_and_goes_on_from_there() {
+async fn a_listing_begins_after_its_cursor_and_continues() {
     let (server, driver) = served(vec![
         page(&["v/1", "v/2"], "two"),
         page(&[], "nothing"),
@@ -304,8 +304,8 @@ async fn a_marker_that_is_not_taken_any_more_is_forgotten() {
 }
 
 #[test]
-fn where_hosts_have_no_names_the_account_is_in_the_path() {
-    let found = |endpoint: Option<&str>| Found {
+fn the_account_is_in_the_path_where_hosts_have_no_names() {
+    let found = |endpoint: Option<&str>| AzureCredentials {
         proof: key(),
         origin: String::new(),
         endpoint: endpoint.map(str::to_owned),
@@ -346,7 +346,7 @@ fn where_hosts_have_no_names_the_account_is_in_the_path() {
 
 #[test]
 fn an_identity_is_not_sent_in_the_clear() {
-    let found = Found {
+    let found = AzureCredentials {
         proof: Proof::Identity,
         origin: String::new(),
         endpoint: None,
@@ -367,7 +367,7 @@ async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_
         .collect();
     let answers = vec![
         refusal("403 No", "AuthenticationFailed", "", expired),
-        Answer::whole(
+        ScriptedAnswer::whole(
             "200 OK",
             &format!("{OURS}\nContent-Length: {}", marker.len()),
             &marker,
@@ -388,8 +388,8 @@ async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_
 }
 
 #[tokio::test]
-async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
-    let found = Answer::whole("200 OK", &format!("{OURS}\nContent-Length: 0"), "");
+async fn a_key_is_sent_unchanged_and_encoded_once() {
+    let found = ScriptedAnswer::whole("200 OK", &format!("{OURS}\nContent-Length: 0"), "");
     let (server, driver) = served(vec![found]).await;
     let _ = driver.head("my vol/a%20b/object").await;
     let request = server.requests().remove(0);
@@ -404,7 +404,7 @@ fn a_token_is_not_sent_where_others_can_read_it() {
         let Ok(Location::Remote(remote)) = text.parse() else {
             panic!("{text}");
         };
-        let found = Found {
+        let found = AzureCredentials {
             proof,
             origin: "a test".to_owned(),
             endpoint: None,
@@ -423,7 +423,7 @@ fn a_token_is_not_sent_where_others_can_read_it() {
         let refusal = prove(endpoint, token()).unwrap_err();
         assert!(refusal.detail.contains("https only"), "{refusal}");
         assert!(!refusal.detail.contains("secret"), "{refusal}");
-        // Only what was signed with a key is sent, and not the key.
+        // Only a signature by a key is sent, and never the key.
         prove(endpoint, key()).unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! HTTP for the SDK's pipeline: what leaves this machine, and what is read of the answers.
+//! HTTP for the SDK's pipeline: the requests that leave this machine, and the bounds of answers.
 //!
-//! The SDK's own client waits 20 s for a connection and 60 s for each piece of an answer, follows
-//! an endless answer to its end, and puts the URL, which holds the secret of a SAS token, into its
-//! errors. This one gives up connecting early, leaves all other waiting to the caller's deadline,
-//! ends every answer but an object's at a bound, and keeps URLs to itself.
+//! The SDK's own client waits 20 s for a connection and 60 s for each piece of an answer, reads an
+//! endless answer to its end, and puts the URL, which holds the secret of a SAS token, into its
+//! errors. This client gives up connecting early, leaves all other waiting to the caller's
+//! deadline, bounds every answer but an object's, and never shows URLs.
 
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::{ACCEPT, HeaderName, HeaderValue, Headers};
@@ -12,13 +12,13 @@ use futures_util::stream::try_unfold;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a request for an object says that it accepts.
+/// The media type that a request for an object accepts.
 pub(super) const OBJECT: &str = "application/octet-stream";
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// What is read of a listing, which is 5000 names with a few hundred bytes of properties each.
+/// The bound of a listing: 5000 names with a few hundred bytes of properties each.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// What is read of an answer that says why not.
+/// The bound of an error answer.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// An HTTP client with bounds.
@@ -26,14 +26,14 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Bounded(reqwest::Client);
 
 impl Bounded {
-    /// A pool of connections of its own.
+    /// A client with a connection pool of its own.
     ///
     /// # Errors
-    /// If there is no TLS to be had.
+    /// If TLS cannot be set up.
     pub(super) fn new() -> reqwest::Result<Self> {
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // The service has no use for redirections; a network's login page has.
+            // The service does not redirect; a network's login page does.
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
         Ok(Self(client))
@@ -48,7 +48,7 @@ fn failed(error: reqwest::Error) -> Error {
     Error::new(kind, error.without_url())
 }
 
-/// How much of an answer is read; an object's reader has its own bound.
+/// How much of an answer is read; the reader of an object has a bound of its own.
 fn bytes_max(request: &Request, status: reqwest::StatusCode) -> usize {
     let accept = request.headers().get_optional_str(&ACCEPT);
     match (status.is_success(), accept == Some(OBJECT)) {

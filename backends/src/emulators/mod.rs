@@ -8,9 +8,9 @@
 //!
 //! `scripts/setup` installs them. Each listens on a port of 127.0.0.1 that was free, is ready when
 //! [`Emulator::start`] returns, and can be stopped, started again on the same port with the same
-//! data, frozen and thawed. A server ends with the process that started it, also when that is
-//! killed: it runs below a shell that waits for the end of its standard input and then ends it, by
-//! its own process id.
+//! data, frozen and thawed. A server ends with the process that started it, even if that process is
+//! killed: it runs below a shell that waits for the end of its standard input and then ends the
+//! server by its process id.
 
 mod programs;
 
@@ -30,11 +30,11 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// How long a server may take until it answers: these are loaded machines.
+/// How long a server may take until it answers, on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long one may take to stop before it is killed.
+/// How long a server may take to stop before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
-/// Runs the server below it until its own standard input ends; says the server's process id.
+/// Runs the server until standard input ends; prints the server's process id.
 const SHELL: &str = r#""$@" </dev/null & pid=$!; echo "$pid"; cat >/dev/null; kill "$pid"; wait"#;
 
 /// A server that cannot be used.
@@ -43,29 +43,29 @@ pub enum EmulatorError {
     /// It is not installed.
     #[error("{program} is not at {}; run scripts/setup, which installs it", path.display())]
     Missing {
-        /// Which program.
+        /// The program.
         program: &'static str,
-        /// Where it was looked for.
+        /// The path where it was expected.
         path: PathBuf,
     },
     /// It did not answer.
     #[error("{server} does not answer at {address}: {reason}; its log is {}", log.display())]
     Silent {
-        /// Which server.
+        /// The server.
         server: &'static str,
-        /// Where it should listen.
+        /// The address at which it should listen.
         address: SocketAddr,
-        /// What was seen last.
+        /// The last failure.
         reason: String,
-        /// Where its own words are.
+        /// The path of its log.
         log: PathBuf,
     },
     /// The operating system refused.
     #[error("{what}: {error}")]
     System {
-        /// What was being done.
+        /// The action that failed.
         what: String,
-        /// Its words.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -75,13 +75,13 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> EmulatorError {
     move |error| EmulatorError::System { what, error }
 }
 
-/// A server that runs, or did.
+/// A server that is running or was stopped.
 #[derive(Debug)]
 pub struct Emulator {
     server: Server,
     directory: PathBuf,
     address: SocketAddr,
-    /// Boxed: a process is much larger than the rest.
+    /// Boxed: a process is much larger than the other fields.
     running: Option<Box<Running>>,
 }
 
@@ -92,7 +92,7 @@ struct Running {
 }
 
 impl Emulator {
-    /// Starts one that keeps its data, its credentials and its log in `directory`.
+    /// Starts a server that keeps its data, its credentials and its log in `directory`.
     ///
     /// # Errors
     /// If it is not installed, or does not answer.
@@ -102,7 +102,7 @@ impl Emulator {
         Self::start_at(server, directory, free).await
     }
 
-    /// Starts one at an address that was chosen before.
+    /// Starts a server at an address that was chosen before.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -127,7 +127,7 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Starts it again, at its old address with its old data.
+    /// Starts it again at its old address with its old data.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -159,9 +159,9 @@ impl Emulator {
         let mut line = String::new();
         said.read_line(&mut line).await.map_err(shell_failed())?;
         let server = line.trim().parse().ok().and_then(Pid::from_raw);
-        let server = server.ok_or_else(|| io::Error::other(format!("it said {line:?}")));
+        let server = server.ok_or_else(|| io::Error::other(format!("it printed {line:?}")));
         let server = server.map_err(shell_failed())?;
-        // What the server says goes on to its log; the pipe must not fill.
+        // The server's further output goes to its log; the pipe must not fill.
         tokio::spawn(async move {
             let mut output = tokio::fs::File::from_std(output);
             let _ = tokio::io::copy(&mut said, &mut output).await;
@@ -192,7 +192,7 @@ impl Emulator {
         }
     }
 
-    /// Whether it answers a request, with anything.
+    /// Whether it answers a request at all.
     async fn answers(&self) -> io::Result<()> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let asked = async {
@@ -221,20 +221,19 @@ impl Emulator {
             return;
         };
         let _ = kill_process(running.server, Signal::CONT);
-        // The shell asks it to end, and nobody else does: Azurite, asked twice, goes without
-        // saving what it holds.
+        // Only the shell asks it to end: Azurite, asked twice, exits without saving its data.
         drop(running.shell.stdin.take());
         if tokio::time::timeout(STOP_WITHIN, running.shell.wait())
             .await
             .is_err()
         {
-            // The shell waits for the server and so still holds its process id.
+            // The shell waits for the server, so the server's process id is still valid.
             let _ = kill_process(running.server, Signal::KILL);
             let _ = running.shell.wait().await;
         }
     }
 
-    /// Kills it on the spot, as a crash would.
+    /// Kills it at once, as a crash would.
     #[boxed]
     pub async fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
@@ -244,8 +243,8 @@ impl Emulator {
         }
     }
 
-    /// Freezes it: connections are accepted by the kernel, and nobody answers. Returns when the
-    /// last of its threads has stopped, which is a while after the signal on a busy machine.
+    /// Freezes it: the kernel accepts connections, but no request is answered. Returns when the
+    /// last of its threads has stopped, which on a busy machine is a while after the signal.
     #[boxed]
     pub async fn freeze(&self) {
         let Some(running) = &self.running else {
@@ -258,7 +257,7 @@ impl Emulator {
         }
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn thaw(&self) {
         if let Some(running) = &self.running {
             let _ = kill_process(running.server, Signal::CONT);
@@ -277,19 +276,20 @@ impl Emulator {
         self.address
     }
 
-    /// Where its data lies.
+    /// The directory of its data.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.directory.join(programs::DATA)
     }
 
-    /// Where its own words are.
+    /// The path of its log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.directory.join("log")
     }
 
-    /// A file with credentials that it takes, in the provider's own form; `None` if it takes any.
+    /// A file with credentials that it accepts, in the provider's own form; `None` if it accepts
+    /// any.
     #[must_use]
     pub fn credentials(&self) -> Option<PathBuf> {
         self.server
@@ -306,20 +306,20 @@ impl Emulator {
         Ok(())
     }
 
-    /// The location of a bucket or container of it, with a prefix or none.
+    /// The location of one of its buckets or containers, with a prefix or none.
     #[must_use]
     pub fn location(&self, container: &str, prefix: &str) -> String {
         self.server.location(self.address, container, prefix)
     }
 }
 
-/// Whether every thread of a process is stopped, as the kernel says.
+/// Whether the kernel reports every thread of a process as stopped.
 fn is_frozen(process: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     let mut tasks = tasks.into_iter().flatten().flatten();
     tasks.all(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The state follows upon the name, which is in brackets and may hold anything.
+        // The state follows the name, which is in brackets and may contain any character.
         stat.rsplit(')')
             .next()
             .is_some_and(|rest| rest.trim_start().starts_with(['T', 't']))

@@ -1,4 +1,4 @@
-//! The servers' programs: where they are, how they are started, what they take.
+//! The servers' programs: their paths, command lines and credentials.
 
 use super::EmulatorError;
 use std::ffi::OsString;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 const S3_ACCESS: &str = "quorumfs-test";
 const S3_SECRET: &str = "quorumfs-test-secret";
-/// Azurite's own account, which is no secret: it is in its documentation.
+/// Azurite's own account, which its documentation publishes: it is no secret.
 const AZURE_ACCOUNT: &str = "devstoreaccount1";
 const AZURE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// Where a server's data lies below its directory, and of versitygw its accounts and old versions.
+/// Where a server's data lies below its directory; versitygw keeps accounts and old versions there.
 pub(super) const DATA: &str = "data";
 const ACCOUNTS: &str = "accounts";
 const VERSIONS: &str = "versions";
@@ -116,7 +116,7 @@ impl Server {
                 &host,
                 "-port",
                 &port,
-                // Without a port: the SDK leaves it out of the Host header.
+                // Without a port: the SDK omits it from the Host header.
                 "-public-host",
                 &host,
                 "-backend",

@@ -1,9 +1,9 @@
-//! The service's JSON API over HTTP, with bounds on what is waited for and read.
+//! The service's JSON API over HTTP, with bounds on waiting and reading.
 
 use super::credentials::Identity;
 use super::errors;
 use crate::StoreErrorKind;
-use crate::remote::{Lent, Refusal, causes, tls};
+use crate::remote::{Refusal, RenewableCredentials, causes, tls};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// What is read of an answer that is not an object: a page of a listing has at most 1000 names.
+/// The bound of an answer that is not an object: a page of a listing has at most 1000 names.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// What is read of an answer that says why not.
+/// The bound of an error answer.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// The service at one endpoint.
@@ -21,9 +21,9 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Api {
     http: reqwest::Client,
     endpoint: Url,
-    /// Who asks.
-    pub(super) lent: Lent<Identity>,
-    /// Who pays for requests, if not the bucket's owner.
+    /// The identity that requests carry.
+    pub(super) renewable: RenewableCredentials<Identity>,
+    /// The project that pays for requests, if not the bucket's owner.
     project: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Api {
     /// The service at an endpoint.
     ///
     /// # Errors
-    /// If there is no TLS to be had.
+    /// If TLS cannot be set up.
     pub(super) fn new(
         endpoint: Url,
         identity: Identity,
@@ -55,16 +55,17 @@ impl Api {
     ) -> Result<Self, Refusal> {
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // One connection for everything would carry no more than one connection can.
+            // One HTTP/2 connection would limit the total throughput to that of a single
+            // connection.
             .http1_only()
-            // The service has no use for redirections; a network's login page has.
+            // The service does not redirect; a network's login page does.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| Refusal::new(StoreErrorKind::Other, causes(&error)))?;
         Ok(Self {
             http,
             endpoint,
-            lent: Lent::new(identity),
+            renewable: RenewableCredentials::new(identity),
             project,
         })
     }
@@ -82,16 +83,16 @@ impl Api {
         }
     }
 
-    /// Sends a request once; what is wanted is one of these answers.
+    /// Sends a request once; any status but `wanted` is a refusal.
     ///
     /// # Errors
-    /// What the service refuses, or what keeps us from it.
+    /// The service's refusal, or the failure to reach it.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
         wanted: &[StatusCode],
     ) -> Result<Response, Refusal> {
-        let identity = self.lent.get();
+        let identity = self.renewable.get();
         let request = request.headers(identity.headers().await?);
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -119,14 +120,14 @@ impl Api {
     /// Sends a request that is answered with JSON.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and `Unavailable` if it is answered with something else.
+    /// As [`send`](Self::send), and `Unavailable` if the answer is not JSON.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         request: RequestBuilder,
     ) -> Result<T, Refusal> {
         let response = self.send(request, &[StatusCode::OK]).await?;
         let body = read(response, ANSWER_BYTES_MAX).await?;
-        serde_json::from_slice(&body).map_err(|_| stranger())
+        serde_json::from_slice(&body).map_err(|_| foreign_answer())
     }
 }
 
@@ -135,18 +136,18 @@ pub(super) async fn piece(response: &mut Response) -> Result<Option<bytes::Bytes
     response.chunk().await.map_err(unreachable)
 }
 
-/// Whether an answer is not a page for people.
+/// Whether an answer is something other than a web page.
 pub(super) fn no_page(response: &Response) -> Result<(), Refusal> {
     let form = response.headers().get(CONTENT_TYPE);
     let page = form.is_some_and(|form| form.as_bytes().starts_with(b"text/html"));
     match page {
-        true => Err(stranger()),
+        true => Err(foreign_answer()),
         false => Ok(()),
     }
 }
 
-/// It is not the service that answered.
-pub(super) fn stranger() -> Refusal {
-    let detail = "something that is not the service answers";
+/// A refusal for an answer that does not come from the service.
+pub(super) fn foreign_answer() -> Refusal {
+    let detail = "the answer does not come from the service";
     Refusal::new(StoreErrorKind::Unavailable, detail)
 }

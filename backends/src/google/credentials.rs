@@ -1,15 +1,15 @@
-//! Who we are to Google, found as the provider's own tools find it.
+//! Our identity at Google, found as the provider's own tools find it.
 //!
-//! 1. The file that is named beside the location: a service account's key, a user's sign-in, or the
-//!    description of an account elsewhere, as JSON.
+//! 1. The file that is named with the location: a service account's key, a user's sign-in, or the
+//!    description of an external account, as JSON.
 //! 2. The application default credentials: the file that `GOOGLE_APPLICATION_CREDENTIALS` names,
 //!    the one that `gcloud auth application-default login` leaves, or the identity of the machine,
-//!    which its metadata server tells.
+//!    which its metadata server provides.
 //!
-//! To an endpoint in the clear nothing is sent: it is an emulator, which asks nobody who they are.
-//! The provider's library fetches tokens and renews them in the background, until it is told that
-//! it may have none: then it never asks again. So it is begun anew, with what the file has then,
-//! when the service or the server of tokens refuses us.
+//! No credentials are sent to an endpoint without TLS: it is an emulator, which needs none. The
+//! provider's library fetches tokens and renews them in the background until a request for a token
+//! is refused; after that it never asks again. So the library is initialised anew, with the file's
+//! current content, when the service or the token server refuses us.
 
 use crate::StoreErrorKind;
 use crate::remote::{Refusal, causes};
@@ -25,19 +25,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a token may take; a machine that is not Google's has nobody to ask.
+/// How long a token may take; a machine outside Google has no metadata server to ask.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// How long who we are is believed where the file says the same, though it is refused.
+/// How long refused credentials are used on when the file is unchanged.
 const SAME_FOR: Duration = Duration::from_secs(30);
 
-/// Who asks.
+/// The identity that requests carry.
 pub(super) struct Identity {
-    /// Nobody, to an emulator.
+    /// `None` for an emulator.
     credentials: Option<Credentials>,
-    /// Where that was found, for messages.
+    /// Where the credentials were found, for messages.
     pub(super) origin: String,
-    /// What the file said, if there is one, as a digest.
+    /// A digest of the file, if there is one.
     digest: Option<blake3::Hash>,
     found: Instant,
 }
@@ -52,10 +52,10 @@ fn denied(detail: String) -> Refusal {
     Refusal::new(StoreErrorKind::Denied, detail)
 }
 
-/// Finds who we are; `clear` is an endpoint without TLS.
+/// Finds our identity; `clear` is an endpoint without TLS.
 ///
 /// # Errors
-/// `Denied` if what is there cannot be used.
+/// `Denied` if the credentials that are found cannot be used.
 pub(super) fn find(file: Option<&Path>, clear: bool) -> Result<Identity, Refusal> {
     match file {
         Some(_) if clear => Err(denied(
@@ -78,10 +78,10 @@ fn from_file(path: &Path) -> Result<Identity, Refusal> {
     let mut text = String::new();
     let file = std::fs::File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| denied(format!("its credentials, {origin}: {error}")))?;
-    // Where in a text JSON ends says nothing of what it holds; what it holds may be secret.
+    read.map_err(|error| denied(format!("cannot read the credentials {origin}: {error}")))?;
+    // The position of a JSON error reveals nothing of the content; the content may be secret.
     let json: Value = serde_json::from_str(without_mark(&text))
-        .map_err(|_| denied(format!("{origin} is no JSON, as Google's credentials are")))?;
+        .map_err(|_| denied(format!("{origin} is no JSON file of Google credentials")))?;
     let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
     let made = match kind {
         "service_account" => service_account::Builder::new(json).build(),
@@ -117,8 +117,8 @@ fn default() -> Result<Identity, Refusal> {
         (Ok(path), _) => format!("{VARIABLE}, {path}"),
         (_, Some(path)) => format!("{}, which gcloud left", path.display()),
         _ => format!(
-            "this machine's metadata server, there being neither a file beside the location, nor \
-             {VARIABLE}, nor what `gcloud auth application-default login` leaves"
+            "this machine's metadata server; there is neither a file named with the location, nor \
+             {VARIABLE}, nor a sign-in of `gcloud auth application-default login`"
         ),
     };
     let wrong = |error| denied(format!("{origin}: {}", causes(&error)));
@@ -132,8 +132,8 @@ fn default() -> Result<Identity, Refusal> {
 }
 
 impl Identity {
-    /// Who takes the place of this one, which was refused; nothing if that is the same and was
-    /// looked for lately.
+    /// The replacement of this identity, which was refused; `None` if the file is unchanged and was
+    /// read recently.
     pub(super) fn renewed(&self, file: Option<&Path>, clear: bool) -> Option<Self> {
         self.credentials.as_ref()?;
         let found = find(file, clear).ok()?;
@@ -141,17 +141,17 @@ impl Identity {
         (!same).then_some(found)
     }
 
-    /// What a request says of us.
+    /// The headers that identify us in a request.
     ///
     /// # Errors
-    /// `Denied`; `Unavailable` if there is no token now, and may be soon.
+    /// `Denied`; `Unavailable` if there is no token now but may be one soon.
     pub(super) async fn headers(&self) -> Result<HeaderMap, Refusal> {
         let Some(credentials) = &self.credentials else {
             return Ok(HeaderMap::new());
         };
         let asked = credentials.headers(Default::default());
         let late = |_| {
-            let detail = format!("there is no token in time from {}", self.origin);
+            let detail = format!("no token in time from {}", self.origin);
             Refusal::new(StoreErrorKind::Unavailable, detail)
         };
         match tokio::time::timeout(TOKEN_TIMEOUT, asked)
@@ -159,7 +159,7 @@ impl Identity {
             .map_err(late)?
         {
             Ok(CacheableResource::New { data, .. }) => Ok(data),
-            // Nobody said that there was something that might not be modified.
+            // The request named no version that might be unmodified.
             Ok(CacheableResource::NotModified) => Ok(HeaderMap::new()),
             Err(error) => Err(self.refused(&error)),
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_told_apart_by_its_type() {
+    async fn credential_files_are_distinguished_by_their_type() {
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "secret",
                        "refresh_token": "secret", "token_uri": "http://127.0.0.1:1/"}"#;
         let identity = from_text(user).unwrap();
@@ -217,15 +217,15 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_sent_in_the_clear() {
-        let nobody = find(None, true).unwrap();
-        assert!(nobody.headers().await.unwrap().is_empty());
+        let anonymous = find(None, true).unwrap();
+        assert!(anonymous.headers().await.unwrap().is_empty());
         let refusal = find(Some(Path::new("/some/file")), true).unwrap_err();
         assert_eq!(refusal.kind, StoreErrorKind::Denied);
         assert!(refusal.detail.contains("over https only"), "{refusal}");
     }
 
     #[tokio::test]
-    async fn who_is_refused_is_found_again_where_the_file_says_something_else() {
+    async fn refused_credentials_are_read_again_from_a_changed_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         let write = |token: &str| {
@@ -238,10 +238,10 @@ mod tests {
         write("old");
         let identity = find(Some(&path), false).unwrap();
         let again = || identity.renewed(Some(&path), false);
-        assert!(again().is_none(), "the file says the same");
+        assert!(again().is_none(), "the file is unchanged");
         write("new");
         assert!(again().is_some());
         std::fs::write(&path, "half of a fi").unwrap();
-        assert!(again().is_none(), "what is being written is not taken");
+        assert!(again().is_none(), "a partial file is not used");
     }
 }

@@ -1,20 +1,19 @@
-//! What the service's refusals mean.
+//! The meaning of the service's refusals.
 //!
-//! A refusal has a status, and mostly JSON with a `reason`; where an object's bytes were asked for
-//! it is plain text. What is not there is called the same for objects and buckets, so words have
-//! to be looked at.
+//! A refusal has a status, and mostly JSON with a `reason`; for an object's bytes it is plain text.
+//! Missing objects and missing buckets have the same code, so the text has to be examined.
 
 use crate::StoreErrorKind;
 use crate::remote::{Refusal, shorten};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Whether a text says that tokens were made at another time than the service's.
+/// Whether a text reports that tokens were made at another time than the service's.
 pub(super) fn is_clock(text: &str) -> bool {
     text.contains("reasonable timeframe") || text.contains("iat and exp")
 }
 
-/// What a status and a reason mean; `text` is what else the service said.
+/// The meaning of a status and a reason; `text` is the rest of the service's answer.
 pub(super) fn kind(status: u16, reason: &str, text: &str) -> StoreErrorKind {
     use StoreErrorKind as Kind;
     match reason {
@@ -33,19 +32,19 @@ pub(super) fn kind(status: u16, reason: &str, text: &str) -> StoreErrorKind {
         416 => Kind::Corrupt,
         429 | 503 => Kind::Throttled,
         507 => Kind::Full,
-        // It was damaged on its way.
+        // The body was damaged in transit.
         400 if text.to_lowercase().contains("crc32c") => Kind::Unavailable,
-        // Not what the service answers when it did what it was asked, or a redirection.
+        // The service answers a successful request with none of these; or it is a redirection.
         200..=399 => Kind::Unavailable,
         407 | 408 | 500..=599 => Kind::Unavailable,
         _ => Kind::Other,
     }
 }
 
-/// What to do about some of the reasons.
+/// The remedy for some of the reasons.
 fn remedy(status: u16, reason: &str) -> &'static str {
     match (status, reason) {
-        (_, "userProjectMissing") => "; say who pays: `?project=ID` in the location",
+        (_, "userProjectMissing") => "; name the project that pays: `?project=ID` in the location",
         (403, "forbidden" | "insufficientPermissions") => {
             "; give this identity the role `Storage Object User` on the bucket"
         }
@@ -54,7 +53,7 @@ fn remedy(status: u16, reason: &str) -> &'static str {
     }
 }
 
-/// What an answer says that is not what was asked for.
+/// The refusal that an unexpected answer amounts to.
 pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Refusal {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let at = |pointer| json.pointer(pointer).and_then(Value::as_str);
@@ -62,7 +61,7 @@ pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Re
     let plain = String::from_utf8_lossy(body);
     let text = at("/error/message").or(at("/error_description"));
     let text = text.unwrap_or(if plain.trim_start().starts_with(['<', '{']) {
-        "it says nothing that is known"
+        "it gives no known reason"
     } else {
         &plain
     });
@@ -137,6 +136,6 @@ mod tests {
         let refused = refusal(404, b"No such object: b/o", None);
         assert_eq!(refused.detail, "404: No such object: b/o");
         let refused = refusal(502, b"<html>Bad</html>", None);
-        assert_eq!(refused.detail, "502: it says nothing that is known");
+        assert_eq!(refused.detail, "502: it gives no known reason");
     }
 }

@@ -1,20 +1,20 @@
 //! Google Cloud Storage, through its JSON API, with the provider's own library for credentials.
 //!
 //! ```text
-//!  connect ── credentials: a file, the application default ones, or nobody to an emulator
+//!  connect ── credentials: a file, the application default ones, or none for an emulator
 //!     ▼
 //!  Bucket: Driver ──► api: HTTP with bounds ──► errors: what refusals mean
 //! ```
 //!
 //! The provider's storage client is not used: it reads an endless refusal to its end, waits for
-//! connections as long as the kernel does, asks about the machine while it is being made, and can
-//! neither list nor delete without gRPC, which emulators do not speak. What it would add, uploads
-//! in pieces and reads that are resumed, is what a driver must not do.
+//! connections as long as the kernel does, queries the machine's metadata while it is being
+//! constructed, and can neither list nor delete without gRPC, which emulators do not support. Its
+//! additional features, uploads in pieces and resumed reads, are things that a driver must not do.
 //!
-//! What always holds: one call of the driver is one request, except for pages of a listing without
-//! a name that is wanted, and where an answer does not tell a missing bucket from a missing object.
-//! An object is created by one upload with `ifGenerationMatch=0` and its CRC32C, which the service
-//! compares before the object is there.
+//! Invariants: one call of the driver is one request, except for pages of a listing without a
+//! wanted name, and for answers that do not distinguish a missing bucket from a missing object. An
+//! object is created by one upload with `ifGenerationMatch=0` and its CRC32C, which the service
+//! compares before the object exists.
 
 mod api;
 mod credentials;
@@ -40,7 +40,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the provider has the service.
+/// The provider's own endpoint.
 const HOME: &str = "https://storage.googleapis.com";
 /// The most names that the service puts on a page.
 const PAGE_NAMES_MAX: usize = 1000;
@@ -53,15 +53,15 @@ struct Bucket {
     api: Api,
     name: String,
     place: String,
-    /// Whose bucket it is to be, if it is to be created.
+    /// The project of the bucket, if it is to be created.
     project: Option<String>,
-    /// Where who we are is found again.
+    /// Where credentials are read again.
     file: Option<PathBuf>,
-    /// An endpoint without TLS.
+    /// Whether the endpoint has no TLS.
     clear: bool,
 }
 
-/// A driver for the bucket that a location names; nobody is asked yet.
+/// A driver for the bucket that a location names. No request is sent yet.
 pub(crate) async fn connect(
     remote: &Remote,
     credentials: Option<&Path>,
@@ -83,7 +83,9 @@ fn attach(remote: &Remote, credentials: Option<&Path>) -> Result<Bucket, Refusal
         || !endpoint.username().is_empty()
         || endpoint.password().is_some()
     {
-        return Err(wrong("credentials belong into a file beside the location"));
+        return Err(wrong(
+            "credentials belong in a file that is named with the location",
+        ));
     }
     let clear = endpoint.scheme() == "http";
     let identity = credentials::find(credentials, clear)?;
@@ -105,14 +107,14 @@ fn attach(remote: &Remote, credentials: Option<&Path>) -> Result<Bucket, Refusal
     })
 }
 
-/// What is asked of a listing.
+/// The fields of a listing that are requested.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NamesPage {
     #[serde(default)]
     items: Vec<Name>,
     next_page_token: Option<String>,
-    /// What every listing says that it is; a login page's JSON does not.
+    /// The kind that every listing states; a login page's JSON does not.
     #[serde(rename = "kind")]
     _kind: String,
 }
@@ -122,22 +124,22 @@ struct Name {
     name: String,
 }
 
-/// What is asked of an object that was created, or is there.
+/// The fields of a new or existing object that are requested.
 #[derive(Deserialize)]
-struct Object {
+struct ObjectResource {
     /// A number, as text.
     size: String,
     /// The checksum that the service computed, big-endian, in base64.
     crc32c: Option<String>,
 }
 
-/// What the service says that it took.
+/// The checksum that the service computed.
 fn receipt(text: &str) -> Option<Receipt> {
     let sum = STANDARD.decode(text).ok()?;
     sum.try_into().ok().map(Receipt::Crc32c)
 }
 
-/// What is asked of a bucket.
+/// The fields of a bucket that are requested.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settings {
@@ -168,7 +170,7 @@ impl Bucket {
         self.api.request(method, &whole)
     }
 
-    /// Sends an object in one request, under a condition or none.
+    /// Sends an object in one request, with a condition or none.
     async fn send(
         &self,
         key: &str,
@@ -194,12 +196,13 @@ impl Bucket {
             .header(CONTENT_TYPE, form)
             .header(CONTENT_LENGTH, length)
             .body(reqwest::Body::wrap_stream(stream::iter(pieces)));
-        let put = self.api.ask::<Object>(request).await;
+        let put = self.api.ask::<ObjectResource>(request).await;
         let put = put.map_err(no_container)?;
         Ok(put.crc32c.and_then(|text| receipt(&text)))
     }
 
-    /// A refusal that concerns an object, with what is missing made certain.
+    /// A refusal that concerns an object, after checking whether the object or the bucket is
+    /// missing.
     async fn missing(&self, refusal: Refusal) -> Refusal {
         let certain = refusal.detail.contains("No such object");
         if refusal.kind != StoreErrorKind::NotFound || certain {
@@ -218,7 +221,7 @@ fn is_missing(refusal: &Refusal) -> bool {
     matches!(kind, StoreErrorKind::NotFound | StoreErrorKind::NoContainer)
 }
 
-/// What is missing is the bucket, where no object was asked for.
+/// A refusal of a request without an object: the bucket is missing.
 fn no_container(refusal: Refusal) -> Refusal {
     match is_missing(&refusal) {
         true => Refusal::new(StoreErrorKind::NoContainer, refusal.detail),
@@ -226,12 +229,12 @@ fn no_container(refusal: Refusal) -> Refusal {
     }
 }
 
-/// What goes before and behind an object's bytes in an upload, and what that is called.
+/// The parts of an upload before and after an object's bytes, and its content type.
 fn envelope(body: &[u8]) -> Result<(String, String, String), Refusal> {
     let mut random = [0; 16];
     getrandom::fill(&mut random)
         .map_err(|error| Refusal::new(StoreErrorKind::Other, format!("no randomness: {error}")))?;
-    // Sixteen random bytes do not occur in what was sealed before they were drawn.
+    // Sixteen random bytes do not occur in data that was sealed before they were drawn.
     let boundary: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let Receipt::Crc32c(checksum) = Receipt::crc32c(body) else {
         return Err(Refusal::new(StoreErrorKind::Other, "no checksum"));
@@ -254,19 +257,19 @@ impl Driver for Bucket {
     }
 
     fn credentials(&self) -> u64 {
-        self.api.lent.number()
+        self.api.renewable.number()
     }
 
-    async fn look_again(&self, refused: u64) -> bool {
+    async fn renew_credentials(&self, refused: u64) -> bool {
         let find = |known: &Identity| known.renewed(self.file.as_deref(), self.clear);
-        self.api.lent.look_again(refused, find).await
+        self.api.renewable.renew_credentials(refused, find).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let put = self.send(key, body, &[("ifGenerationMatch", "0")]).await;
         match put {
-            // Who may create and not delete may be told that replacing takes both, before the
-            // condition is looked at.
+            // Credentials that may create but not delete may be refused because replacing needs
+            // both rights, before the condition is examined.
             Err(refusal)
                 if refusal.kind == StoreErrorKind::Denied && self.head(key).await.is_ok() =>
             {
@@ -300,7 +303,7 @@ impl Driver for Bucket {
             Err(refusal) => return Err(self.missing(refusal).await),
         };
         if !response.headers().contains_key("x-goog-generation") {
-            return Err(api::stranger());
+            return Err(api::foreign_answer());
         }
         let mut body = Body::new(length_max, response.content_length())?;
         while let Some(piece) = api::piece(&mut response).await? {
@@ -313,12 +316,12 @@ impl Driver for Bucket {
         let request = self
             .request(Method::GET, &["o", key])
             .query(&[("fields", "size")]);
-        let object = match self.api.ask::<Object>(request).await {
+        let object = match self.api.ask::<ObjectResource>(request).await {
             Ok(object) => object,
             Err(refusal) => return Err(self.missing(refusal).await),
         };
         object.size.parse().map_err(|_| {
-            let detail = format!("it says that the object has {:?} bytes", object.size);
+            let detail = format!("it gives {:?} as the object's length", object.size);
             Refusal::new(StoreErrorKind::Corrupt, detail)
         })
     }
@@ -329,7 +332,7 @@ impl Driver for Bucket {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Listing, Refusal> {
-        // What it begins at is on the first page.
+        // The name at which the listing begins is on the first page.
         let names_max = limit.saturating_add(usize::from(after.is_some()));
         let names_max = names_max.clamp(1, PAGE_NAMES_MAX).to_string();
         let mut token: Option<String> = None;
@@ -365,7 +368,8 @@ impl Driver for Bucket {
         let request = self.request(Method::DELETE, &["o", key]);
         let wanted = [StatusCode::OK, StatusCode::NO_CONTENT];
         let refusal = match self.api.send(request, &wanted).await {
-            // The service answers with nothing, emulators with some JSON, login pages with a page.
+            // The service answers with an empty body, emulators with some JSON, login pages with
+            // HTML.
             Ok(answer) => return api::no_page(&answer),
             Err(refusal) => self.missing(refusal).await,
         };
@@ -377,7 +381,7 @@ impl Driver for Bucket {
 
     async fn create_container(&self) -> Result<(), Refusal> {
         let Some(project) = self.project.as_deref() else {
-            let detail = "a bucket belongs to a project: say which, by `?project=ID` or \
+            let detail = "a bucket belongs to a project: name it by `?project=ID` or \
                           GOOGLE_CLOUD_PROJECT";
             return Err(Refusal::new(StoreErrorKind::Other, detail));
         };
@@ -391,7 +395,7 @@ impl Driver for Bucket {
             Ok(_) => return Ok(()),
             Err(refusal) => refusal,
         };
-        // Names are everybody's: what is there already is ours if we may look into it.
+        // Bucket names are global: an existing one is ours if we may list it.
         match refusal.kind {
             StoreErrorKind::AlreadyExists => {
                 let listed = self.list("", None, 1).await;
@@ -406,7 +410,7 @@ impl Driver for Bucket {
         let request = self.request(Method::GET, &[]).query(&[("fields", fields)]);
         let settings = match self.api.ask::<Settings>(request).await {
             Ok(settings) => settings,
-            // Who may use objects need not be allowed to ask about the bucket.
+            // Credentials for objects need not allow questions about the bucket.
             Err(refusal) if refusal.kind == StoreErrorKind::Denied => {
                 return Ok(Container::default());
             }
@@ -426,7 +430,7 @@ impl Driver for Bucket {
 
     async fn date(&self) -> Result<Option<String>, Refusal> {
         let request = self.request(Method::GET, &[]).query(&[("fields", "name")]);
-        // Who may not ask about the bucket is told so at some time of the day.
+        // A refusal of questions about the bucket carries a date as well.
         let wanted = [StatusCode::OK, StatusCode::FORBIDDEN];
         let response = self.api.send(request, &wanted).await;
         let response = response.map_err(no_container)?;

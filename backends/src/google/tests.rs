@@ -4,8 +4,8 @@ use super::*;
 use crate::Deadline;
 use crate::location::Location;
 use crate::marker::Marker;
-use crate::remote::scripted::{Answer, Scripted};
-use crate::remote::{Limits, Pace, Patience, RemoteStore};
+use crate::remote::scripted::{Scripted, ScriptedAnswer};
+use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore as _;
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ fn driver(endpoint: &str, more: &str) -> Result<Bucket, Refusal> {
     }
 }
 
-async fn served(answers: Vec<Answer>) -> (Scripted, Bucket) {
+async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Bucket) {
     let server = Scripted::start(answers).await;
     let driver = driver(&format!("http://{}", server.address), "").unwrap();
     (server, driver)
 }
 
 fn store(driver: Bucket) -> RemoteStore {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause_min: Duration::from_millis(1),
         pause_max: Duration::from_millis(2),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let shared = Arc::new(Pace::new(Limits::default()));
     let limits = Limits::default();
@@ -42,22 +42,22 @@ fn store(driver: Bucket) -> RemoteStore {
         Arc::new(driver),
         "volume/",
         MARKER,
-        patience,
+        retry_policy,
         limits,
         shared,
     )
 }
 
-fn refusal(status: &str, reason: &str, message: &str, headers: &str) -> Answer {
+fn refusal(status: &str, reason: &str, message: &str, headers: &str) -> ScriptedAnswer {
     let error = format!(r#"{{"message": "{message}", "errors": [{{"reason": "{reason}"}}]}}"#);
     let headers = format!("{JSON}\n{headers}");
-    Answer::whole(status, &headers, &format!(r#"{{"error": {error}}}"#))
+    ScriptedAnswer::whole(status, &headers, &format!(r#"{{"error": {error}}}"#))
 }
 
 #[tokio::test]
 async fn a_busy_service_is_asked_again_after_the_time_it_asks_for() {
     let busy = refusal("503 Busy", "backendError", "We are busy", "Retry-After: 7");
-    let answers = vec![busy, Answer::whole("200 OK", OURS, "object")];
+    let answers = vec![busy, ScriptedAnswer::whole("200 OK", OURS, "object")];
     let (server, driver) = served(answers).await;
     let error = driver.get("volume/x", None, 9).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Throttled);
@@ -79,15 +79,15 @@ async fn a_service_that_stays_busy_is_given_up() {
 #[tokio::test]
 async fn an_object_that_breaks_off_is_not_an_object() {
     let headers = format!("{OURS}\nContent-Length: 100");
-    let (_server, driver) = served(vec![Answer::whole("200 OK", &headers, "short")]).await;
+    let (_server, driver) = served(vec![ScriptedAnswer::whole("200 OK", &headers, "short")]).await;
     let error = driver.get("volume/x", None, 1000).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test]
 async fn a_login_page_is_not_the_service() {
-    let html = Answer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
-    let other = Answer::whole("200 OK", JSON, r#"{"login": "please"}"#);
+    let html = ScriptedAnswer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
+    let other = ScriptedAnswer::whole("200 OK", JSON, r#"{"login": "please"}"#);
     for (page, deletes) in [(html, false), (other, true)] {
         let (_server, driver) = served(vec![page]).await;
         let put = driver.put("volume/x", Bytes::from("x")).await;
@@ -107,7 +107,7 @@ async fn a_login_page_is_not_the_service() {
         }
         assert_eq!(driver.delete("volume/x").await.is_ok(), deletes);
     }
-    let moved = Answer::whole("302 Found", "Location: http://login.example/?token=x", "");
+    let moved = ScriptedAnswer::whole("302 Found", "Location: http://login.example/?token=x", "");
     let (_server, driver) = served(vec![moved]).await;
     let error = driver.get("volume/x", None, 1000).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);
@@ -118,8 +118,8 @@ async fn a_login_page_is_not_the_service() {
 #[tokio::test]
 async fn reading_stops_where_there_is_more_than_was_asked_for() {
     let head = format!("HTTP/1.1 200 OK\r\n{OURS}\r\n\r\n").into_bytes();
-    let endless = Answer::Endless(head, vec![b'x'; 1000]);
-    let announced = Answer::whole("200 OK", OURS, "more than nine bytes");
+    let endless = ScriptedAnswer::Endless(head, vec![b'x'; 1000]);
+    let announced = ScriptedAnswer::whole("200 OK", OURS, "more than nine bytes");
     for answer in [endless, announced] {
         let (_server, driver) = served(vec![answer]).await;
         let error = driver.get("volume/x", None, 9).await.unwrap_err();
@@ -134,14 +134,14 @@ async fn answers_without_end_are_read_to_a_bound() {
         ("200 OK", StoreErrorKind::Unavailable),
     ] {
         let head = format!("HTTP/1.1 {status}\r\n\r\n").into_bytes();
-        let (_server, driver) = served(vec![Answer::Endless(head, vec![b' '; 1000])]).await;
+        let (_server, driver) = served(vec![ScriptedAnswer::Endless(head, vec![b' '; 1000])]).await;
         assert_eq!(driver.head("volume/x").await.unwrap_err().kind, kind);
     }
 }
 
 #[tokio::test]
 async fn a_service_that_never_answers_is_left_at_the_deadline() {
-    let (_server, driver) = served(vec![Answer::Silence]).await;
+    let (_server, driver) = served(vec![ScriptedAnswer::Silence]).await;
     let store = store(driver);
     let deadline = Deadline::after(Duration::from_millis(300));
     let error = store.check(deadline).await.unwrap_err();
@@ -149,9 +149,9 @@ async fn a_service_that_never_answers_is_left_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_missing_bucket_is_told_from_a_missing_object() {
-    let object = || Answer::whole("404 Not Found", "", "No such object: box/volume/x");
-    let vague = || Answer::whole("404 Not Found", "", "Not Found");
+async fn a_missing_bucket_differs_from_a_missing_object() {
+    let object = || ScriptedAnswer::whole("404 Not Found", "", "No such object: box/volume/x");
+    let vague = || ScriptedAnswer::whole("404 Not Found", "", "Not Found");
     let no_bucket = || {
         refusal(
             "404 Not Found",
@@ -160,7 +160,7 @@ async fn a_missing_bucket_is_told_from_a_missing_object() {
             "",
         )
     };
-    let bucket = || Answer::whole("200 OK", JSON, r#"{"name": "box"}"#);
+    let bucket = || ScriptedAnswer::whole("200 OK", JSON, r#"{"name": "box"}"#);
     for (answers, wanted, requests) in [
         (vec![object()], StoreErrorKind::NotFound, 1),
         (vec![no_bucket()], StoreErrorKind::NoContainer, 1),
@@ -188,7 +188,12 @@ async fn a_missing_bucket_is_told_from_a_missing_object() {
 
 #[tokio::test]
 async fn an_object_is_created_by_one_request_whatever_its_length() {
-    let (server, driver) = served(vec![Answer::whole("200 OK", JSON, r#"{"size": "9"}"#)]).await;
+    let (server, driver) = served(vec![ScriptedAnswer::whole(
+        "200 OK",
+        JSON,
+        r#"{"size": "9"}"#,
+    )])
+    .await;
     let body = Bytes::from(vec![1; 20 << 20]);
     driver.put("volume/00/x", body).await.unwrap();
     let requests = server.requests();
@@ -214,7 +219,7 @@ async fn an_object_is_created_by_one_request_whatever_its_length() {
 }
 
 #[test]
-fn an_upload_says_what_its_bytes_add_up_to() {
+fn an_upload_carries_its_checksum() {
     let (before, behind, form) = envelope(b"123456789").unwrap();
     // The check value of CRC-32C, e3069283, big-endian, in base64.
     assert!(before.contains(r#"{"crc32c":"4waSgw==","#), "{before}");
@@ -223,7 +228,7 @@ fn an_upload_says_what_its_bytes_add_up_to() {
     assert_eq!(behind, format!("\r\n--{boundary}--\r\n"));
 }
 
-fn page(names: &[&str], token: Option<&str>) -> Answer {
+fn page(names: &[&str], token: Option<&str>) -> ScriptedAnswer {
     let items: Vec<String> = names
         .iter()
         .map(|it| format!(r#"{{"name": "{it}"}}"#))
@@ -231,7 +236,7 @@ fn page(names: &[&str], token: Option<&str>) -> Answer {
     let token = token.map(|token| format!(r#", "nextPageToken": "{token}""#));
     let (items, token) = (items.join(","), token.unwrap_or_default());
     let body = format!(r#"{{"kind": "storage#objects", "items": [{items}]{token}}}"#);
-    Answer::whole("200 OK", JSON, &body)
+    ScriptedAnswer::whole("200 OK", JSON, &body)
 }
 
 #[tokio::test]
@@ -251,13 +256,13 @@ async fn a_listing_begins_behind_a_name_and_passes_over_empty_pages() {
 }
 
 #[tokio::test]
-async fn what_a_bucket_keeps_is_told_unless_it_must_not_be() {
+async fn bucket_retention_is_reported_if_it_may_be_read() {
     let soft = r#"{"name": "b", "softDeletePolicy": {"retentionDurationSeconds": "604800"}}"#;
     let locked = r#"{"name": "b", "softDeletePolicy": {"retentionDurationSeconds": "0"},
                      "versioning": {"enabled": false}, "retentionPolicy": {"isLocked": true}}"#;
     let (_server, driver) = served(vec![
-        Answer::whole("200 OK", JSON, soft),
-        Answer::whole("200 OK", JSON, locked),
+        ScriptedAnswer::whole("200 OK", JSON, soft),
+        ScriptedAnswer::whole("200 OK", JSON, locked),
         refusal(
             "403 Forbidden",
             "forbidden",
@@ -286,7 +291,7 @@ async fn a_bucket_that_is_there_already_is_created_if_it_is_ours() {
         "",
     );
     let (server, driver) = served(vec![
-        Answer::whole("200 OK", JSON, r#"{"name": "box"}"#),
+        ScriptedAnswer::whole("200 OK", JSON, r#"{"name": "box"}"#),
         taken(),
         page(&[], None),
         taken(),
@@ -305,8 +310,8 @@ async fn a_bucket_that_is_there_already_is_created_if_it_is_ours() {
 }
 
 #[tokio::test]
-async fn who_pays_is_said_with_each_request() {
-    let server = Scripted::start(vec![Answer::whole("200 OK", OURS, "object")]).await;
+async fn each_request_names_its_payer() {
+    let server = Scripted::start(vec![ScriptedAnswer::whole("200 OK", OURS, "object")]).await;
     let endpoint = format!("http://{}", server.address);
     let driver = driver(&endpoint, "&project=mine").unwrap();
     driver.get("volume/x", None, 9).await.unwrap();
@@ -348,8 +353,8 @@ fn an_endpoint_is_a_url_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
-    let (server, driver) = served(vec![Answer::whole("200 OK", OURS, "object")]).await;
+async fn a_key_is_sent_unchanged_and_encoded_once() {
+    let (server, driver) = served(vec![ScriptedAnswer::whole("200 OK", OURS, "object")]).await;
     driver.get("my vol/a%20b/object", None, 9).await.unwrap();
     let request = server.requests().remove(0);
     let target = request.split(' ').nth(1).unwrap().replace("%2F", "/");

@@ -1,14 +1,13 @@
 //! The blocking side: system calls on one cloud's directory, in the order that durability needs.
 //!
-//! Other users who may write there can put links in the place of directories and files. So the root
-//! is opened once for each operation, and everything in it from there, name by name, without
-//! following a link ([`Root`]); and nothing is ever deleted but what has a name that only this
-//! module gives.
+//! Other users with write access can replace directories and files with links. So each operation
+//! opens the root once, and everything in it from there, name by name, without following a link
+//! ([`Root`]). Only files with a name that this module alone generates are ever deleted.
 
 use crate::error::StoreErrorKind;
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 use crate::name::ObjectName;
-use crate::store::{ObjectInfo, Page, Room};
+use crate::store::{FreeSpace, ObjectInfo, Page};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -22,18 +21,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where objects are while they are being written.
+/// The directory of objects that are being written.
 const INCOMING: &str = "incoming";
-/// What is older than this in `incoming` was left by a crash.
+/// A file in `incoming` that is older than this was left by a crash.
 const INCOMING_AGE_MAX: Duration = Duration::from_secs(3600);
 /// How many files one sweep of `incoming` looks at.
 const SWEEP_MAX: usize = 10_000;
-/// Where fsck puts what it finds.
+/// The directory in which fsck puts its findings.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Digits of a name in `incoming`.
 const RANDOM_DIGITS: usize = 32;
 
-/// What went wrong, before it is known for whom.
+/// A failure, before the operation and object are added.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) kind: StoreErrorKind,
@@ -79,14 +78,14 @@ impl From<MarkerError> for Fault {
     }
 }
 
-/// A file's device and inode: changes when another is put in its place.
-type Identity = (u64, u64);
+/// A file's device and inode: they change when another file replaces it.
+type FileIdentity = (u64, u64);
 
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct CloudDirectory {
     path: PathBuf,
     marker: Marker,
-    checked: Mutex<Option<Identity>>,
+    checked: Mutex<Option<FileIdentity>>,
 }
 
 fn random_name() -> Result<String, Fault> {
@@ -106,7 +105,7 @@ fn places() -> impl Iterator<Item = String> {
     (0..=255_u8).map(|number| format!("{number:02x}"))
 }
 
-impl Directory {
+impl CloudDirectory {
     pub(super) fn new(path: PathBuf, marker: Marker) -> Self {
         Self {
             path,
@@ -123,16 +122,17 @@ impl Directory {
         format!("cloud {} ({})", self.marker.cloud, self.path.display())
     }
 
-    /// The directory as it is now, whatever it holds.
+    /// The directory in its current state, whatever its content.
     fn open(&self) -> Result<Root, Fault> {
-        // The way to it is the operator's, links included. It need not be readable to be used.
+        // The path to it is the operator's choice, links included. The directory need not be
+        // readable.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&self.path, flags, Mode::empty())?;
         Ok(Root { fd })
     }
 
-    /// The directory, which is the cloud that it should be; costs one system call more than opening
-    /// it if nothing changed.
+    /// The directory, verified to be the expected cloud. If nothing changed, this costs one system
+    /// call more than opening it.
     pub(super) fn marked(&self) -> Result<Root, Fault> {
         let root = self.open().map_err(|fault| match fault.kind {
             StoreErrorKind::NotFound => {
@@ -167,14 +167,15 @@ impl Directory {
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Creates the directory's structure; the marker comes last, because it says that all is there.
+    /// Creates the directory's structure; the marker comes last, because it states that all is
+    /// complete.
     pub(super) fn create(&self) -> Result<(), Fault> {
         fs::create_dir_all(&self.path)?;
         let root = self.open()?;
         if root.has(MARKER_FILE)? {
             self.marked()?;
-        } else if let Some(stranger) = root.stranger()? {
-            let detail = format!("the directory is not empty: it holds {stranger:?}");
+        } else if let Some(foreign) = root.foreign_entry()? {
+            let detail = format!("the directory is not empty: it holds {foreign:?}");
             return Err(Fault::new(StoreErrorKind::Foreign, detail));
         }
         root.check_writable()?;
@@ -200,13 +201,13 @@ impl Directory {
     }
 }
 
-/// A cloud's directory, opened: whatever is at its path later, this is the one that was looked at.
+/// An open cloud directory: later changes of its path do not affect it.
 #[derive(Debug)]
 pub(super) struct Root {
     fd: OwnedFd,
 }
 
-/// A directory in it, opened. Links are not followed.
+/// Opens a directory below it. Links are not followed.
 fn open_directory(from: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(from, name, flags, Mode::empty())
@@ -223,7 +224,7 @@ fn open_to_read(from: impl AsFd, name: &str) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-/// A file of this name that was not there before.
+/// Creates a file of this name, which must not exist.
 fn create_new(from: impl AsFd, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o666);
@@ -238,7 +239,7 @@ fn remove_file(from: impl AsFd, name: &str) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(from, name, AtFlags::empty())?)
 }
 
-/// The names in an open directory, but `.` and `..`.
+/// The names in an open directory, except `.` and `..`.
 fn names(directory: impl AsFd) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
     let entries = Dir::read_from(directory)?;
     Ok(entries.filter_map(|entry| match entry {
@@ -262,7 +263,7 @@ impl Root {
         }
     }
 
-    /// The directory itself, to be listed or synced.
+    /// The directory itself, open for listing and syncing.
     fn readable(&self) -> io::Result<OwnedFd> {
         Ok(open_directory(&self.fd, ".")?)
     }
@@ -276,8 +277,7 @@ impl Root {
         open_directory(&self.fd, name).map_err(|error| match error {
             Errno::NOTDIR | Errno::LOOP => {
                 let detail = format!(
-                    "{name} in it is a link or a file, which is not followed; it has to be a \
-                     directory"
+                    "{name} in it is a link or a file and is not followed; it must be a directory"
                 );
                 Fault::new(StoreErrorKind::Other, detail)
             }
@@ -285,7 +285,7 @@ impl Root {
         })
     }
 
-    /// Makes one of them, if it is not there.
+    /// Makes one of them, if it is missing.
     fn make(&self, name: &str) -> Result<(), Fault> {
         match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
             Err(Errno::EXIST) => self.place(name).map(drop),
@@ -293,7 +293,7 @@ impl Root {
         }
     }
 
-    /// Undoes [`Directory::create`] where no object came in between; the marker goes last.
+    /// Undoes [`CloudDirectory::create`] if no object was created since; the marker goes last.
     pub(super) fn give_back(&self) -> Result<(), Fault> {
         for name in places() {
             self.remove_directory(&name, "it is in use: it holds objects")?;
@@ -303,12 +303,12 @@ impl Root {
         for name in left.iter().filter(|name| is_random(name)) {
             rustix::fs::unlinkat(&incoming, name.as_slice(), AtFlags::empty())?;
         }
-        self.remove_directory(INCOMING, "incoming holds what is not the cloud's")?;
+        self.remove_directory(INCOMING, "incoming holds files that are not the cloud's")?;
         remove_file(&self.fd, MARKER_FILE)?;
         Ok(self.sync()?)
     }
 
-    /// Fails if anything is in it.
+    /// Fails if the directory is not empty.
     fn remove_directory(&self, name: &str, otherwise: &str) -> Result<(), Fault> {
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -318,17 +318,17 @@ impl Root {
     }
 
     /// The first entry that an unfinished creation cannot have left.
-    fn stranger(&self) -> Result<Option<String>, Fault> {
+    fn foreign_entry(&self) -> Result<Option<String>, Fault> {
         for name in names(self.readable()?)? {
             let name = String::from_utf8_lossy(&name?).into_owned();
-            // What mkfs puts into the root of a disk says nothing of whose the disk is.
+            // The entry that mkfs puts into the root of a disk does not show whose disk it is.
             let ours = name == INCOMING
                 || name == LOST_AND_FOUND
                 || (name.len() == 2 && name.bytes().all(|b| b"0123456789abcdef".contains(&b)));
             if !ours {
                 return Ok(Some(name));
             }
-            // Objects without a marker are another's, perhaps another volume's.
+            // Objects without a marker belong to another cloud, perhaps another volume's.
             if name.len() == 2
                 && let Some(object) = names(self.place(&name)?)?.next()
             {
@@ -357,11 +357,11 @@ impl Root {
         }
     }
 
-    /// A directory without a right to write in its mode counts as read-only even for root, for whom
-    /// the kernel would make an exception.
+    /// A directory whose mode has no write bit counts as read-only even for root, for whom the
+    /// kernel would make an exception.
     fn check_mode(&self) -> Result<(), Fault> {
         if rustix::fs::fstat(&self.fd)?.st_mode & 0o222 == 0 {
-            let detail = "nobody may write the directory";
+            let detail = "its mode lets no user write to it";
             return Err(Fault::new(StoreErrorKind::ReadOnly, detail));
         }
         Ok(())
@@ -375,16 +375,16 @@ impl Root {
         Ok(remove_file(&self.fd, &probe)?)
     }
 
-    /// What its file system has left for those who are not its superuser, by which device.
-    pub(super) fn room(&self) -> Result<Room, Fault> {
+    /// The bytes that its file system has free for ordinary users, and its device.
+    pub(super) fn free_space(&self) -> Result<FreeSpace, Fault> {
         let found = rustix::fs::fstatvfs(&self.fd)?;
-        Ok(Room {
+        Ok(FreeSpace {
             pool: rustix::fs::fstat(&self.fd)?.st_dev,
             bytes: found.f_bavail.saturating_mul(found.f_frsize),
         })
     }
 
-    /// Removes what crashes left in `incoming`. Best effort: rubbish does no harm.
+    /// Removes files that crashes left in `incoming`. Best effort: they do no harm.
     fn sweep(&self) {
         let Ok(incoming) = open_directory(&self.fd, INCOMING) else {
             return;
@@ -415,7 +415,7 @@ impl Root {
         };
         match write() {
             Err(fault) if fault.kind == StoreErrorKind::NotFound => {
-                // One of our directories was removed: restore it, durably, and try once more.
+                // One of our directories was removed: restore it, durably, and retry once.
                 for directory in [INCOMING, place] {
                     self.make(directory)?;
                 }
@@ -426,7 +426,7 @@ impl Root {
         }
     }
 
-    /// Write, sync, link, sync the directory: each step rests on the one before.
+    /// Write, sync, link, sync the directory: each step relies on the one before.
     fn write_and_link(
         &self,
         incoming: &OwnedFd,
@@ -446,8 +446,8 @@ impl Root {
         let removed = remove_file(incoming, &temporary);
         match &result {
             Ok(()) => {}
-            // It may be what a crash left between its link and its sync: as durable as a put of
-            // ours.
+            // The object may be one that a crash left between its link and its sync: make it as
+            // durable as our own put.
             Err(fault) if fault.kind == StoreErrorKind::AlreadyExists => {}
             Err(_) => return result,
         }
@@ -456,7 +456,7 @@ impl Root {
         Ok(removed?)
     }
 
-    /// An object, and how long it is.
+    /// An open object and its length.
     fn open_object(&self, name: &ObjectName) -> Result<(File, u64), Fault> {
         let (place, rest) = name.parts();
         Ok(open_to_read(self.place(place)?, rest)?)
@@ -475,7 +475,7 @@ impl Root {
         let (file, length) = self.open_object(name)?;
         if range.end < range.start || range.end > length {
             let detail = format!(
-                "it has {length} bytes, and bytes {} to {} were wanted",
+                "it has {length} bytes, and bytes {} to {} were requested",
                 range.start, range.end
             );
             return Err(Fault::new(StoreErrorKind::Corrupt, detail));
@@ -513,7 +513,7 @@ impl Root {
                 Err(fault) if fault.kind == StoreErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            // The smallest of this place, one more than fits: memory is bounded by the limit.
+            // The smallest names of this directory, one more than fits: the limit bounds memory.
             let room = limit.saturating_sub(listed.len()) + 1;
             let mut found = BTreeSet::new();
             for file in names(opened)? {
@@ -522,7 +522,7 @@ impl Root {
                     .ok()
                     .and_then(|f| ObjectName::parse(&format!("{place}/{f}")).ok())
                 else {
-                    continue; // Not an object: nothing of ours.
+                    continue; // Not an object of ours.
                 };
                 if name.as_str().starts_with(prefix) && cursor.is_none_or(|c| &name > c) {
                     found.insert(name);
@@ -559,7 +559,7 @@ impl Root {
     }
 }
 
-/// Why a whole object could not be given its name.
+/// Why a complete object could not be linked to its name.
 pub(super) fn unlinked(error: Errno) -> Fault {
     match error {
         Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK => {

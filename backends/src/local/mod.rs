@@ -1,25 +1,26 @@
 //! A directory that acts as a cloud.
 //!
 //! ```text
-//! quorumfs.cloud     the marker: whose cloud this is
-//! incoming/          objects that are still being written; rubbish after a crash, swept at opening
-//! 00/ … ff/          the objects, each a file named by the part of its name behind the slash
+//! quorumfs.cloud     the marker: the cloud's identity
+//! incoming/          objects that are being written; leftovers of crashes, swept at opening
+//! 00/ … ff/          the objects, each a file named by the part of its name after the slash
 //! ```
 //!
-//! **An object is there whole or not at all, and once acknowledged it stays.** It is written into
-//! `incoming`, its data synced, *then* linked under its name, which fails if the name is taken, and
-//! the directory synced before the put returns. A name that is taken is synced too before the
-//! caller is told: a put that crashed between link and sync may have left it.
+//! **An object exists whole or not at all, and once acknowledged it is durable.** It is written
+//! into `incoming`, its data synced, *then* linked under its name, which fails if the name is
+//! taken, and the directory synced before the put returns. If the name is taken, the directory is
+//! synced too before the caller gets the answer: a put that crashed between link and sync may have
+//! left the object.
 //!
-//! **Nothing is written where it does not belong.** Every operation compares the identity of the
-//! marker file with the one it last checked, and reads the marker again if it changed: a directory
-//! that was moved away is `Unavailable`, one that came back is used again, another volume's is
-//! `Foreign`. Links in the place of its directories and files are not followed, and only what has a
-//! name of the cloud's own form is ever deleted: others may be able to write there.
+//! **Nothing is written to a wrong place.** Every operation compares the identity of the marker
+//! file with the one it last checked, and reads the marker again if it changed. A directory that
+//! was moved away is `Unavailable`, one that came back is used again, another volume's is
+//! `Foreign`. Links that replace its directories and files are not followed, and only files with a
+//! name of the cloud's own form are ever deleted: other users may have write access.
 //!
-//! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time
-//! for one store, so a disk that hangs occupies that many threads and no more; callers leave at
-//! their deadline.
+//! Blocking calls run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time for
+//! one store. A disk that hangs occupies at most that many threads; callers leave at their
+//! deadline.
 
 mod files;
 
@@ -27,9 +28,9 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::Marker;
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
+use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
-use files::{Directory, Fault, Root};
+use files::{CloudDirectory, Fault, Root};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,12 +42,12 @@ pub const JOBS_MAX: usize = 16;
 /// A cloud in a directory.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    directory: Arc<Directory>,
+    directory: Arc<CloudDirectory>,
     jobs: Arc<Semaphore>,
 }
 
 fn error(
-    directory: &Directory,
+    directory: &CloudDirectory,
     operation: Operation,
     object: Option<&ObjectName>,
     fault: Fault,
@@ -63,18 +64,18 @@ fn error(
 impl LocalStore {
     /// Makes `path` a cloud: creates it if necessary, with its marker and directories, all synced.
     ///
-    /// Done again after a crash, it completes what was begun; a marker that is there must agree.
+    /// Repeated after a crash, it completes the creation; an existing marker must match.
     ///
     /// # Errors
-    /// `Foreign` if the directory holds anything else; what the operating system refuses.
+    /// `Foreign` if the directory holds anything else; the operating system's errors.
     pub fn create(path: &Path, marker: Marker) -> Result<(), StoreError> {
-        let directory = Directory::new(path.to_path_buf(), marker);
+        let directory = CloudDirectory::new(path.to_path_buf(), marker);
         directory
             .create()
             .map_err(|fault| error(&directory, Operation::Create, None, fault))
     }
 
-    /// Opens a cloud that has to be there, whole and writable.
+    /// Opens a cloud, which must exist, complete and writable.
     ///
     /// # Errors
     /// `Unavailable` if the directory is missing, `Foreign` if it is no cloud or another one,
@@ -89,16 +90,16 @@ impl LocalStore {
         Ok(store)
     }
 
-    /// A cloud that may be missing now and come back later: each operation looks.
+    /// A cloud that may be missing now and return later: each operation checks.
     #[must_use]
     pub fn attach(path: &Path, marker: Marker) -> Self {
         Self {
-            directory: Arc::new(Directory::new(path.to_path_buf(), marker)),
+            directory: Arc::new(CloudDirectory::new(path.to_path_buf(), marker)),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
         }
     }
 
-    /// Where it is.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().to_path_buf()
@@ -123,7 +124,7 @@ impl LocalStore {
         operation: Operation,
         object: Option<&ObjectName>,
         deadline: Deadline,
-        job: impl FnOnce(&Directory) -> Result<T, Fault> + Send + 'static,
+        job: impl FnOnce(&CloudDirectory) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let directory = Arc::clone(&self.directory);
         let jobs = Arc::clone(&self.jobs);
@@ -139,7 +140,7 @@ impl LocalStore {
             done.await.unwrap_or_else(|failure| {
                 Err(Fault::new(
                     StoreErrorKind::Other,
-                    format!("the operation broke off: {failure}"),
+                    format!("the operation was interrupted: {failure}"),
                 ))
             })
         };
@@ -157,7 +158,7 @@ impl ObjectStore for LocalStore {
     }
 
     async fn found(&self, deadline: Deadline) -> Result<(), StoreError> {
-        self.run_unmarked(Operation::Create, None, deadline, Directory::create)
+        self.run_unmarked(Operation::Create, None, deadline, CloudDirectory::create)
             .await
     }
 
@@ -241,8 +242,8 @@ impl ObjectStore for LocalStore {
         .await
     }
 
-    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
-        let room = self.run(Operation::Head, None, deadline, Root::room);
+    async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
+        let room = self.run(Operation::Head, None, deadline, Root::free_space);
         room.await.map(Some)
     }
 }

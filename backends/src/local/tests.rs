@@ -1,4 +1,4 @@
-//! A local cloud: what it keeps, refuses, and leaves behind when it is cut short.
+//! A local cloud: what it stores, what it refuses, and what a crash leaves.
 
 use super::*;
 use crate::marker::MARKER_FILE;
@@ -188,7 +188,7 @@ async fn a_read_only_cloud_directory_is_refused_for_writing_and_still_read() {
         &path,
         MARKER,
         StoreErrorKind::ReadOnly,
-        "nobody may write the directory",
+        "lets no user write",
     );
     let error = store
         .put_if_absent(&name(2), Bytes::new(), soon())
@@ -279,7 +279,7 @@ fn a_damaged_marker_is_refused() {
 }
 
 #[test]
-fn creating_a_cloud_again_completes_what_a_crash_left() {
+fn creating_a_cloud_again_completes_an_interrupted_creation() {
     let (_place, path, _) = cloud();
     LocalStore::create(&path, MARKER).unwrap();
     fs::remove_file(path.join(MARKER_FILE)).unwrap();
@@ -301,7 +301,7 @@ async fn a_directory_that_was_swept_away_is_restored_by_the_next_put() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_regular_file_is_never_waited_for() {
+async fn reading_never_waits_for_a_special_file() {
     let (_place, path, store) = cloud();
     let status = std::process::Command::new("mkfifo")
         .arg(path.join("01/00000001"))
@@ -387,18 +387,18 @@ async fn a_place_without_a_marker_is_founded_again_only_if_it_holds_no_object() 
 }
 
 #[tokio::test]
-async fn its_room_is_that_of_its_file_system() {
+async fn free_space_is_that_of_the_file_system() {
     let (place, path, store) = cloud();
-    let room = store.room(soon()).await.unwrap().unwrap();
+    let room = store.free_space(soon()).await.unwrap().unwrap();
     let free = rustix::fs::statvfs(&path).unwrap();
-    // Others write there too.
+    // Other processes write there too.
     let free = free.f_bavail * free.f_frsize;
     assert!(room.bytes.abs_diff(free) < 1 << 30, "{room:?} {free}");
-    let beside = place.path().join("cloud-3");
+    let neighbour = place.path().join("cloud-3");
     let marker = Marker { cloud: 3, ..MARKER };
-    LocalStore::create(&beside, marker).unwrap();
-    let beside = LocalStore::open(&beside, marker).unwrap();
-    let other = beside.room(soon()).await.unwrap().unwrap();
+    LocalStore::create(&neighbour, marker).unwrap();
+    let neighbour = LocalStore::open(&neighbour, marker).unwrap();
+    let other = neighbour.free_space(soon()).await.unwrap().unwrap();
     assert_eq!(other.pool, room.pool, "they share it");
 }
 
@@ -413,7 +413,7 @@ fn old_file(path: &Path) {
 const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 #[test]
-fn only_what_crashes_left_is_swept() {
+fn only_files_left_by_crashes_are_swept() {
     let (place, path, _) = cloud();
     let other = place.path().join("other");
     old_file(&other);

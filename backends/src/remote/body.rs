@@ -1,27 +1,27 @@
-//! An object's bytes as they come in, never more than were asked for.
+//! An object's bytes as they arrive, never more than were requested.
 
 use crate::error::StoreErrorKind;
 use crate::remote::Refusal;
 use bytes::{Bytes, BytesMut};
 
-/// What is made room for at once; whoever announces more has to send it first.
+/// The most that is allocated in advance; a longer body has to arrive first.
 const ROOM_MAX: u64 = 64 << 20;
 
-/// What has come of an object so far.
+/// The part of an object that has arrived.
 #[derive(Debug)]
 pub(crate) struct Body {
     length_max: u64,
     announced: Option<u64>,
-    /// The only piece so far; most small objects come in one, which then is not copied.
+    /// The only piece so far; most small objects come in one piece, which is not copied.
     first: Option<Bytes>,
     pieces: BytesMut,
 }
 
 impl Body {
-    /// Nothing has come yet, and `announced` bytes are to come, if that was said.
+    /// An empty body, of which `announced` bytes are expected, if known.
     ///
     /// # Errors
-    /// `Corrupt` if more is announced than may come.
+    /// `Corrupt` if more bytes are announced than are allowed.
     pub(crate) fn new(length_max: u64, announced: Option<u64>) -> Result<Self, Refusal> {
         if let Some(length) = announced.filter(|length| *length > length_max) {
             return Err(too_long(length_max, length));
@@ -42,7 +42,7 @@ impl Body {
     /// Takes the next piece.
     ///
     /// # Errors
-    /// `Corrupt` if that is more than may come: the caller stops reading.
+    /// `Corrupt` if it exceeds the allowed length: the caller stops reading.
     pub(crate) fn push(&mut self, piece: Bytes) -> Result<(), Refusal> {
         let length = self.length().saturating_add(piece.len() as u64);
         if length > self.length_max {
@@ -65,10 +65,10 @@ impl Body {
         Ok(())
     }
 
-    /// All of it.
+    /// The whole body.
     ///
     /// # Errors
-    /// `Unavailable` if less came than was announced.
+    /// `Unavailable` if fewer bytes came than were announced.
     pub(crate) fn finish(self) -> Result<Bytes, Refusal> {
         let length = self.length();
         if let Some(announced) = self.announced.filter(|announced| *announced != length) {

@@ -1,11 +1,11 @@
-//! What an error says, with all that lies below it.
+//! The text of an error with all of its causes.
 
 use std::error::Error;
 
-/// More of it than this helps nobody.
+/// Longer texts are no more useful.
 const CHARACTERS_MAX: usize = 400;
 
-/// An error's words and those of its causes, once each.
+/// The texts of an error and of its causes, once each.
 pub(crate) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,9 +1,9 @@
-//! What a provider's SDK is asked for: one try, one answer, and what kind of answer it was.
+//! The interface of a provider's SDK: one try, one answer, and the kind of the answer.
 //!
 //! A driver holds no policy: time-outs of a try, retries, connections, rates and counting are the
 //! same for all providers and lie in [`super::RemoteStore`]; the SDK's own retries are switched
-//! off. Keys are whole: the volume's prefix is in them already. Nothing that a driver returns is
-//! trusted, but it never returns more bytes than it was asked for: it stops reading instead.
+//! off. Keys are complete: they include the volume's prefix. Nothing that a driver returns is
+//! trusted, but it never returns more bytes than were requested: it stops reading instead.
 
 use crate::error::StoreErrorKind;
 use crate::identities;
@@ -16,14 +16,14 @@ use std::time::Duration;
 /// A try that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What callers decide on.
+    /// The kind that callers decide on.
     pub kind: StoreErrorKind,
-    /// What happened, in the provider's own words and codes, without secrets.
+    /// The cause, in the provider's own words and codes, without secrets.
     pub detail: String,
-    /// How long the cloud asks to be left alone.
+    /// How long the cloud asks us to pause.
     pub retry_after: Option<Duration>,
-    /// The credentials themselves were refused, as they are when they expire: with others that were
-    /// put in their place the answer may be another one.
+    /// Whether the credentials themselves were refused, as they are when they expire: other
+    /// credentials may get another answer.
     pub outdated: bool,
 }
 
@@ -39,7 +39,7 @@ impl Refusal {
         }
     }
 
-    /// The same refusal, of the credentials themselves.
+    /// The same refusal, as one of the credentials themselves.
     #[must_use]
     pub fn outdated(self) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Refusal {
         }
     }
 
-    /// The same without the names of accounts that the provider may have said.
+    /// The same without the names of accounts that the provider may have included.
     #[must_use]
     pub(crate) fn without_identities(self) -> Self {
         Self {
@@ -67,18 +67,18 @@ impl fmt::Display for Refusal {
 /// Names below a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Whole keys, in ascending order, all behind the one that was asked to begin after.
+    /// Complete keys, in ascending order, all after the cursor.
     pub keys: Vec<String>,
     /// Whether there are more.
     pub more: bool,
 }
 
-/// What a bucket or container is like; `None` where the provider would not say.
+/// The properties of a bucket or container; `None` where the provider does not reveal them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// It keeps the old content of what is overwritten or deleted, and has it paid for.
+    /// It keeps and bills the old content of overwritten or deleted objects.
     pub versioned: Option<bool>,
-    /// It refuses to delete what is younger than some age.
+    /// It refuses to delete objects that are younger than some age.
     pub locked: Option<bool>,
 }
 
@@ -88,36 +88,38 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Provider, endpoint, bucket and prefix, for messages; no secrets.
     fn place(&self) -> String;
 
-    /// Which credentials are used now: a number that changes when others are.
+    /// The number of the current credentials; it changes with them.
     fn credentials(&self) -> u64 {
         0
     }
 
-    /// Looks where credentials come from, since those of the number `refused` were; answers whether
-    /// others are used now. The place is not looked at more than once in a while.
-    async fn look_again(&self, refused: u64) -> bool {
+    /// Looks for new credentials at their source, since those of the number `refused` were refused.
+    /// Returns whether other credentials are used now. The source is not read more than once in a
+    /// while.
+    async fn renew_credentials(&self, refused: u64) -> bool {
         let _ = refused;
         false
     }
 
-    /// Creates an object, if the provider can promise it only where there is none; answers with the
-    /// checksum that the provider computed of what it took.
+    /// Creates an object, if the provider can guarantee it only where none exists. Returns the
+    /// checksum that the provider computed.
     ///
     /// # Errors
     /// `AlreadyExists` if the name is taken.
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal>;
 
-    /// Writes an object whatever there is of its name. Nothing of ours ever does that to what it
-    /// keeps: it is there to prove that it is refused.
+    /// Writes an object, whether one of its name exists or not. No code of ours ever does that to
+    /// stored objects: it exists to prove that it is refused.
     ///
     /// # Errors
-    /// As the provider says.
+    /// The provider's refusals.
     async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal>;
 
     /// Reads all of an object or a range of it, at most `length_max` bytes.
     ///
     /// # Errors
-    /// `NotFound`; `Corrupt` if there is more than `length_max`, or the range ends behind the end.
+    /// `NotFound`; `Corrupt` if there are more than `length_max` bytes, or the range exceeds the
+    /// object.
     async fn get(
         &self,
         key: &str,
@@ -131,11 +133,11 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// `NotFound`.
     async fn head(&self, key: &str) -> Result<u64, Refusal>;
 
-    /// At most `limit` keys that begin with `prefix` and come behind `after`; a provider may give
-    /// fewer and say that there are more.
+    /// At most `limit` keys that begin with `prefix` and come after `after`; a provider may return
+    /// fewer and report that there are more.
     ///
     /// # Errors
-    /// As the provider says.
+    /// The provider's refusals.
     async fn list(
         &self,
         prefix: &str,
@@ -143,27 +145,27 @@ pub trait Driver: Send + Sync + fmt::Debug {
         limit: usize,
     ) -> Result<Listing, Refusal>;
 
-    /// Deletes an object; one that is not there is deleted already.
+    /// Deletes an object; a missing one counts as deleted.
     ///
     /// # Errors
-    /// As the provider says.
+    /// The provider's refusals.
     async fn delete(&self, key: &str) -> Result<(), Refusal>;
 
-    /// Creates the bucket or container; that it is there already, and ours, is a success.
+    /// Creates the bucket or container; an existing one of ours is a success.
     ///
     /// # Errors
-    /// As the provider says.
+    /// The provider's refusals.
     async fn create_container(&self) -> Result<(), Refusal>;
 
-    /// What the bucket is like.
+    /// The properties of the bucket.
     ///
     /// # Errors
-    /// `NoContainer`; and as the provider says.
+    /// `NoContainer`, and the provider's refusals.
     async fn container(&self) -> Result<Container, Refusal>;
 
     /// The `Date` of an answer, in the provider's words; `None` if it has none.
     ///
     /// # Errors
-    /// `Clock` if it takes ours for wrong; and as the provider says.
+    /// `Clock` if the provider considers our clock wrong, and its other refusals.
     async fn date(&self) -> Result<Option<String>, Refusal>;
 }

@@ -2,32 +2,32 @@
 //!
 //! ```text
 //!  a call of ObjectStore, with its deadline
-//!    │  the marker was seen lately, else it is read            Foreign, NoContainer, …
-//!    │  a turn: connections, requests and bytes a second,      pace
+//!    │  the marker was verified lately, else it is read        Foreign, NoContainer, …
+//!    │  a permit: connections, requests and bytes a second,    pace
 //!    │  of this cloud and of all clouds together
 //!    ▼
 //!  Driver: one try of one provider's SDK, within its time-out
 //!    │
-//!    ├─ done, or refused for good ──────────────────────────►  the caller
-//!    ├─ the credentials are refused ── others are found where they came from ──► once more
-//!    └─ throttled, unreachable, late ── a pause with full jitter, or what the cloud asks for,
-//!                                       if the deadline leaves room ──► another try
+//!    ├─ done, or refused permanently ───────────────────────►  the caller
+//!    ├─ the credentials are refused ── their source has others ──► one more try
+//!    └─ throttled, unreachable, late ── a pause with full jitter, or as long as the cloud asks,
+//!                                       if it ends before the deadline ──► another try
 //! ```
 //!
-//! What always holds: a call ends at its deadline; every try is counted, for it is paid for; what
-//! a try may still do after it was given up is what the trait says of time-outs. A put whose answer
-//! was lost is tried again and then finds its own object: the caller gets `AlreadyExists` and reads
-//! it back, as it has to with any store.
+//! Invariants: a call ends at its deadline; every try is counted, because every try is billed; the
+//! trait's rules for time-outs say how an abandoned try may still take effect. A put whose answer
+//! was lost is retried and then finds its own object: the caller gets `AlreadyExists` and reads the
+//! object back, as it has to with any store.
 //!
-//! *Credentials are renewed while a mount runs*: a session's keys take the place of those that
-//! expire, a key is rotated. A provider that refuses the credentials themselves has the driver look
-//! again where they came from (`renewal`); if others are there, the request is made once more with
-//! them, beyond the usual tries. So nothing waits until what was read before is old.
+//! *Credentials are renewed while a mount runs*: a session's keys expire and are replaced, a key is
+//! rotated. When a provider refuses the credentials themselves, the driver reads their source again
+//! (`renewal`); if it finds others, the request is made once more with them, beyond the usual
+//! tries. So no request waits until the cached credentials are old.
 //!
-//! *Retries are few and short.* Other clouds hold the same content, so a cloud that does not answer
-//! is better passed over than waited for; two more tries hide what every large service does now and
-//! then. The pause is random between nothing and a bound that doubles ("full jitter"), so that
-//! clients that failed together do not come back together.
+//! *Retries are few and short.* Other clouds hold the same content, so bypassing a cloud that does
+//! not answer is better than waiting for it; two retries hide the occasional failures of every
+//! large service. The pause is random between zero and a bound that doubles ("full jitter"), so
+//! that clients that failed together do not return together.
 
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 mod body;
@@ -52,10 +52,10 @@ pub(crate) use body::Body;
 pub(crate) use causes::{causes, shorten};
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
-#[cfg(any(feature = "azure", feature = "google"))]
-pub(crate) use renewal::Lent;
 #[cfg(feature = "s3")]
 pub(crate) use renewal::PAUSE;
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) use renewal::RenewableCredentials;
 pub(crate) use roles::Both;
 pub(crate) use traffic::Meter;
 pub use traffic::Traffic;
@@ -73,24 +73,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How a cloud is waited for.
+/// Time limits and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Tries of one call, the first included.
     pub tries: u32,
-    /// What one try may take, before what its bytes take at [`Self::bytes_per_second_min`].
+    /// The time limit of one try, in addition to the time of its bytes at
+    /// [`Self::bytes_per_second_min`].
     pub try_timeout: Duration,
-    /// The slowest transfer that is still one.
+    /// The slowest acceptable transfer.
     pub bytes_per_second_min: u64,
     /// The bound of the first pause; it doubles with each further try.
     pub pause_min: Duration,
-    /// The longest pause, also if the cloud asks for more.
+    /// The longest pause, even if the cloud asks for more.
     pub pause_max: Duration,
-    /// How long a marker that was right is believed.
+    /// How long a verified marker remains valid.
     pub marker_age_max: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             tries: 3,
@@ -109,16 +110,16 @@ pub struct RemoteStore {
     driver: Arc<dyn Driver>,
     prefix: String,
     marker: Marker,
-    patience: Patience,
+    retry_policy: RetryPolicy,
     own: Pace,
     shared: Arc<Pace>,
     meter: Meter,
-    /// When the marker was last seen to be right.
+    /// When the marker was last verified.
     seen: Mutex<Option<Instant>>,
 }
 
 impl RemoteStore {
-    /// A cloud below `prefix`, which may be unreachable now: each operation looks.
+    /// A cloud below `prefix`, which may be unreachable now: each operation checks.
     ///
     /// `shared` is the pace of all clouds together.
     #[must_use]
@@ -126,7 +127,7 @@ impl RemoteStore {
         driver: Arc<dyn Driver>,
         prefix: &str,
         marker: Marker,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         limits: Limits,
         shared: Arc<Pace>,
     ) -> Self {
@@ -134,7 +135,7 @@ impl RemoteStore {
             driver,
             prefix: prefix.to_owned(),
             marker,
-            patience,
+            retry_policy,
             own: Pace::new(limits),
             shared,
             meter: Meter::default(),
@@ -142,7 +143,7 @@ impl RemoteStore {
         }
     }
 
-    /// Makes the place a cloud of this volume: it has to be empty, or be that cloud already.
+    /// Makes the place a cloud of this volume: it must be empty or already be that cloud.
     async fn write_marker(&self, deadline: Deadline) -> Result<(), StoreError> {
         let found = self.read_marker(Operation::Create, deadline).await?;
         if let Some(bytes) = found {
@@ -157,8 +158,8 @@ impl RemoteStore {
                 || self.driver.list(&self.prefix, None, 1),
             )
             .await?;
-        if let Some(stranger) = listing.keys.first() {
-            let detail = format!("it is not empty: it holds {stranger:?}, and no {MARKER_FILE}");
+        if let Some(foreign) = listing.keys.first() {
+            let detail = format!("it is not empty: it holds {foreign:?}, and no {MARKER_FILE}");
             return Err(self.error(Operation::Create, None, StoreErrorKind::Foreign, detail));
         }
         let (key, body) = (self.key(MARKER_FILE), Bytes::from(self.marker.encode()));
@@ -170,15 +171,15 @@ impl RemoteStore {
             .await;
         match put {
             Err(error) if error.kind != StoreErrorKind::AlreadyExists => Err(error),
-            // Read back, whoever was quicker: what is there now is what counts.
+            // Read the marker back, whichever writer won: only the stored one counts.
             _ => self.check_marker(Operation::Create, deadline).await,
         }
     }
 
-    /// What the bucket or container is like.
+    /// The properties of the bucket or container.
     ///
     /// # Errors
-    /// What the provider refuses.
+    /// The provider's refusal.
     #[boxed]
     pub async fn container(&self, deadline: Deadline) -> Result<Container, StoreError> {
         self.tries(
@@ -218,7 +219,7 @@ impl RemoteStore {
         deadline: Deadline,
     ) -> Result<Option<Bytes>, StoreError> {
         let key = self.key(MARKER_FILE);
-        // A newer marker may be longer, and has to be recognised as newer.
+        // A newer marker may be longer and must be recognised as newer.
         let most = MARKER_BYTES as u64 * 4;
         let bytes = pace::Bytes::Received(MARKER_BYTES as u64);
         let read = self
@@ -264,33 +265,40 @@ impl RemoteStore {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the marker looked at, unless that was done lately.
-    async fn believe(&self, operation: Operation, deadline: Deadline) -> Result<(), StoreError> {
-        let believed = |seen: Instant| seen.elapsed() < self.patience.marker_age_max;
+    /// Verifies the marker, unless that was done lately.
+    async fn ensure_marker(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let believed = |seen: Instant| seen.elapsed() < self.retry_policy.marker_age_max;
         if self.seen().is_some_and(believed) {
             return Ok(());
         }
         self.check_marker(operation, deadline).await
     }
 
-    /// The bound of one try of so many bytes.
+    /// The time limit of one try with these bytes.
     fn try_timeout(&self, bytes: pace::Bytes) -> Duration {
         let (pace::Bytes::Sent(bytes) | pace::Bytes::Received(bytes)) = bytes;
-        let transfer = bytes / self.patience.bytes_per_second_min.max(1);
-        self.patience
+        let transfer = bytes / self.retry_policy.bytes_per_second_min.max(1);
+        self.retry_policy
             .try_timeout
             .saturating_add(Duration::from_secs(transfer))
     }
 
-    /// Between nothing and a bound that doubles, or what the cloud asks for.
+    /// Random between zero and a bound that doubles, or as long as the cloud asks.
     fn pause(&self, tried: u32, asked: Option<Duration>) -> Duration {
-        let doubled = self.patience.pause_min.saturating_mul(1 << tried.min(16));
-        let bound = asked.unwrap_or(doubled).min(self.patience.pause_max);
+        let doubled = self
+            .retry_policy
+            .pause_min
+            .saturating_mul(1 << tried.min(16));
+        let bound = asked.unwrap_or(doubled).min(self.retry_policy.pause_max);
         if asked.is_some() {
             return bound;
         }
         let mut random = [0; 4];
-        // Without randomness the pause is the whole bound, which is polite as well.
+        // Without randomness the pause is the whole bound, which is safe as well.
         let fraction = match getrandom::fill(&mut random) {
             Ok(()) => f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX),
             Err(_) => 1.0,
@@ -298,7 +306,7 @@ impl RemoteStore {
         bound.mul_f64(fraction)
     }
 
-    /// Tries until it is done, refused for good, or too late.
+    /// Retries until success, a permanent refusal or the deadline.
     async fn tries<T, F>(
         &self,
         operation: Operation,
@@ -322,12 +330,13 @@ impl RemoteStore {
         let mut last = None;
         let mut renewed = false;
         loop {
-            // Its own turn first: what waits for a cloud that hangs must not hold turns of all.
+            // This cloud's permit first: requests waiting for a cloud that hangs must not hold
+            // permits of all.
             let turns = async { (self.own.turn(bytes).await, self.shared.turn(bytes).await) };
             let Ok(turns) = tokio::time::timeout_at(deadline.instant(), turns).await else {
                 return late(last);
             };
-            // The marker is read on behalf of all kinds of operations.
+            // Operations of all kinds read the marker.
             let (counted, sent) = match bytes {
                 pace::Bytes::Sent(bytes) => (operation, bytes),
                 pace::Bytes::Received(_) => (Operation::Get, 0),
@@ -343,7 +352,7 @@ impl RemoteStore {
             self.meter.failed(refusal.kind == StoreErrorKind::Throttled);
             if refusal.outdated && !renewed {
                 renewed = true;
-                let looked = self.driver.look_again(credentials);
+                let looked = self.driver.renew_credentials(credentials);
                 if tokio::time::timeout_at(deadline.instant(), looked).await == Ok(true) {
                     tracing::info!(cloud = self.describe(), "its credentials were renewed");
                     continue;
@@ -354,7 +363,7 @@ impl RemoteStore {
                 refusal.kind,
                 StoreErrorKind::Throttled | StoreErrorKind::Unavailable | StoreErrorKind::Timeout
             );
-            if !worth_it || tried >= self.patience.tries {
+            if !worth_it || tried >= self.retry_policy.tries {
                 return fail(refusal.kind, refusal.detail);
             }
             let next = Instant::now() + self.pause(tried - 1, refusal.retry_after);
@@ -374,7 +383,7 @@ impl RemoteStore {
         length_max: u64,
         deadline: Deadline,
     ) -> Result<Bytes, StoreError> {
-        self.believe(Operation::Get, deadline).await?;
+        self.ensure_marker(Operation::Get, deadline).await?;
         let key = self.key(name.as_str());
         let bytes = pace::Bytes::Received(length_max);
         let read = self
@@ -435,7 +444,7 @@ impl ObjectStore for RemoteStore {
         body: Bytes,
         deadline: Deadline,
     ) -> Result<Option<Receipt>, StoreError> {
-        self.believe(Operation::Put, deadline).await?;
+        self.ensure_marker(Operation::Put, deadline).await?;
         let key = self.key(name.as_str());
         let bytes = pace::Bytes::Sent(body.len() as u64);
         self.tries(Operation::Put, Some(name), deadline, bytes, || {
@@ -461,7 +470,7 @@ impl ObjectStore for RemoteStore {
     ) -> Result<Bytes, StoreError> {
         let length = range.end.saturating_sub(range.start);
         if length == 0 {
-            // HTTP has no range of no bytes.
+            // HTTP cannot express an empty range.
             return Ok(Bytes::new());
         }
         let read = self.read(name, Some(range), length, deadline).await?;
@@ -473,7 +482,7 @@ impl ObjectStore for RemoteStore {
     }
 
     async fn head(&self, name: &ObjectName, deadline: Deadline) -> Result<ObjectInfo, StoreError> {
-        self.believe(Operation::Head, deadline).await?;
+        self.ensure_marker(Operation::Head, deadline).await?;
         let key = self.key(name.as_str());
         let length = self
             .tries(
@@ -494,7 +503,7 @@ impl ObjectStore for RemoteStore {
         limit: usize,
         deadline: Deadline,
     ) -> Result<Page, StoreError> {
-        self.believe(Operation::List, deadline).await?;
+        self.ensure_marker(Operation::List, deadline).await?;
         let below = self.key(prefix);
         let mut after = cursor.map(|name| self.key(name.as_str()));
         let mut names = Vec::new();
@@ -512,7 +521,7 @@ impl ObjectStore for RemoteStore {
                     || self.driver.list(&below, after.as_deref(), wanted),
                 )
                 .await?;
-            // A listing that does not advance would keep us here for ever.
+            // A listing that does not advance would be an endless loop.
             let Some(last) = listing
                 .keys
                 .last()
@@ -534,7 +543,7 @@ impl ObjectStore for RemoteStore {
     }
 
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
-        self.believe(Operation::Delete, deadline).await?;
+        self.ensure_marker(Operation::Delete, deadline).await?;
         let key = self.key(name.as_str());
         let deleted = self
             .tries(

@@ -1,20 +1,21 @@
-//! How much is asked of a cloud at a time and a second.
+//! Limits how much is requested of a cloud at a time and per second.
 //!
-//! Three bounds, each for one cloud and for all of them together: requests on their way, requests a
-//! second, and bytes a second in either direction. A rate is kept by *virtual scheduling*: each
-//! request books the next free moment and waits for it, so that waiting costs one timer and no
-//! task, order is that of asking, and a bucket is two numbers. A burst of up to a second's worth
-//! passes at once. Who gives up waiting has booked all the same: the rate is a bound, not a target.
+//! There are three bounds, each for one cloud and for all of them together: concurrent requests,
+//! requests a second, and bytes a second in either direction. A rate uses *virtual scheduling*:
+//! each request books the next free moment and waits for it, so waiting costs one timer and no
+//! task, requests keep their order, and a bucket is two numbers. A burst of up to a second's worth
+//! passes at once. A request that gives up waiting has still booked its moment: the rate is a
+//! bound, not a target.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// The bounds; `None` is no bound.
+/// The bounds; `None` means unbounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that may be on their way at a time.
+    /// Requests that may be under way at a time.
     pub connections: usize,
     /// Requests a second.
     pub requests_per_second: Option<u32>,
@@ -35,14 +36,14 @@ impl Default for Limits {
     }
 }
 
-/// How much of a second a rate that was idle gives at once.
+/// The part of a second that an idle rate grants at once.
 const BURST: Duration = Duration::from_secs(1);
 
 /// One rate.
 #[derive(Debug)]
 struct Rate {
     per_second: u64,
-    /// When all that was booked so far will have passed.
+    /// When all booked units will have passed.
     booked_until: Mutex<Option<Instant>>,
 }
 
@@ -79,7 +80,7 @@ pub struct Pace {
     download: Option<Rate>,
 }
 
-/// Which way bytes go.
+/// The direction of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bytes {
     Sent(u64),
@@ -87,7 +88,7 @@ pub(super) enum Bytes {
 }
 
 impl Pace {
-    /// Keeps these bounds.
+    /// Enforces these bounds.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -100,8 +101,8 @@ impl Pace {
         }
     }
 
-    /// Waits for the turn of a request that carries so many bytes; the turn lasts as long as what
-    /// is returned is held.
+    /// Waits for the permit of a request that carries these bytes; the permit lasts until the
+    /// returned value is dropped.
     pub(super) async fn turn(&self, bytes: Bytes) -> Option<OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.connections).acquire_owned().await.ok();
         let now = Instant::now();

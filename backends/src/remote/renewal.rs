@@ -1,8 +1,8 @@
-//! Credentials that others may be put in the place of while they are used.
+//! Credentials that may be replaced while they are in use.
 //!
-//! Many requests are refused at the same moment when credentials expire. The first one looks where
-//! they came from, the others wait for it and use what it found. Where the same is found again,
-//! no request looks for a while: files would be read and servers asked in vain.
+//! When credentials expire, many requests are refused at the same moment. The first one reads the
+//! source again; the others wait for it and use its result. If the source has the same credentials,
+//! it is not read again for a while: reading files and asking servers would be useless.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,26 +10,26 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long after a look no request looks again.
+/// How long after a read no request reads the source again.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What proves the right to ask, for as long as it is believed to.
-pub(crate) struct Lent<C> {
+/// The current credentials.
+pub(crate) struct RenewableCredentials<C> {
     now: RwLock<(u64, Arc<C>)>,
-    /// Held by who looks; when that was.
+    /// When the source was last read; locked during a read.
     looked: Mutex<Option<Instant>>,
 }
 
-impl<C> fmt::Debug for Lent<C> {
+impl<C> fmt::Debug for RenewableCredentials<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent")
+        f.debug_struct("RenewableCredentials")
             .field("number", &self.number())
             .finish_non_exhaustive()
     }
 }
 
-impl<C> Lent<C> {
-    /// What was found at first.
+impl<C> RenewableCredentials<C> {
+    /// Starts with these credentials.
     pub(crate) fn new(found: C) -> Self {
         Self {
             now: RwLock::new((0, Arc::new(found))),
@@ -37,20 +37,20 @@ impl<C> Lent<C> {
         }
     }
 
-    /// What is used now.
+    /// The current credentials.
     pub(crate) fn get(&self) -> Arc<C> {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&now.1)
     }
 
-    /// Its number: it changes with what is used.
+    /// Their number, which changes with them.
     pub(crate) fn number(&self) -> u64 {
         self.now.read().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Has `find` look, unless others were found since `refused` was used; it answers nothing if
-    /// the same is there. Tells whether others are used now.
-    pub(crate) async fn look_again(
+    /// Calls `find`, unless the credentials were replaced since `refused` was used; `find` returns
+    /// `None` if the source has the same ones. Returns whether other credentials are current now.
+    pub(crate) async fn renew_credentials(
         &self,
         refused: u64,
         find: impl FnOnce(&C) -> Option<C>,
@@ -77,25 +77,25 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_many_wait_for_is_looked_for_once() {
-        let lent = Lent::new("old");
+    async fn concurrent_requests_fetch_keys_once() {
+        let renewable = RenewableCredentials::new("old");
         let mut looks = 0;
         for _ in 0..44 {
-            let found = lent.look_again(0, |_| {
+            let found = renewable.renew_credentials(0, |_| {
                 looks += 1;
                 Some("new")
             });
             assert!(found.await);
         }
-        assert_eq!((looks, lent.number(), *lent.get()), (1, 1, "new"));
+        assert_eq!((looks, renewable.number(), *renewable.get()), (1, 1, "new"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_same_is_found_no_request_looks_for_a_while() {
-        let lent = Lent::new("old");
+    async fn a_fetch_without_new_keys_is_not_repeated_for_a_while() {
+        let renewable = RenewableCredentials::new("old");
         let mut looks = 0;
         for _ in 0..10 {
-            let found = lent.look_again(0, |_| {
+            let found = renewable.renew_credentials(0, |_| {
                 looks += 1;
                 None
             });
@@ -103,6 +103,6 @@ mod tests {
         }
         assert_eq!(looks, 1);
         tokio::time::advance(PAUSE).await;
-        assert!(lent.look_again(0, |_| Some("new")).await);
+        assert!(renewable.renew_credentials(0, |_| Some("new")).await);
     }
 }

@@ -1,8 +1,8 @@
-//! One place, asked with two credentials: one gets and creates, the other lists and deletes.
+//! One place with two credentials: one gets and creates, the other lists and deletes.
 //!
-//! Where credentials are apart by role, some things still take both: a place becomes a cloud only
-//! if its listing is empty, which is the collector's to know, and then gets a marker, which the
-//! collector may not write. Whoever holds both does such things through this.
+//! Where credentials are separated by role, some actions need both: a place becomes a cloud only if
+//! its listing is empty, which only the collector can see, and then gets a marker, which the
+//! collector may not write. Programs that have both credentials use this driver for such actions.
 
 use super::driver::{Container, Driver, Listing, Refusal};
 use crate::receipt::Receipt;
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A driver that lists and deletes as the collector, and does all else as the writer.
+/// A driver that lists and deletes as the collector and does all else as the writer.
 #[derive(Debug)]
 pub(crate) struct Both {
-    /// Who gets and creates.
+    /// Gets and creates.
     pub(crate) writer: Arc<dyn Driver>,
-    /// Who lists and deletes.
+    /// Lists and deletes.
     pub(crate) collector: Arc<dyn Driver>,
 }
 
@@ -30,13 +30,16 @@ impl Driver for Both {
         self.writer.credentials().wrapping_add(collector)
     }
 
-    async fn look_again(&self, refused: u64) -> bool {
+    async fn renew_credentials(&self, refused: u64) -> bool {
         if self.credentials() != refused {
             return true;
         }
-        let writer = self.writer.look_again(self.writer.credentials()).await;
+        let writer = self
+            .writer
+            .renew_credentials(self.writer.credentials())
+            .await;
         let collector = self.collector.credentials();
-        self.collector.look_again(collector).await || writer
+        self.collector.renew_credentials(collector).await || writer
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
@@ -78,14 +81,14 @@ impl Driver for Both {
     }
 
     async fn container(&self) -> Result<Container, Refusal> {
-        let (told, more) = (self.writer.container().await?, self.collector.container());
-        if told.versioned.is_some() && told.locked.is_some() {
-            return Ok(told);
+        let (reported, more) = (self.writer.container().await?, self.collector.container());
+        if reported.versioned.is_some() && reported.locked.is_some() {
+            return Ok(reported);
         }
         let more = more.await?;
         Ok(Container {
-            versioned: told.versioned.or(more.versioned),
-            locked: told.locked.or(more.locked),
+            versioned: reported.versioned.or(more.versioned),
+            locked: reported.locked.or(more.locked),
         })
     }
 

@@ -1,4 +1,4 @@
-//! A server on loopback that gives prepared answers, for what real ones cannot be made to do.
+//! A server on loopback that gives prepared answers, for cases that real servers cannot produce.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,19 +6,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What a connection gets for its request.
+/// The answer to a connection's request.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// These bytes, and the end of the connection.
+pub(crate) enum ScriptedAnswer {
+    /// These bytes, then the end of the connection.
     Bytes(Vec<u8>),
-    /// These bytes over and over, as long as somebody reads.
+    /// The first bytes once, the second over and over until the reader stops.
     Endless(Vec<u8>, Vec<u8>),
-    /// Nothing, for ever.
+    /// No answer, for ever.
     Silence,
 }
 
-impl Answer {
-    /// A whole answer; its length is added, unless `headers` have one.
+impl ScriptedAnswer {
+    /// A complete answer; its length is added, unless `headers` have one.
     pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Self {
         let length = match headers.to_lowercase().contains("content-length") {
             true => String::new(),
@@ -39,8 +39,8 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Gives one answer after the other; the last one for ever.
-    pub(crate) async fn start(answers: Vec<Answer>) -> Self {
+    /// Gives one answer after the other and repeats the last one.
+    pub(crate) async fn start(answers: Vec<ScriptedAnswer>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -72,7 +72,7 @@ impl Drop for Scripted {
     }
 }
 
-async fn serve(mut stream: TcpStream, answers: Vec<Answer>, seen: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, answers: Vec<ScriptedAnswer>, seen: Arc<Mutex<Vec<String>>>) {
     let Some(head) = request(&mut stream).await else {
         return;
     };
@@ -82,21 +82,21 @@ async fn serve(mut stream: TcpStream, answers: Vec<Answer>, seen: Arc<Mutex<Vec<
         seen.len()
     };
     match &answers[number.min(answers.len()) - 1] {
-        Answer::Bytes(bytes) => {
+        ScriptedAnswer::Bytes(bytes) => {
             let _ = stream.write_all(bytes).await;
             let _ = stream.shutdown().await;
         }
-        Answer::Endless(head, piece) => {
+        ScriptedAnswer::Endless(head, piece) => {
             let mut written = stream.write_all(head).await;
             while written.is_ok() {
                 written = stream.write_all(piece).await;
             }
         }
-        Answer::Silence => std::future::pending().await,
+        ScriptedAnswer::Silence => std::future::pending().await,
     }
 }
 
-/// Reads a request to its end; its head.
+/// Reads a request to its end; returns its head.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     loop {

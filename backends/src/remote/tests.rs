@@ -1,4 +1,4 @@
-//! The common part over a driver that answers as it is told, in virtual time.
+//! The common part over a scripted driver, in virtual time.
 
 use super::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,56 +9,58 @@ const MARKER: Marker = Marker {
     cloud: 1,
 };
 
-/// What a driver is told to do with a call that is not about the marker.
+/// The scripted outcome of a call that does not concern the marker.
 #[derive(Clone, Debug)]
-enum Told {
+enum ScriptedOutcome {
     Refuse(StoreErrorKind),
     RefuseFor(StoreErrorKind, Duration),
     RefuseSaying(&'static str),
     Hang,
-    /// Does it, and says that it could not.
+    /// Executes the call and reports a failure.
     LoseTheAnswer,
 }
 
 #[derive(Debug, Default)]
-struct Mind {
+struct ScriptState {
     objects: BTreeMap<String, Bytes>,
-    told: VecDeque<Told>,
-    /// When each call came, the marker's left out.
+    scripted: VecDeque<ScriptedOutcome>,
+    /// When each call arrived, except those for the marker.
     calls: Vec<Instant>,
-    /// Listings come in pages of so many; zero for one that repeats its first page for ever.
+    /// The page size of listings; zero repeats the first page for ever.
     page: Option<usize>,
 }
 
 /// A driver over a map.
 #[derive(Debug, Default)]
-struct Scripted(Mutex<Mind>);
+struct Scripted(Mutex<ScriptState>);
 
 impl Scripted {
-    fn mind(&self) -> std::sync::MutexGuard<'_, Mind> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ScriptState> {
         self.0.lock().unwrap()
     }
 
-    fn tell(&self, told: &[Told]) {
-        self.mind().told.extend(told.iter().cloned());
+    fn tell(&self, scripted: &[ScriptedOutcome]) {
+        self.state().scripted.extend(scripted.iter().cloned());
     }
 
     async fn answer(&self) -> Result<bool, Refusal> {
-        let told = {
-            let mut mind = self.mind();
-            mind.calls.push(Instant::now());
-            mind.told.pop_front()
+        let scripted = {
+            let mut state = self.state();
+            state.calls.push(Instant::now());
+            state.scripted.pop_front()
         };
-        match told {
+        match scripted {
             None => Ok(false),
-            Some(Told::Refuse(kind)) => Err(Refusal::new(kind, "told to")),
-            Some(Told::RefuseFor(kind, length)) => Err(Refusal {
+            Some(ScriptedOutcome::Refuse(kind)) => Err(Refusal::new(kind, "scripted")),
+            Some(ScriptedOutcome::RefuseFor(kind, length)) => Err(Refusal {
                 retry_after: Some(length),
-                ..Refusal::new(kind, "told to")
+                ..Refusal::new(kind, "scripted")
             }),
-            Some(Told::RefuseSaying(text)) => Err(Refusal::new(StoreErrorKind::Denied, text)),
-            Some(Told::Hang) => std::future::pending().await,
-            Some(Told::LoseTheAnswer) => Ok(true),
+            Some(ScriptedOutcome::RefuseSaying(text)) => {
+                Err(Refusal::new(StoreErrorKind::Denied, text))
+            }
+            Some(ScriptedOutcome::Hang) => std::future::pending().await,
+            Some(ScriptedOutcome::LoseTheAnswer) => Ok(true),
         }
     }
 }
@@ -71,12 +73,12 @@ impl Driver for Scripted {
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let lost = self.answer().await?;
-        let mut mind = self.mind();
-        if mind.objects.contains_key(key) {
+        let mut state = self.state();
+        if state.objects.contains_key(key) {
             return Err(Refusal::new(StoreErrorKind::AlreadyExists, "taken"));
         }
         let receipt = Receipt::crc32c(&body);
-        mind.objects.insert(key.to_owned(), body);
+        state.objects.insert(key.to_owned(), body);
         match lost {
             true => Err(Refusal::new(
                 StoreErrorKind::Unavailable,
@@ -88,7 +90,7 @@ impl Driver for Scripted {
 
     async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
         self.answer().await?;
-        self.mind().objects.insert(key.to_owned(), body);
+        self.state().objects.insert(key.to_owned(), body);
         Ok(())
     }
 
@@ -101,9 +103,9 @@ impl Driver for Scripted {
         if !key.ends_with(MARKER_FILE) {
             self.answer().await?;
         }
-        let mind = self.mind();
+        let state = self.state();
         let none = || Refusal::new(StoreErrorKind::NotFound, "none");
-        let body = mind.objects.get(key).ok_or_else(none)?.clone();
+        let body = state.objects.get(key).ok_or_else(none)?.clone();
         let range = range.unwrap_or(0..body.len() as u64);
         assert!(range.end - range.start <= length_max);
         Ok(body.slice(range.start as usize..range.end as usize))
@@ -112,7 +114,7 @@ impl Driver for Scripted {
     async fn head(&self, key: &str) -> Result<u64, Refusal> {
         self.answer().await?;
         let none = || Refusal::new(StoreErrorKind::NotFound, "none");
-        self.mind()
+        self.state()
             .objects
             .get(key)
             .map(|it| it.len() as u64)
@@ -126,17 +128,17 @@ impl Driver for Scripted {
         limit: usize,
     ) -> Result<Listing, Refusal> {
         self.answer().await?;
-        let mind = self.mind();
-        let stuck = mind.page == Some(0);
+        let state = self.state();
+        let stuck = state.page == Some(0);
         let behind = |key: &&String| stuck || after.is_none_or(|after| key.as_str() > after);
-        let all: Vec<String> = mind
+        let all: Vec<String> = state
             .objects
             .keys()
             .filter(|key| key.starts_with(prefix))
             .filter(behind)
             .cloned()
             .collect();
-        let page = mind.page.unwrap_or(limit).max(1).min(limit);
+        let page = state.page.unwrap_or(limit).max(1).min(limit);
         let more = stuck || all.len() > page;
         Ok(Listing {
             keys: all.into_iter().take(page).collect(),
@@ -146,7 +148,7 @@ impl Driver for Scripted {
 
     async fn delete(&self, key: &str) -> Result<(), Refusal> {
         self.answer().await?;
-        self.mind().objects.remove(key);
+        self.state().objects.remove(key);
         Ok(())
     }
 
@@ -176,34 +178,34 @@ fn over(driver: &Arc<Scripted>) -> RemoteStore {
         Arc::clone(driver) as Arc<dyn Driver>,
         "below/",
         MARKER,
-        Patience::default(),
+        RetryPolicy::default(),
         Limits::default(),
         Arc::new(Pace::new(Limits::default())),
     )
 }
 
-/// A cloud that was founded; what it was asked so far is forgotten.
+/// A new cloud, with the log of its calls cleared.
 async fn founded() -> (Arc<Scripted>, RemoteStore) {
     let driver = Arc::new(Scripted::default());
     let store = over(&driver);
     store.found(soon()).await.unwrap();
-    driver.mind().calls.clear();
+    driver.state().calls.clear();
     (driver, store)
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_transient_is_tried_again_after_growing_pauses_and_all_tries_are_counted() {
+async fn transient_errors_are_retried_with_backoff_and_all_tries_are_counted() {
     let (driver, store) = founded().await;
     let before = store.traffic();
     driver.tell(&[
-        Told::Refuse(StoreErrorKind::Unavailable),
-        Told::Refuse(StoreErrorKind::Throttled),
+        ScriptedOutcome::Refuse(StoreErrorKind::Unavailable),
+        ScriptedOutcome::Refuse(StoreErrorKind::Throttled),
     ]);
     store
         .put_if_absent(&name(1), Bytes::from_static(b"abc"), soon())
         .await
         .unwrap();
-    let calls = driver.mind().calls.clone();
+    let calls = driver.state().calls.clone();
     assert_eq!(calls.len(), 3);
     assert!(calls[1] - calls[0] <= Duration::from_millis(101));
     assert!(calls[2] - calls[1] <= Duration::from_millis(201));
@@ -221,22 +223,22 @@ async fn what_is_transient_is_tried_again_after_growing_pauses_and_all_tries_are
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_for_good_is_not_tried_again_and_what_stays_is_given_up() {
+async fn permanent_errors_are_not_retried_and_lasting_ones_end_the_retries() {
     let (driver, store) = founded().await;
     for kind in [
         StoreErrorKind::Denied,
         StoreErrorKind::Full,
         StoreErrorKind::Clock,
     ] {
-        driver.tell(&[Told::Refuse(kind)]);
+        driver.tell(&[ScriptedOutcome::Refuse(kind)]);
         let error = store.head(&name(1), soon()).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
     }
-    assert_eq!(driver.mind().calls.len(), 3);
-    driver.tell(&vec![Told::Refuse(StoreErrorKind::Throttled); 3]);
+    assert_eq!(driver.state().calls.len(), 3);
+    driver.tell(&vec![ScriptedOutcome::Refuse(StoreErrorKind::Throttled); 3]);
     let error = store.head(&name(1), soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Throttled);
-    assert_eq!(driver.mind().calls.len(), 6);
+    assert_eq!(driver.state().calls.len(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,12 +247,12 @@ async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
     let asked = Duration::from_millis(1700);
     let far = Duration::from_secs(3600);
     driver.tell(&[
-        Told::RefuseFor(StoreErrorKind::Throttled, asked),
-        Told::RefuseFor(StoreErrorKind::Throttled, far),
+        ScriptedOutcome::RefuseFor(StoreErrorKind::Throttled, asked),
+        ScriptedOutcome::RefuseFor(StoreErrorKind::Throttled, far),
     ]);
     let error = store.get(&name(1), 10, soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotFound);
-    let calls = driver.mind().calls.clone();
+    let calls = driver.state().calls.clone();
     assert_eq!((calls[1] - calls[0]).as_millis().div_ceil(10), 170);
     assert_eq!((calls[2] - calls[1]).as_secs(), 5, "the longest pause");
 }
@@ -258,20 +260,24 @@ async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::Hang, Told::Hang, Told::Hang]);
+    driver.tell(&[
+        ScriptedOutcome::Hang,
+        ScriptedOutcome::Hang,
+        ScriptedOutcome::Hang,
+    ]);
     let begin = Instant::now();
     let deadline = Deadline::after(Duration::from_secs(10));
     let error = store.head(&name(1), deadline).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
     assert!(begin.elapsed() <= Duration::from_millis(10_010));
     assert!(
-        driver.mind().calls.len() >= 2,
+        driver.state().calls.len() >= 2,
         "a try has a bound of its own"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
+async fn requests_waiting_for_a_hanging_cloud_hold_no_permit_of_the_others() {
     let shared = Arc::new(Pace::new(Limits {
         connections: 4,
         ..Limits::default()
@@ -282,12 +288,12 @@ async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
     };
     let attach = |driver: &Arc<Scripted>| {
         let driver = Arc::clone(driver) as Arc<dyn Driver>;
-        let (marker, patience) = (MARKER, Patience::default());
+        let (marker, retry_policy) = (MARKER, RetryPolicy::default());
         RemoteStore::attach(
             driver,
             "below/",
             marker,
-            patience,
+            retry_policy,
             limits,
             Arc::clone(&shared),
         )
@@ -296,7 +302,7 @@ async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
     let (hanging, working) = (Arc::new(attach(&hung)), attach(&well));
     hanging.found(soon()).await.unwrap();
     working.found(soon()).await.unwrap();
-    hung.tell(&vec![Told::Hang; 100]);
+    hung.tell(&vec![ScriptedOutcome::Hang; 100]);
     for number in 0..20 {
         let hanging = Arc::clone(&hanging);
         tokio::spawn(async move { hanging.head(&name(number), soon()).await.is_ok() });
@@ -313,7 +319,7 @@ async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_put_whose_answer_was_lost_finds_its_own_object() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::LoseTheAnswer]);
+    driver.tell(&[ScriptedOutcome::LoseTheAnswer]);
     let body = Bytes::from_static(b"mine");
     let error = store
         .put_if_absent(&name(1), body.clone(), soon())
@@ -324,7 +330,7 @@ async fn a_put_whose_answer_was_lost_finds_its_own_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_done_where_another_volumes_marker_lies() {
+async fn a_cloud_with_another_volumes_marker_is_left_alone() {
     let driver = Arc::new(Scripted::default());
     let other = Marker {
         volume: [4; 16],
@@ -332,7 +338,7 @@ async fn nothing_is_done_where_another_volumes_marker_lies() {
     };
     let key = format!("below/{MARKER_FILE}");
     driver
-        .mind()
+        .state()
         .objects
         .insert(key.clone(), other.encode().into());
     let store = over(&driver);
@@ -350,19 +356,19 @@ async fn nothing_is_done_where_another_volumes_marker_lies() {
         store.delete(&name(1), soon()).await.unwrap_err().kind,
         StoreErrorKind::Foreign
     );
-    assert_eq!(driver.mind().objects.len(), 1);
+    assert_eq!(driver.state().objects.len(), 1);
 
-    // One that is exchanged while the store is open is noticed when the marker's time is up.
+    // A marker that is replaced while the store is open is noticed when its validity ends.
     driver
-        .mind()
+        .state()
         .objects
         .insert(key.clone(), MARKER.encode().into());
     store
         .put_if_absent(&name(1), body.clone(), soon())
         .await
         .unwrap();
-    driver.mind().objects.insert(key, other.encode().into());
-    tokio::time::sleep(Patience::default().marker_age_max).await;
+    driver.state().objects.insert(key, other.encode().into());
+    tokio::time::sleep(RetryPolicy::default().marker_age_max).await;
     let error = store
         .put_if_absent(&name(2), body, soon())
         .await
@@ -374,22 +380,22 @@ async fn nothing_is_done_where_another_volumes_marker_lies() {
 async fn a_place_that_holds_something_else_is_not_founded_and_one_in_use_not_given_back() {
     let driver = Arc::new(Scripted::default());
     driver
-        .mind()
+        .state()
         .objects
         .insert("below/photograph".into(), Bytes::new());
     driver
-        .mind()
+        .state()
         .objects
         .insert("elsewhere".into(), Bytes::new());
     let store = over(&driver);
     let error = store.found(soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Foreign);
     assert!(error.to_string().contains("photograph"), "{error}");
-    driver.mind().objects.remove("below/photograph");
+    driver.state().objects.remove("below/photograph");
     store.found(soon()).await.unwrap();
     store.found(soon()).await.unwrap();
     store.give_back(soon()).await.unwrap();
-    assert_eq!(driver.mind().objects.len(), 1);
+    assert_eq!(driver.state().objects.len(), 1);
     store.found(soon()).await.unwrap();
     store
         .put_if_absent(&name(1), Bytes::new(), soon())
@@ -411,10 +417,10 @@ async fn a_listing_in_small_pages_is_whole_and_one_that_goes_round_in_circles_en
             .unwrap();
     }
     driver
-        .mind()
+        .state()
         .objects
         .insert("below/not a name".into(), Bytes::new());
-    driver.mind().page = Some(4);
+    driver.state().page = Some(4);
     let page = store.list("", None, 10, soon()).await.unwrap();
     assert!(page.names.len() == 10 && page.more);
     let rest = store
@@ -423,7 +429,7 @@ async fn a_listing_in_small_pages_is_whole_and_one_that_goes_round_in_circles_en
         .unwrap();
     assert!(rest.names.len() == 15 && !rest.more);
     assert_eq!(rest.names[14], name(24));
-    driver.mind().page = Some(0);
+    driver.state().page = Some(0);
     let page = store.list("", None, 10, soon()).await.unwrap();
     assert!(page.names.len() <= 10, "{page:?}");
 }
@@ -435,7 +441,7 @@ async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
         .put_if_absent(&name(1), Bytes::from_static(b"abcdef"), soon())
         .await
         .unwrap();
-    let asked = driver.mind().calls.len();
+    let asked = driver.state().calls.len();
     assert!(
         store
             .get_range(&name(1), 3..3, soon())
@@ -443,7 +449,7 @@ async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
             .unwrap()
             .is_empty()
     );
-    assert_eq!(driver.mind().calls.len(), asked);
+    assert_eq!(driver.state().calls.len(), asked);
     assert_eq!(store.get_range(&name(1), 2..4, soon()).await.unwrap(), "cd");
 }
 
@@ -468,7 +474,7 @@ async fn an_attempt_is_made_without_a_look_at_the_marker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_credentials_found_what_neither_may_alone() {
+async fn two_credentials_need_each_other_to_found_a_cloud() {
     let (writer, collector) = (Arc::new(Scripted::default()), Arc::new(Scripted::default()));
     let both = Both {
         writer: Arc::clone(&writer) as Arc<dyn Driver>,
@@ -478,31 +484,31 @@ async fn two_credentials_found_what_neither_may_alone() {
         Arc::new(both),
         "below/",
         MARKER,
-        Patience::default(),
+        RetryPolicy::default(),
         Limits::default(),
         Arc::new(Pace::new(Limits::default())),
     );
-    // What the collector lists is in the way, whatever the writer could see.
+    // The objects that the collector lists prevent founding, even if the writer cannot see them.
     let stranger = "below/photograph".to_owned();
     collector
-        .mind()
+        .state()
         .objects
         .insert(stranger.clone(), Bytes::new());
     let error = store.found(soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
-    collector.mind().objects.clear();
+    collector.state().objects.clear();
     store.found(soon()).await.unwrap();
-    assert_eq!(writer.mind().objects.len(), 1, "the writer put the marker");
-    assert_eq!(collector.mind().objects.len(), 0);
-    // Only the collector deletes, which here is another place: the marker stays.
+    assert_eq!(writer.state().objects.len(), 1, "the writer put the marker");
+    assert_eq!(collector.state().objects.len(), 0);
+    // Only the collector deletes, here at another place: the marker stays.
     store.give_back(soon()).await.unwrap();
-    assert_eq!(writer.mind().objects.len(), 1);
+    assert_eq!(writer.state().objects.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_refused_is_in_no_error() {
+async fn no_error_names_the_refused_account() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::RefuseSaying(
+    driver.tell(&[ScriptedOutcome::RefuseSaying(
         "arn:aws:iam::123456789012:user/me with AKIAIOSFODNN7EXAMPLE may not",
     )]);
     let error = store.head(&name(1), soon()).await.unwrap_err();

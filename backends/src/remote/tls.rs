@@ -1,32 +1,32 @@
-//! What it means that a certificate is not believed.
+//! The meaning of an untrusted certificate.
 //!
-//! Every provider's client believes the certificates of the system, or of the file that
-//! `SSL_CERT_FILE` names, and says of another one little more than "invalid peer certificate". That
-//! is no cloud that is out of reach, and waiting does not help: the service runs with an
-//! authority of its own, or another server stands between.
+//! Every provider's client trusts the certificates of the system, or of the file that
+//! `SSL_CERT_FILE` names, and reports any other as little more than "invalid peer certificate".
+//! Such a cloud is reachable and waiting does not help: the service uses a private authority, or
+//! another server answers in its place.
 
 use super::Refusal;
 use crate::error::StoreErrorKind;
 
-/// What rustls begins with, through whichever client it comes.
+/// The beginning of rustls's message, in every client.
 const INVALID: &str = "invalid peer certificate: ";
 
-/// What to do about a connection that failed with these words, if a certificate was the reason.
+/// The refusal for a failed connection with this text, if a certificate was the reason.
 pub(crate) fn refusal(words: &str) -> Option<Refusal> {
     let (_, reason) = words.split_once(INVALID)?;
     let does = |what: &str| reason.contains(what);
     let remedy = if does("UnknownIssuer") || does("CaUsedAsEndEntity") {
-        "no authority that this machine trusts has signed it; if the service has one of its own, \
-         add that to the system's (`update-ca-certificates`, `update-ca-trust`), or \
-         name a PEM file with it, and all others that are needed, in SSL_CERT_FILE"
+        "no authority that this machine trusts has signed it; if the service has a private one, \
+         add it to the system's (`update-ca-certificates`, `update-ca-trust`), or name a PEM \
+         file with it and all others that are needed in SSL_CERT_FILE"
     } else if does("not valid for name") || does("NotValidForName") {
         "it is for another name: correct the endpoint, or the service's certificate"
     } else if does("expired") || does("not valid yet") || does("Expired") || does("NotValidYet") {
         "renew it at the service, or set this machine's clock"
     } else {
-        "see what stands at that address, and whether it is the service"
+        "check which server is at that address"
     };
-    let detail = format!("the certificate of the service is not believed ({reason}): {remedy}");
+    let detail = format!("the certificate of the service is not trusted ({reason}): {remedy}");
     Some(Refusal::new(StoreErrorKind::Other, detail))
 }
 
@@ -35,14 +35,14 @@ mod tests {
     use super::*;
     use crate::location::{Access, Location};
     use crate::marker::Marker;
-    use crate::remote::{Limits, Pace, Patience};
+    use crate::remote::{Limits, Pace, RetryPolicy};
     use crate::store::Deadline;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::net::TcpListener;
 
     #[test]
-    fn who_has_an_authority_of_their_own_is_told_where_to_put_it() {
+    fn an_error_of_a_private_authority_names_the_certificate_variable() {
         let before = "error sending request: client error (Connect): ";
         for (reason, says) in [
             ("UnknownIssuer", "SSL_CERT_FILE"),
@@ -52,7 +52,7 @@ mod tests {
                 "another name",
             ),
             ("certificate expired: verification time 2", "clock"),
-            ("BadEncoding", "see what stands"),
+            ("BadEncoding", "check which server"),
         ] {
             let refusal = refusal(&format!("{before}{INVALID}{reason}")).unwrap();
             assert!(refusal.detail.contains(says), "{refusal}");
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(refusal("connection refused"), None);
     }
 
-    /// A service whose certificate only it has signed; its port.
+    /// A service with a self-signed certificate; returns its port.
     async fn served() -> u16 {
         let names = vec!["localhost".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -109,7 +109,7 @@ mod tests {
                 },
                 credentials: Some(credentials),
                 collector: None,
-                patience: Patience::default(),
+                retry_policy: RetryPolicy::default(),
                 limits: Limits::default(),
                 shared: Arc::new(Pace::new(Limits::default())),
             };

@@ -1,4 +1,4 @@
-//! What was asked of a cloud, counted: every try, for every try is paid for.
+//! Counts the requests to a cloud: every try, because every try is billed.
 
 use crate::error::Operation;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Traffic {
     /// Tries to create an object.
     pub puts: u64,
-    /// Tries to read one, or a range of one.
+    /// Tries to read an object, or a range of one.
     pub gets: u64,
-    /// Tries to learn an object's length.
+    /// Tries to get an object's length.
     pub heads: u64,
     /// Tries to list.
     pub lists: u64,
     /// Tries to delete.
     pub deletes: u64,
-    /// Tries that failed, whatever the reason.
+    /// Tries that failed, for any reason.
     pub failed: u64,
-    /// Those of them to which the cloud said that there were too many.
+    /// Failed tries that the cloud throttled.
     pub throttled: u64,
-    /// Tries that followed upon one that failed.
+    /// Tries that followed a failed one.
     pub retries: u64,
     /// Bytes of objects that were sent.
     pub bytes_sent: u64,
-    /// Bytes of objects that came back.
+    /// Bytes of objects that were received.
     pub bytes_received: u64,
 }
 
@@ -53,7 +53,7 @@ impl Traffic {
     }
 }
 
-/// The numbers while they are being counted.
+/// The counters while they change.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     puts: AtomicU64,
@@ -73,7 +73,7 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl Meter {
-    /// A try begins that sends so many bytes of an object.
+    /// Counts a new try that sends so many bytes of an object.
     pub(crate) fn asked(&self, operation: Operation, sent: u64, again: bool) {
         let counter = match operation {
             Operation::Put | Operation::Create => &self.puts,
@@ -87,12 +87,12 @@ impl Meter {
         add(&self.retries, u64::from(again));
     }
 
-    /// A try brought so many bytes of an object.
+    /// Counts received bytes of an object.
     pub(crate) fn received(&self, bytes: u64) {
         add(&self.received, bytes);
     }
 
-    /// A try failed.
+    /// Counts a failed try.
     pub(crate) fn failed(&self, throttled: bool) {
         add(&self.failed, 1);
         add(&self.throttled, u64::from(throttled));

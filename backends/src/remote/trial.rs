@@ -1,9 +1,9 @@
-//! Trying what credentials allow, on an object that is there for nothing else.
+//! Tries the rights of credentials on an object that exists only for this purpose.
 //!
-//! What a role may not do is known only once it was refused, so it has to be tried. None of this
-//! is part of [`ObjectStore`](crate::ObjectStore), so that nothing which keeps files can call it:
-//! a gateway has no way to overwrite. Nor does anything here look at the marker first, for a role
-//! that may not read could not; whoever tries has looked before, with one that may.
+//! A missing right shows only when an operation is refused, so it has to be tried. None of this is
+//! part of [`ObjectStore`](crate::ObjectStore), so that no code that stores files can call it: a
+//! gateway cannot overwrite. Nor does anything here check the marker first, because a role without
+//! the right to read could not; the caller has checked it before, with a role that may read.
 
 use super::{Deadline, ObjectName, RemoteStore, pace};
 use crate::error::{Operation, StoreError};
@@ -11,12 +11,12 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is tried.
+/// The operation that is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Creating it, if there is none.
+    /// Creating the object, if there is none.
     Create,
-    /// Writing it, whatever there is.
+    /// Writing it, even if it exists.
     Overwrite,
     /// Reading it.
     Get,
@@ -27,10 +27,10 @@ pub enum Attempt {
 }
 
 impl RemoteStore {
-    /// Tries one thing on the object of this name; what is put is `body`.
+    /// Tries one operation on the object of this name, with `body` as its content.
     ///
     /// # Errors
-    /// What the provider refuses, `Denied` if it is the credentials that do not allow it.
+    /// The provider's refusal, `Denied` if the credentials do not allow the operation.
     #[boxed]
     pub async fn attempt(
         &self,
@@ -74,11 +74,11 @@ impl RemoteStore {
         }
     }
 
-    /// How far this machine's clock is ahead of the cloud's, in seconds, to the second before;
-    /// below zero if it is behind. `None` if the cloud does not tell.
+    /// How far this machine's clock is ahead of the cloud's, in seconds, rounded down; negative if
+    /// it is behind. `None` if the cloud gives no date.
     ///
     /// # Errors
-    /// What the provider refuses.
+    /// The provider's refusal.
     #[boxed]
     pub async fn clock_ahead(&self, deadline: Deadline) -> Result<Option<i64>, StoreError> {
         let nothing = pace::Bytes::Sent(0);
@@ -96,7 +96,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// The seconds since 1970 of an HTTP date (RFC 9110, 5.6.7), in the one form that is still written.
+/// The seconds since 1970 of an HTTP date (RFC 9110, 5.6.7), in the one form that is still in use.
 fn seconds_of(date: &str) -> Option<i64> {
     let mut words = date.split_once(", ")?.1.split(' ');
     let day: i64 = words.next()?.parse().ok()?;

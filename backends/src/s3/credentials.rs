@@ -1,14 +1,14 @@
-//! Where the keys come from.
+//! The source of the keys.
 //!
-//! A file that is named beside the location is an AWS credentials file: its `[default]` section, or
-//! that of `profile=`. It is read again every quarter of an hour, before the keys' end, and when
-//! the service refuses them ([`super::held`]), so that keys that are rotated or sessions that are
-//! renewed in it need no restart. Nothing else is looked at then.
+//! A file that is named with the location is an AWS credentials file: its `[default]` section, or
+//! that of `profile=`. It is read again every quarter of an hour, before the keys expire, and when
+//! the service refuses them ([`super::cached_keys`]), so rotated keys and renewed sessions need no
+//! restart. No other source is read then.
 //!
-//! Without a file it is the order that AWS's own tools have: the profile in the shared files if the
+//! Without a file the order is that of AWS's own tools: the profile in the shared files if the
 //! location names one; else the environment, the default profile, a web identity, the container's
-//! and the machine's identity. The last three are Amazon's affair: a service of somebody else is
-//! never shown them. Whatever is missing is looked for again at the next operation.
+//! and the machine's identity. The last three are for Amazon alone: no other service ever sees
+//! them. If keys are missing, the next operation looks for them again.
 
 use crate::error::StoreErrorKind;
 use crate::remote::Refusal;
@@ -29,13 +29,13 @@ use aws_sdk_s3::config::{Credentials, Region, SharedHttpClient};
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The section of a credentials file that is meant if none is named.
+/// The section of a credentials file that is used if none is named.
 const DEFAULT_PROFILE: &str = "default";
 
-/// Where to look.
+/// The sources of keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    /// The file that is named beside the location.
+    /// The file that is named with the location.
     pub(super) file: Option<PathBuf>,
     /// The section that the location names.
     pub(super) profile: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Keys {
     pub(super) amazon: bool,
 }
 
-/// A credentials file, read at each look.
+/// A credentials file, read each time.
 async fn read(path: &Path) -> Result<EnvConfigFiles, std::io::Error> {
     let text = tokio::fs::read_to_string(path).await?;
     let text = without_mark(&text);
@@ -84,7 +84,7 @@ impl Keys {
     /// The section of the files.
     fn section(&self) -> String {
         let chosen = match &self.file {
-            // The environment's choice is one among the shared files' sections.
+            // The environment may choose another section of the shared files.
             Some(_) => None,
             None => env::var("AWS_PROFILE").ok(),
         };
@@ -92,7 +92,7 @@ impl Keys {
         chosen.unwrap_or_else(|| DEFAULT_PROFILE.to_owned())
     }
 
-    /// Where it is looked, and what to do if they are not there, for messages.
+    /// The sources that are searched and what to do if they have no keys, for messages.
     pub(super) fn place(&self) -> String {
         let section = self.section();
         if let Some(file) = &self.file {
@@ -120,15 +120,13 @@ impl Keys {
                 }
             ),
         };
-        format!(
-            "they are looked for in {places}; a file like the last can be named beside the location"
-        )
+        format!("they are looked for in {places}; such a file can also be named with the location")
     }
 
-    /// The region, if neither location nor preset say it.
+    /// The region, if neither location nor preset give it.
     ///
     /// # Errors
-    /// If nobody knows it, and it is Amazon's that is asked.
+    /// If the region is unknown and the service is Amazon's.
     pub(super) async fn region(
         &self,
         http: &SharedHttpClient,
@@ -142,7 +140,7 @@ impl Keys {
         }
         let environment = EnvironmentVariableRegionProvider::new();
         let profile = profile.build();
-        // What was chosen for this one cloud is nearer than what holds for the whole process.
+        // A choice for this one cloud has precedence over one for the whole process.
         let chosen = self.file.is_some() || self.profile.is_some();
         let first = if chosen { profile.region().await } else { None };
         let region = match first {
@@ -173,7 +171,7 @@ impl Keys {
         }
     }
 
-    /// What gives the keys when they are wanted.
+    /// The provider that gives the keys on demand.
     pub(super) async fn provider(
         &self,
         http: &SharedHttpClient,
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_where_it_is_looked() {
+    fn the_description_names_the_sources_that_are_searched() {
         let keys = |profile: Option<&str>, amazon| Keys {
             file: None,
             profile: profile.map(str::to_owned),

@@ -3,8 +3,8 @@
 //! A connection is driven by the runtime that opened it and dies with it, so each runtime has its
 //! own pool; a process has one. Certificates are those of the system (or of `SSL_CERT_FILE`).
 //!
-//! The SDK reads every answer that is not an object's content into memory before it looks at it. A
-//! cloud that lies could send one without end: what goes beyond [`ANSWER_BYTES_MAX`] is an error.
+//! The SDK reads every answer that is not an object's content into memory before it examines it. A
+//! lying cloud could send an endless answer: more than [`ANSWER_BYTES_MAX`] is an error.
 
 use aws_sdk_s3::config::interceptors::BeforeDeserializationInterceptorContextMut;
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents, SharedHttpClient};
@@ -33,12 +33,12 @@ pub(super) fn client() -> SharedHttpClient {
     client
 }
 
-/// Keeps the `Date` of an answer, which the SDK does not hand on.
+/// Captures the `Date` of an answer, which the SDK does not return.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Date(Arc<Mutex<Option<String>>>);
 
 impl Date {
-    /// What the last answer said.
+    /// The date of the last answer.
     pub(super) fn take(&self) -> Option<String> {
         let mut date = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         date.take()
@@ -67,7 +67,7 @@ impl Intercept for Date {
 pub(super) enum Bound {
     /// All answers.
     All,
-    /// Errors: what succeeds is an object, which is read by us.
+    /// Errors: a success is an object, which our own code reads.
     Errors,
 }
 

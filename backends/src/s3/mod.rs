@@ -1,14 +1,15 @@
-//! Amazon S3, and whatever speaks its protocol, through Amazon's own SDK.
+//! Amazon S3 and compatible services, through Amazon's own SDK.
 //!
-//! - `service`: what a location's options and preset say of the service: a pure function.
-//! - `credentials`: where the keys come from, and what to say if there are none.
-//! - `held`: the keys that are used, until they are old, expire or are refused.
-//! - `refusal`: what an answer of the service means: a pure function of status, code and message.
+//! - `service`: the service that a location's options and preset describe: a pure function.
+//! - `credentials`: the source of the keys, and the message if there are none.
+//! - `cached_keys`: the current keys, cached until they are old, expire or are refused.
+//! - `refusal`: the meaning of an answer: a pure function of status, code and message.
 //! - `http`: the connections that all S3 clouds of a process share, and the bound of an answer.
 //!
-//! The location alone says where requests go: what the environment or the AWS configuration file
-//! say of endpoints is not looked at, for one process has several clouds and they have one
-//! environment. Its keys are looked for where AWS's own tools do, or in the file beside it.
+//! The location alone determines where requests go: endpoints in the environment or the AWS
+//! configuration file are ignored, because one process has several clouds and they share one
+//! environment. Keys are found where AWS's own tools find them, or in the file that is named with
+//! the location.
 //!
 //! ```text
 //! preset    endpoint                                 region        checksums       create-only
@@ -24,31 +25,31 @@
 //! *Why.* R2 documents `If-None-Match` on PutObject and its one region; it answered "not
 //! implemented" to CRC headers when the SDKs began to send them. B2 answers "not implemented" to
 //! `If-None-Match`, refused CRC headers for long, and its region is part of the endpoint that it
-//! shows beside a bucket. Wasabi documents one endpoint for each region and no conditional writes.
-//! MinIO takes all that Amazon's SDK sends. Garage has no versions to compare a write with, and its
-//! region's name is that of its own configuration, `garage` by custom. Ceph's gateway had
-//! conditional writes before Amazon, takes any region, and knows CRC headers only in newer
-//! releases. A service that has an endpoint of its own is asked with the bucket's name in the path,
-//! because names below its own name need records and certificates that few have set up.
+//! shows for a bucket. Wasabi documents one endpoint for each region and no conditional writes.
+//! MinIO accepts all that Amazon's SDK sends. Garage has no versions to compare a write with, and
+//! its region's name is that of its own configuration, `garage` by custom. Ceph's gateway had
+//! conditional writes before Amazon, accepts any region, and supports CRC headers only in newer
+//! releases. For a service with an endpoint of its own the bucket's name is in the path, because
+//! names below its host name need DNS records and certificates that few operators have set up.
 //!
-//! *Create-only* is `If-None-Match: *`. A 412 says that the name is taken; a 409 that another write
-//! of it is under way, after which anything may be there: it is tried again. Where the service does
-//! not know the header, which its preset or its first 501 says, it is asked whether the object is
-//! there before each put: the common case, a put that was repeated because its answer was lost, is
-//! found; two writers at one moment are not, and nobody relies on it.
+//! *Create-only* is `If-None-Match: *`. A 412 means that the name is taken; a 409 that another
+//! write of it is under way, with an unknown result: it is retried. Where the service does not
+//! support the header, as its preset or its first 501 shows, each put first asks whether the object
+//! exists. That finds the common case, a put that was repeated because its answer was lost; it does
+//! not find two concurrent writers, and no caller relies on it.
 //!
 //! *One try is one request.* The SDK's retries, its corrections of the clock and its watch over
-//! slow streams are off: [`crate::remote`] does what they do for all providers alike, and counts
-//! it. Connecting is bounded by three seconds. Bodies are sent as they are, with a CRC-32 that the
-//! service checks and, over https, no hash besides it in the signature; what comes back is read no
-//! further than was asked for, lists and errors no further than they can be.
+//! slow streams are off: [`crate::remote`] does this for all providers alike, and counts it.
+//! Connecting is bounded by three seconds. Bodies are sent unchanged, with a CRC-32 that the
+//! service verifies and, over https, no other hash in the signature; no more of an object is read
+//! than was requested, and lists and errors have bounds.
 //!
-//! *What is no S3 service* is noticed where an answer would be believed: an object that comes as
-//! a web page, a put that is answered without an entity tag. That is a portal or a proxy, which is
-//! away tomorrow: the cloud is unavailable.
+//! *A service that is not S3* is detected where an answer would be trusted: an object in the form
+//! of a web page, a put that is answered without an entity tag. That is a portal or a proxy, which
+//! is temporary: the cloud is unavailable.
 
+mod cached_keys;
 mod credentials;
-mod held;
 mod http;
 mod refusal;
 #[cfg(test)]
@@ -92,7 +93,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most keys that the protocol gives at a time.
 const KEYS_MAX: usize = 1000;
 
-/// A driver for the bucket; keys are looked for, and no bucket is asked yet.
+/// A driver for the bucket. Keys are looked up; no request is sent to the bucket yet.
 pub(crate) async fn connect(
     remote: &Remote,
     credentials: Option<&Path>,
@@ -109,7 +110,7 @@ pub(crate) async fn connect(
         None => keys.region(&http, service.endpoint.is_some()).await?,
     };
     let provider = keys.provider(&http, &region).await;
-    let held = Arc::new(held::Held::new(provider));
+    let cached_keys = Arc::new(cached_keys::CachedKeys::new(provider));
     let (asked, checked) = if service.checksums {
         (
             RequestChecksumCalculation::WhenSupported,
@@ -126,7 +127,7 @@ pub(crate) async fn connect(
         .http_client(http)
         .region(Region::new(region.clone()))
         .credentials_provider(SharedCredentialsProvider::from(
-            Arc::clone(&held) as Arc<dyn ProvideCredentials>
+            Arc::clone(&cached_keys) as Arc<dyn ProvideCredentials>
         ))
         .identity_cache(IdentityCache::no_cache())
         .retry_config(RetryConfig::disabled())
@@ -151,7 +152,7 @@ pub(crate) async fn connect(
         },
         bucket,
         keys: keys.place(),
-        held,
+        cached_keys,
         constraint: (service.amazon && region != "us-east-1").then(|| region.as_str().into()),
         encrypted: service.encrypted(),
         create_only: AtomicBool::new(service.create_only),
@@ -163,14 +164,15 @@ struct S3 {
     client: Client,
     bucket: String,
     place: String,
-    /// Where the keys were looked for.
+    /// The sources of the keys, for messages.
     keys: String,
-    held: Arc<held::Held>,
-    /// What Amazon wants said of the region of a new bucket, unless it is the first one.
+    cached_keys: Arc<cached_keys::CachedKeys>,
+    /// The region that Amazon requires for a new bucket, unless it is the first region.
     constraint: Option<BucketLocationConstraint>,
-    /// Whether what is sent cannot be altered on its way, so that no hash of it is signed.
+    /// Whether requests are protected against changes in transit, so that no hash of them is
+    /// signed.
     encrypted: bool,
-    /// Whether the service knows `If-None-Match`, as far as is known.
+    /// Whether the service supports `If-None-Match`, as far as is known.
     create_only: AtomicBool,
 }
 
@@ -186,11 +188,11 @@ impl S3 {
         E: ProvideErrorMetadata + Error + 'static,
     {
         let refusal = refusal::of(error, subject, &self.keys);
-        let detail = hidden_with(&refusal.detail, &[&self.held.id()]);
+        let detail = hidden_with(&refusal.detail, &[&self.cached_keys.id()]);
         Refusal { detail, ..refusal }
     }
 
-    /// Sends an object, to be kept only where there is none if `create_only`.
+    /// Sends an object; `create_only` refuses to replace one.
     async fn send(
         &self,
         key: &str,
@@ -215,27 +217,26 @@ impl S3 {
     }
 }
 
-/// What takes an object says what it took.
+/// A service that stores an object returns its entity tag.
 fn taken(done: &PutObjectOutput) -> Result<(), Refusal> {
     match done.e_tag() {
         Some(_) => Ok(()),
         None => Err(not_the_service(
-            "it takes an object and gives no entity tag",
+            "it accepts an object and returns no entity tag",
         )),
     }
 }
 
-/// What the service says that it took: the checksum that it computed and compared with ours, or an
-/// entity tag that is the MD5 of the body. A tag may be anything; that it is not the MD5 says
-/// nothing.
+/// The checksum that the service computed and compared with ours, or an entity tag that is the MD5
+/// of the body. A tag may be anything; if it is not the MD5, it shows nothing.
 fn receipt(done: &PutObjectOutput, body: &[u8]) -> Option<Receipt> {
     let decode = |text: Option<&str>| STANDARD.decode(text?).ok();
     let crc32 = decode(done.checksum_crc32()).and_then(|sum| sum.try_into().ok());
     let crc32c = decode(done.checksum_crc32_c()).and_then(|sum| sum.try_into().ok());
     let crc64 = decode(done.checksum_crc64_nvme()).and_then(|sum| sum.try_into().ok());
-    let told = crc32.map(Receipt::Crc32);
-    let told = told.or(crc32c.map(Receipt::Crc32c));
-    told.or(crc64.map(Receipt::Crc64)).or_else(|| {
+    let reported = crc32.map(Receipt::Crc32);
+    let reported = reported.or(crc32c.map(Receipt::Crc32c));
+    reported.or(crc64.map(Receipt::Crc64)).or_else(|| {
         let tag = done.e_tag()?.trim_matches('"');
         if tag.len() != 32 {
             return None;
@@ -246,14 +247,14 @@ fn receipt(done: &PutObjectOutput, body: &[u8]) -> Option<Receipt> {
     })
 }
 
-/// An answer that comes from something else than the service.
+/// A refusal for an answer that comes from something other than the service.
 fn not_the_service(what: &str) -> Refusal {
     let detail =
-        format!("{what}: this is no S3 service; check the endpoint, and what is on the way to it");
+        format!("{what}: this is no S3 service; check the endpoint, and proxies on the way to it");
     Refusal::new(StoreErrorKind::Unavailable, detail)
 }
 
-/// Objects are not stored as web pages.
+/// Refuses web pages: objects are not stored as such.
 fn refuse_page(content_type: Option<&str>) -> Result<(), Refusal> {
     match content_type {
         Some(kind) if kind.to_ascii_lowercase().starts_with("text/html") => {
@@ -263,7 +264,7 @@ fn refuse_page(content_type: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-/// Reads a body that has at most `most` bytes.
+/// Reads a body of at most `most` bytes.
 async fn read(mut body: ByteStream, claimed: Option<i64>, most: u64) -> Result<Bytes, Refusal> {
     let claimed = claimed.and_then(|length| u64::try_from(length).ok());
     let mut whole = Body::new(most, claimed)?;
@@ -280,11 +281,11 @@ impl Driver for S3 {
     }
 
     fn credentials(&self) -> u64 {
-        self.held.number()
+        self.cached_keys.number()
     }
 
-    async fn look_again(&self, refused: u64) -> bool {
-        self.held.look_again(refused).await
+    async fn renew_credentials(&self, refused: u64) -> bool {
+        self.cached_keys.renew_credentials(refused).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
@@ -330,7 +331,7 @@ impl Driver for S3 {
     ) -> Result<Bytes, Refusal> {
         let wanted = match &range {
             None => None,
-            // HTTP names the last byte, and so has no range of no bytes.
+            // HTTP ranges include the last byte, so they cannot be empty.
             Some(range) => match range.end.checked_sub(1).filter(|last| *last >= range.start) {
                 Some(last) => Some(format!("bytes={}-{last}", range.start)),
                 None => return Ok(Bytes::new()),
@@ -350,7 +351,8 @@ impl Driver for S3 {
         let begins = format!("bytes {}-", range.start);
         match answer.content_range() {
             Some(given) if given.starts_with(&begins) => {}
-            // All of it, from its beginning: what was asked for as well, if it is no longer.
+            // The whole object from its beginning: acceptable as well, if it is no longer than the
+            // range.
             None if range.start == 0 => {}
             given => {
                 let given = given.unwrap_or("the whole object");
@@ -374,7 +376,7 @@ impl Driver for S3 {
         answer
             .content_length()
             .and_then(|length| u64::try_from(length).ok())
-            .ok_or_else(|| not_the_service("it names no length"))
+            .ok_or_else(|| not_the_service("it gives no length"))
     }
 
     async fn list(
@@ -443,7 +445,7 @@ impl Driver for S3 {
         let versioning = versioning.customize().interceptor(http::Bound::All);
         let versioned = match versioning.send().await {
             Ok(answer) => Some(answer.status() == Some(&BucketVersioningStatus::Enabled)),
-            Err(error) => self.unsaid(&error)?,
+            Err(error) => self.unknown_if_unsupported(&error)?,
         };
         let lock = self
             .client
@@ -451,7 +453,7 @@ impl Driver for S3 {
             .bucket(&self.bucket);
         let lock = lock.customize().interceptor(http::Bound::All);
         let locked = match lock.send().await {
-            // Without a rule only objects that ask for it are locked, and ours do not.
+            // Without a rule only objects that request a lock are locked, and ours do not.
             Ok(answer) => Some(answer.object_lock_configuration().is_some_and(|lock| {
                 lock.object_lock_enabled() == Some(&ObjectLockEnabled::Enabled)
                     && lock
@@ -461,7 +463,7 @@ impl Driver for S3 {
             Err(error) if error.code() == Some("ObjectLockConfigurationNotFoundError") => {
                 Some(false)
             }
-            Err(error) => self.unsaid(&error)?,
+            Err(error) => self.unknown_if_unsupported(&error)?,
         };
         Ok(Container { versioned, locked })
     }
@@ -475,7 +477,7 @@ impl Driver for S3 {
             .interceptor(date.clone());
         let answer = asked.send().await;
         match answer.map_err(|error| self.refusal(&error, Subject::Bucket)) {
-            // Who may not look at the bucket is told so at some time of the day.
+            // A refusal of questions about the bucket carries a date as well.
             Err(refusal) if refusal.kind != StoreErrorKind::Denied => Err(refusal),
             _ => Ok(date.take()),
         }
@@ -483,8 +485,11 @@ impl Driver for S3 {
 }
 
 impl S3 {
-    /// What the service does not have, or does not tell everybody, is not known; else it failed.
-    fn unsaid<E>(&self, error: &SdkError<E, Response>) -> Result<Option<bool>, Refusal>
+    /// Unknown if the service lacks the feature or does not reveal it; other errors are failures.
+    fn unknown_if_unsupported<E>(
+        &self,
+        error: &SdkError<E, Response>,
+    ) -> Result<Option<bool>, Refusal>
     where
         E: ProvideErrorMetadata + Error + 'static,
     {

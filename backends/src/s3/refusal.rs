@@ -1,8 +1,8 @@
-//! What an answer of the service, or none, means.
+//! The meaning of an answer of the service, or of its absence.
 //!
-//! The SDK gives a status, and a code and a message if it found an S3 error in the answer; what a
-//! caller decides on follows from these three and from what was asked about. Services that are
-//! alike use the same codes, with a few of their own.
+//! The SDK gives a status, and a code and a message if it found an S3 error in the answer; the kind
+//! follows from these three and from the subject of the request. Compatible services use the same
+//! codes, with a few of their own.
 
 use crate::error::StoreErrorKind;
 use crate::remote::{Refusal, tls};
@@ -12,13 +12,13 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use std::error::Error;
 use std::time::Duration;
 
-/// An answer as it came over the wire.
+/// An answer as received.
 pub(super) type Response = HttpResponse;
 
-/// What was asked about; a 404 and a 412 say something else of each.
+/// The subject of a request: a 404 and a 412 have another meaning for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// An object that may be there.
+    /// An object that may exist.
     Object,
     /// An object that is being created.
     New,
@@ -26,17 +26,17 @@ pub(super) enum Subject {
     Bucket,
 }
 
-/// The longest text of a stranger that is repeated, in characters.
+/// The longest foreign text that is repeated in a message, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// What callers decide on.
+/// The kind that callers decide on.
 fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorKind {
     use StoreErrorKind as Kind;
     let says = |words: &str| message.to_ascii_lowercase().contains(words);
     match code {
         "NoSuchKey" | "NoSuchVersion" => return Kind::NotFound,
         "NoSuchBucket" | "InvalidBucketName" => return Kind::NoContainer,
-        // The bucket lies in another region, where this one's service has none of that name.
+        // The bucket lies in another region; this region's service has none of that name.
         "PermanentRedirect" | "IllegalLocationConstraintException" => return Kind::NoContainer,
         "AuthorizationHeaderMalformed" if says("region") => return Kind::NoContainer,
         "SlowDown"
@@ -62,7 +62,7 @@ fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorK
         | "XMinioAdminBucketQuotaExceeded" => {
             return Kind::Full;
         }
-        // Denied, they say, and mean the quota: Garage, Backblaze.
+        // Garage and Backblaze answer "denied" when the quota is used up.
         "AccessDenied" if says("quota") || says("storage cap exceeded") => return Kind::Full,
         "AccessDenied"
         | "AllAccessDisabled"
@@ -78,9 +78,9 @@ fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorK
         | "UnauthorizedAccess"
         | "Unauthorized"
         | "AuthorizationHeaderMalformed" => return Kind::Denied,
-        // It is there, and was moved to where reading takes hours.
+        // The object exists, in an archive where reading takes hours.
         "InvalidObjectState" => return Kind::Other,
-        // What was sent arrived late, or not as it was sent.
+        // The body arrived late or damaged.
         "RequestTimeout"
         | "IncompleteBody"
         | "BadDigest"
@@ -99,20 +99,20 @@ fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorK
         (404, Subject::Object) => Kind::NotFound,
         (404, Subject::New | Subject::Bucket) | (301 | 308, _) => Kind::NoContainer,
         (412, Subject::New) => Kind::AlreadyExists,
-        // Another write of this name is under way, and may yet fail.
+        // Another write of this name is under way and may still fail.
         (409, Subject::New) => Kind::Unavailable,
         (401 | 403, _) => Kind::Denied,
         (416, _) => Kind::Corrupt,
         (429 | 503, _) => Kind::Throttled,
         (507, _) => Kind::Full,
         (501 | 505, _) => Kind::Other,
-        // A success that is no answer, or what a portal or a balancer on the way says.
+        // A success without a valid answer, or an answer of a portal or balancer in between.
         (200..=299 | 302 | 303 | 307 | 408 | 500..=599, _) => Kind::Unavailable,
         _ => Kind::Other,
     }
 }
 
-/// Whether the keys themselves are refused, as they are when they expire or were replaced. An
+/// Whether the keys themselves are refused, as they are when they expired or were replaced. An
 /// answer to HEAD has no code.
 fn is_of_the_keys(status: u16, code: &str) -> bool {
     match code {
@@ -127,19 +127,19 @@ fn is_of_the_keys(status: u16, code: &str) -> bool {
     }
 }
 
-/// What a stranger says, fit for a terminal.
+/// A foreign text, made safe for a terminal.
 fn quoted(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).take(MESSAGE_CHARS_MAX).collect()
 }
 
-/// The seconds that a service asks to be left alone for; it may also give a date, which no S3
-/// service does.
+/// The seconds that a service asks us to pause; the header may also be a date, which no S3 service
+/// sends.
 fn retry_after(header: Option<&str>) -> Option<Duration> {
     Some(Duration::from_secs(header?.trim().parse().ok()?))
 }
 
-/// The chain of causes, this one first.
+/// The chain of causes, beginning with this error.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
@@ -149,7 +149,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     })
 }
 
-/// The words of the innermost cause: those around it say what was being done, which is known.
+/// The text of the innermost cause: the outer ones repeat what the caller knows.
 fn root(error: &(dyn Error + 'static)) -> String {
     let words = causes(error).map(ToString::to_string);
     quoted(
@@ -160,7 +160,7 @@ fn root(error: &(dyn Error + 'static)) -> String {
     )
 }
 
-/// Whether the service says that it does not know `If-None-Match`.
+/// Whether the service reports that it does not support `If-None-Match`.
 pub(super) fn is_not_implemented<E: ProvideErrorMetadata>(error: &SdkError<E, Response>) -> bool {
     let Some(answer) = error.raw_response() else {
         return false;
@@ -176,7 +176,7 @@ pub(super) fn is_not_implemented<E: ProvideErrorMetadata>(error: &SdkError<E, Re
     }
 }
 
-/// What a failed try means; `keys` says where the keys were looked for.
+/// The meaning of a failed try; `keys` names the sources of the keys.
 pub(super) fn of<E>(error: &SdkError<E, Response>, subject: Subject, keys: &str) -> Refusal
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -202,11 +202,11 @@ where
         Some(code) => format!("{}: {} (HTTP {status})", quoted(code), quoted(message)),
         None if (200..300).contains(&status) || matches!(error, SdkError::ResponseError(_)) => {
             format!(
-                "HTTP {status} with something that no S3 service answers ({}); check the endpoint",
+                "HTTP {status} with an answer that no S3 service gives ({}); check the endpoint",
                 root(error)
             )
         }
-        None => format!("HTTP {status}, without an error of S3's"),
+        None => format!("HTTP {status}, without an S3 error"),
     };
     if kind == StoreErrorKind::NoContainer
         && let Some(region) = header("x-amz-bucket-region")
@@ -231,7 +231,7 @@ where
     }
 }
 
-/// What an object that broke off means.
+/// The meaning of an interrupted object.
 pub(super) fn of_body(error: &(dyn Error + 'static)) -> Refusal {
     let words = root(error);
     if words.contains("checksum mismatch") {
@@ -239,7 +239,7 @@ pub(super) fn of_body(error: &(dyn Error + 'static)) -> Refusal {
     }
     Refusal::new(
         StoreErrorKind::Unavailable,
-        format!("the answer broke off: {words}"),
+        format!("the answer was interrupted: {words}"),
     )
 }
 
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_keys_may_be_answered_otherwise_is_told_from_what_they_are_not() {
+    fn refusals_of_keys_differ_from_refusals_that_other_keys_would_get_too() {
         for (status, code, wanted) in [
             (400, "ExpiredToken", true),
             (403, "InvalidAccessKeyId", true),

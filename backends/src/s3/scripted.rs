@@ -1,6 +1,6 @@
-//! A server of HTTP that answers what a test tells it to, and keeps what it was asked.
+//! An HTTP server that gives scripted answers and logs its requests.
 //!
-//! For what no emulator does: answers that are cut short, that never come, that are no answers.
+//! For cases that no emulator produces: truncated, missing and invalid answers.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// The method.
     pub(crate) method: String,
-    /// Path and query.
+    /// The path and query.
     pub(crate) target: String,
-    /// The head as it came.
+    /// The head as received.
     pub(crate) head: String,
     /// The body.
     pub(crate) body: Vec<u8>,
@@ -31,22 +31,22 @@ impl Request {
     }
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// These bytes, then the end of the connection.
     Bytes(Vec<u8>),
-    /// Nothing, for ever.
+    /// No answer, for ever.
     Silence,
 }
 
 impl Reply {
-    /// A whole answer.
+    /// A complete answer.
     pub(crate) fn new(status: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
         Self::claiming(status, headers, body.as_ref().len(), body)
     }
 
-    /// An answer that says its body has so many bytes.
+    /// An answer that declares so many bytes.
     pub(crate) fn claiming(
         status: &str,
         headers: &[(&str, &str)],
@@ -82,7 +82,7 @@ impl Drop for Scripted {
 }
 
 impl Scripted {
-    /// Answers each request with what `answer` makes of it.
+    /// Answers each request with the result of `answer`.
     pub(crate) async fn serve(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let endpoint = format!("http://{}", listener.local_addr().expect("address"));
@@ -92,7 +92,7 @@ impl Scripted {
             while let Ok((stream, _)) = listener.accept().await {
                 let (kept, answer) = (Arc::clone(&kept), Arc::clone(&answer));
                 tokio::spawn(async move {
-                    let _ = converse(stream, &kept, &*answer).await;
+                    let _ = serve_connection(stream, &kept, &*answer).await;
                 });
             }
         });
@@ -103,7 +103,7 @@ impl Scripted {
         }
     }
 
-    /// What was asked so far, in order.
+    /// The requests so far, in order.
     pub(crate) fn asked(&self) -> Vec<Request> {
         self.asked
             .lock()
@@ -112,7 +112,7 @@ impl Scripted {
     }
 }
 
-async fn converse(
+async fn serve_connection(
     mut stream: TcpStream,
     kept: &Mutex<Vec<Request>>,
     answer: &(dyn Fn(&Request) -> Reply + Send + Sync),
@@ -154,7 +154,7 @@ async fn converse(
     match reply {
         Reply::Silence => pending().await,
         Reply::Bytes(bytes) => {
-            // Who has enough hangs up.
+            // The client may hang up when it has read enough.
             let _ = stream.write_all(&bytes).await;
             stream.shutdown().await
         }

@@ -1,38 +1,38 @@
-//! What a location's options and preset say of the service.
+//! The service that a location's options and preset describe.
 
 use crate::error::StoreErrorKind;
 use crate::location::Remote;
 use crate::remote::Refusal;
 use url::Url;
 
-/// How a service is asked.
+/// How to address a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Service {
-    /// Where it is; Amazon's own follows from the region.
+    /// The endpoint; Amazon's follows from the region.
     pub(super) endpoint: Option<String>,
-    /// Its region, if location or preset say it.
+    /// The region, if location or preset give it.
     pub(super) region: Option<String>,
     /// Whether the bucket's name is in the path, and not in the host's name.
     pub(super) path_style: bool,
-    /// Whether it takes and gives the SDK's checksums.
+    /// Whether it supports the SDK's checksums.
     pub(super) checksums: bool,
-    /// Whether it knows `If-None-Match: *`.
+    /// Whether it supports `If-None-Match: *`.
     pub(super) create_only: bool,
-    /// Whether it is Amazon's, who alone is shown this machine's identity at Amazon's.
+    /// Whether it is Amazon's: only Amazon sees this machine's Amazon identity.
     pub(super) amazon: bool,
 }
 
 /// A kind of service.
 struct Preset {
     name: &'static str,
-    /// Where it is, with `{account}` or `{region}` in it; empty if everybody has their own.
+    /// The endpoint, with `{account}` or `{region}` in it; empty if each customer has another.
     endpoint: &'static str,
     region: Option<&'static str>,
     checksums: bool,
     create_only: bool,
 }
 
-/// The essay above says where each comes from.
+/// The documentation of the parent module gives the sources.
 const PRESETS: [Preset; 6] = [
     Preset {
         name: "r2",
@@ -78,7 +78,7 @@ const PRESETS: [Preset; 6] = [
     },
 ];
 
-/// Where Amazon's own services are.
+/// The domains of Amazon's own services.
 const AMAZON: [&str; 3] = [".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu"];
 
 fn wrong<T>(detail: impl Into<String>) -> Result<T, Refusal> {
@@ -86,7 +86,7 @@ fn wrong<T>(detail: impl Into<String>) -> Result<T, Refusal> {
 }
 
 impl Service {
-    /// What the location says.
+    /// The service that the location describes.
     ///
     /// # Errors
     /// If options contradict each other, or one is missing.
@@ -132,7 +132,7 @@ impl Service {
         })
     }
 
-    /// Whether nobody on the way can read or alter what is sent.
+    /// Whether requests are protected against reading and changes in transit.
     pub(super) fn encrypted(&self) -> bool {
         self.endpoint
             .as_ref()
@@ -173,7 +173,7 @@ impl Preset {
         Ok(endpoint)
     }
 
-    /// The region that is part of one of the provider's endpoints.
+    /// The region in one of the provider's endpoints.
     fn region_of<'a>(&self, host: &'a str) -> Option<&'a str> {
         let (before, behind) = self.endpoint.split_once("{region}")?;
         let before = before.trim_start_matches("https://");
@@ -181,7 +181,7 @@ impl Preset {
     }
 }
 
-/// An endpoint that can be asked.
+/// Checks an endpoint.
 fn parse(text: &str) -> Result<Url, Refusal> {
     let form = "it is http://HOST[:PORT] or https://HOST[:PORT]";
     let Ok(url) = Url::parse(text) else {
@@ -192,7 +192,7 @@ fn parse(text: &str) -> Result<Url, Refusal> {
     }
     let whole = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
     if !whole || url.query().is_some() || url.fragment().is_some() {
-        return wrong(format!("the endpoint `{text}` cannot be asked: {form}"));
+        return wrong(format!("the endpoint `{text}` cannot be used: {form}"));
     }
     Ok(url)
 }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_preset_is_what_its_provider_documents() {
+    fn each_preset_follows_its_providers_documentation() {
         let own = "http://127.0.0.1:9000";
         for (options, endpoint, region, checksums, create_only) in [
             (
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said() {
+    fn missing_and_wrong_fields_are_reported() {
         for (options, says) in [
             ("?preset=s4", "r2, b2, wasabi, minio, garage, ceph"),
             ("?preset=r2", "account=NAME"),

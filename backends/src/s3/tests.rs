@@ -1,11 +1,11 @@
-//! What emulators of S3 do not do: each test has a service of its own that does it.
+//! Cases that emulators of S3 do not produce: each test has a service of its own.
 
 use super::scripted::{Reply, Request, Scripted};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::location::{Access, Location};
 use crate::marker::{MARKER_FILE, Marker};
 use crate::name::ObjectName;
-use crate::remote::{Container, Driver, Limits, Pace, Patience, Refusal};
+use crate::remote::{Container, Driver, Limits, Pace, Refusal, RetryPolicy};
 use crate::store::{Deadline, ObjectStore};
 use bytes::Bytes;
 use std::path::Path;
@@ -22,7 +22,7 @@ const MARKER: Marker = Marker {
     cloud: 0,
 };
 
-/// A file with keys as Amazon hands them out.
+/// A file with keys in the form that Amazon issues.
 fn keys() -> (TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("credentials");
@@ -46,7 +46,7 @@ async fn driver(server: &Scripted, options: &str) -> Arc<dyn Driver> {
     let (_kept, path) = keys();
     let options = format!("endpoint={}{options}", server.endpoint);
     let driver = connect(&options, &path).await.unwrap();
-    // The keys are read when they are wanted, which is now.
+    // The keys are read at the first request, which is this one.
     let _ = driver.head("first").await;
     driver
 }
@@ -60,10 +60,10 @@ async fn store(server: &Scripted) -> (Arc<dyn ObjectStore>, TempDir) {
         marker: MARKER,
         credentials: Some(path),
         collector: None,
-        patience: Patience {
+        retry_policy: RetryPolicy {
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(2),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         limits: Limits::default(),
         shared: Arc::new(Pace::new(Limits::default())),
@@ -79,7 +79,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The volume's marker where that is asked for; otherwise what `answer` makes of it.
+/// Answers requests for the volume's marker with it and all others with the result of `answer`.
 fn ours(
     answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
 ) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
@@ -127,7 +127,7 @@ async fn a_service_that_asks_for_a_pause_gets_it_and_then_the_object() {
 }
 
 #[tokio::test]
-async fn what_the_service_asks_for_is_passed_on() {
+async fn a_requested_pause_is_passed_on() {
     let reply = || error("503 Slow Down", "SlowDown", &[("retry-after", "3")]);
     let server = Scripted::serve(move |_| reply()).await;
     let refusal = get(&server).await.unwrap_err();
@@ -163,7 +163,7 @@ async fn a_body_that_breaks_off_is_asked_for_again() {
     assert_eq!(read, "content");
     let (kind, detail) = kind_of_get(Reply::claiming("200 OK", &[], 7, "cont")).await;
     assert_eq!(kind, StoreErrorKind::Unavailable);
-    assert!(detail.contains("broke off"), "{detail}");
+    assert!(detail.contains("was interrupted"), "{detail}");
 }
 
 #[tokio::test]
@@ -211,7 +211,8 @@ async fn an_error_or_a_list_without_end_is_not_read_to_its_end() {
     let chunked = [("transfer-encoding", "chunked")];
     let part = [b"100000\r\n".as_slice(), &[b' '; 1 << 20], b"\r\n"].concat();
     for status in ["200 OK", "500 Internal Server Error"] {
-        // Without a last chunk: who reads all of it waits for the rest, and finds it cut short.
+        // Without a last chunk: a reader of the whole body would wait for the rest and see it
+        // truncated.
         let endless = Reply::new(status, &chunked, part.repeat(16));
         let server = Scripted::serve(move |_| endless.clone()).await;
         let refusal = driver(&server, "")
@@ -264,7 +265,7 @@ async fn a_service_that_never_answers_is_left_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_port_is_said_so() {
+async fn a_port_without_a_listener_is_reported() {
     let server = Scripted::serve(|_| Reply::Silence).await;
     let (endpoint, (_kept, path)) = (server.endpoint.clone(), keys());
     drop(server);
@@ -278,7 +279,7 @@ async fn nobody_at_the_port_is_said_so() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_said_and_not_made_up_for() {
+async fn a_clock_skew_is_reported_and_not_corrected() {
     let headers = [("date", "Mon, 05 Jan 2015 00:00:00 GMT")];
     let reply = error("403 Forbidden", "RequestTimeTooSkewed", &headers);
     let server = Scripted::serve(move |_| reply.clone()).await;
@@ -330,7 +331,7 @@ async fn a_service_without_create_only_is_learned_once_and_then_asked_before() {
 }
 
 #[tokio::test]
-async fn a_preset_without_create_only_finds_what_is_there() {
+async fn a_preset_without_create_only_finds_existing_objects() {
     let server = Scripted::serve(|_| Reply::new("200 OK", &[], "")).await;
     let driver = driver(&server, "&preset=garage").await;
     let refusal = driver.put(NAME, Bytes::new()).await.unwrap_err();
@@ -341,7 +342,7 @@ async fn a_preset_without_create_only_finds_what_is_there() {
     assert!(scope.contains("/garage/s3/aws4_request"), "{scope}");
 }
 
-/// What MinIO takes: paths with the bucket in them, a condition, a checksum.
+/// MinIO accepts paths with the bucket in them, a condition, a checksum.
 #[tokio::test]
 async fn the_preset_of_minio_asks_for_all_that_it_knows() {
     let reply = Reply::new("200 OK", &[("etag", "\"x\"")], Vec::new());
@@ -390,12 +391,12 @@ async fn a_bucket_that_is_ours_already_needs_not_be_created() {
             (&*asked.method, asked.target.trim_end_matches('/')),
             ("PUT", "/bucket")
         );
-        assert!(asked.body.is_empty(), "only Amazon is told the region");
+        assert!(asked.body.is_empty(), "only Amazon gets the region");
     }
 }
 
 #[tokio::test]
-async fn what_a_bucket_is_like_is_told_or_not() {
+async fn an_unreadable_bucket_description_is_tolerated() {
     let lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>\
                 <DefaultRetention><Mode>COMPLIANCE</Mode><Days>9</Days></DefaultRetention></Rule>\
                 </ObjectLockConfiguration>";
@@ -451,7 +452,7 @@ async fn keys_that_are_missing_are_denied_with_where_they_were_looked_for() {
         );
         assert!(refusal.detail.contains("aws_access_key_id"), "{refusal}");
     }
-    assert!(server.asked().is_empty(), "nobody is asked without keys");
+    assert!(server.asked().is_empty(), "no request is sent without keys");
 }
 
 #[tokio::test]
@@ -474,7 +475,7 @@ async fn keys_come_from_the_section_that_is_named_and_never_show() {
     }
 }
 
-/// The keys of a session are nothing without its token, which is signed with the rest.
+/// A session's keys are useless without its token, which is signed with the other headers.
 #[tokio::test]
 async fn the_token_of_a_session_goes_with_each_request() {
     let (_kept, path) = keys();
@@ -492,7 +493,7 @@ async fn the_token_of_a_session_goes_with_each_request() {
 }
 
 #[tokio::test]
-async fn what_time_it_is_there_is_told_by_answers_and_by_refusals() {
+async fn the_services_clock_is_read_from_answers_and_refusals() {
     for status in ["200 OK", "403 Forbidden"] {
         let headers = [("date", "Mon, 05 Jan 2015 00:00:00 GMT")];
         let reply = Reply::new(status, &headers, Vec::new());
@@ -529,7 +530,7 @@ async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_e
     }))
     .await;
     let (store, kept) = store(&server).await;
-    // The marker is read with the old keys, which makes them known.
+    // The marker is read with the old keys, which caches them.
     store.check(soon()).await.unwrap();
     let put = |number: u32| {
         let (store, name) = (Arc::clone(&store), format!("ab/{number}"));
@@ -545,7 +546,7 @@ async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_e
     let path = kept.path().join("credentials");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("AKIDTEST", "AKIDNEWER")).unwrap();
-    // What is looked for in vain is not looked for again at once.
+    // After a read without new keys the source is not read again at once.
     tokio::time::sleep(crate::remote::PAUSE).await;
     for put in (1..=44).map(put).collect::<Vec<_>>() {
         put.await.unwrap();
@@ -555,7 +556,7 @@ async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_e
 }
 
 #[tokio::test]
-async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+async fn a_key_is_sent_unchanged_and_encoded_once() {
     let server = Scripted::serve(|_| Reply::new("200 OK", &[("etag", "\"e\"")], "")).await;
     let driver = driver(&server, "").await;
     driver.head("my vol/a%20b/ab/object").await.unwrap();

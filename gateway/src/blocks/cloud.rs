@@ -10,7 +10,7 @@ use super::naming::{CloudKeys, Named};
 use crate::keys::CloudSecret;
 use bytes::Bytes;
 use quorumfs_backends::{
-    Deadline, ObjectName, ObjectStore, Operation, Room, StoreError, StoreErrorKind, Traffic,
+    Deadline, FreeSpace, ObjectName, ObjectStore, Operation, StoreError, StoreErrorKind, Traffic,
 };
 use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::placement::Receipt;
@@ -54,7 +54,7 @@ pub(super) struct Link {
     store: Arc<dyn ObjectStore>,
     timeouts: Timeouts,
     /// How much more it took when it last said so.
-    room: Mutex<Option<Room>>,
+    room: Mutex<Option<FreeSpace>>,
 }
 
 impl Link {
@@ -83,9 +83,9 @@ impl Link {
     }
 
     /// How much more it takes: what it says, or said last.
-    pub(super) async fn room(&self, deadline: Deadline) -> Option<Room> {
+    pub(super) async fn room(&self, deadline: Deadline) -> Option<FreeSpace> {
         let most = deadline.instant() + PROBE_GRACE;
-        let answer = tokio::time::timeout_at(most, self.store.room(deadline)).await;
+        let answer = tokio::time::timeout_at(most, self.store.free_space(deadline)).await;
         let mut known = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(Ok(room)) = answer {
             *known = room;

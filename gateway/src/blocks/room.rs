@@ -12,15 +12,15 @@
 
 use super::cloud::Link;
 use super::engine::Engine;
-use quorumfs_backends::{Deadline, Room};
+use quorumfs_backends::{Deadline, FreeSpace};
 use quorumfs_metadata::placement::Policy;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// What clouds with these rooms take of content; `None` if there is no bound.
-fn together(rooms: &[Option<Room>], policy: Policy) -> Option<u64> {
-    let sharers = |room: &Room| {
-        let same = |other: &&Room| other.pool == room.pool;
+fn together(rooms: &[Option<FreeSpace>], policy: Policy) -> Option<u64> {
+    let sharers = |room: &FreeSpace| {
+        let same = |other: &&FreeSpace| other.pool == room.pool;
         rooms.iter().flatten().filter(same).count() as u64
     };
     let data = u64::from(policy.data());
@@ -62,9 +62,9 @@ mod tests {
         Policy::new(4, 1, 2, 4).unwrap()
     }
 
-    fn room(pool: u64, mebibytes: u64) -> Option<Room> {
+    fn room(pool: u64, mebibytes: u64) -> Option<FreeSpace> {
         let bytes = mebibytes * MIB;
-        Some(Room { pool, bytes })
+        Some(FreeSpace { pool, bytes })
     }
 
     #[test]

@@ -13,10 +13,10 @@ use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, MountEpoch, Rea
 use quorumfs_metadata::limits::{
     ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
 };
-use quorumfs_metadata::operation::{Compound, Operation, Place, Precondition, Step, Takeover};
+use quorumfs_metadata::operation::{Compound, EntryPlace, Operation, Precondition, Step, Takeover};
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::reply::{
-    Answer, ContentPage, DirectoryPage, Done, Found, Response, StepDone,
+    Answer, ContentPage, DirectoryPage, Done, QueryResult, Response, StepDone,
 };
 use quorumfs_metadata::row::{Mount, Sealed};
 use rustix::io::Errno;
@@ -172,7 +172,7 @@ impl MetadataClient {
         what: &'static str,
         credentials: Credentials,
         question: Question,
-    ) -> Result<Found, VfsError> {
+    ) -> Result<QueryResult, VfsError> {
         self.not_fenced()?;
         self.queries.fetch_add(1, Ordering::Relaxed);
         let query = Query {
@@ -275,13 +275,13 @@ impl MetadataClient {
     pub(crate) async fn lookup(
         &self,
         credentials: Credentials,
-        place: Place,
+        place: EntryPlace,
     ) -> Result<Option<(Attributes, Attributes)>, VfsError> {
         match self
             .ask("lookup", credentials, Question::Lookup(place))
             .await
         {
-            Ok(Found::Entry { inode, parent, .. }) => Ok(Some((inode, parent))),
+            Ok(QueryResult::Entry { inode, parent, .. }) => Ok(Some((inode, parent))),
             Ok(other) => Err(self.mismatch("lookup", &other)),
             Err(VfsError::Refused {
                 errno: Errno::NOENT,
@@ -295,7 +295,7 @@ impl MetadataClient {
     pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         let question = Question::Attributes(inode);
         match self.ask("getattr", self.own.clone(), question).await? {
-            Found::Attributes(attributes) => Ok(attributes),
+            QueryResult::Attributes(attributes) => Ok(attributes),
             other => Err(self.mismatch("getattr", &other)),
         }
     }
@@ -309,7 +309,7 @@ impl MetadataClient {
     ) -> Result<(), VfsError> {
         let question = Question::Access { inode, access };
         match self.ask("access", credentials, question).await? {
-            Found::Allowed => Ok(()),
+            QueryResult::Allowed => Ok(()),
             other => Err(self.mismatch("access", &other)),
         }
     }
@@ -329,7 +329,7 @@ impl MetadataClient {
             by_handle: true,
         };
         match self.ask("readdir", self.own.clone(), question).await? {
-            Found::Directory(page) => Ok(page),
+            QueryResult::Directory(page) => Ok(page),
             other => Err(self.mismatch("readdir", &other)),
         }
     }
@@ -343,7 +343,7 @@ impl MetadataClient {
             limit: EXTENT_PAGE_MAX,
         };
         match self.ask("read", self.own.clone(), question).await? {
-            Found::Content(page) => Ok(page),
+            QueryResult::Content(page) => Ok(page),
             other => Err(self.mismatch("read", &other)),
         }
     }
@@ -352,7 +352,7 @@ impl MetadataClient {
     pub(crate) async fn symlink(&self, inode: InodeId) -> Result<Sealed, VfsError> {
         let question = Question::Symlink(inode);
         match self.ask("readlink", self.own.clone(), question).await? {
-            Found::Symlink(target) => Ok(target),
+            QueryResult::Symlink(target) => Ok(target),
             other => Err(self.mismatch("readlink", &other)),
         }
     }
@@ -365,7 +365,7 @@ impl MetadataClient {
         let limit = QUEUE_PAGE_MAX;
         let question = Question::Orphans { after, limit };
         match self.ask("orphans", self.own.clone(), question).await? {
-            Found::Orphans { inodes, more } => Ok((inodes, more)),
+            QueryResult::Orphans { inodes, more } => Ok((inodes, more)),
             other => Err(self.mismatch("orphans", &other)),
         }
     }
@@ -374,7 +374,7 @@ impl MetadataClient {
     pub(crate) async fn usage(&self) -> Result<(u64, u64), VfsError> {
         let question = Question::Usage(self.realm);
         match self.ask("statfs", self.own.clone(), question).await? {
-            Found::Usage { inodes, allocated } => Ok((inodes, allocated)),
+            QueryResult::Usage { inodes, allocated } => Ok((inodes, allocated)),
             other => Err(self.mismatch("statfs", &other)),
         }
     }
@@ -419,7 +419,7 @@ impl MetadataClient {
     pub async fn mounted(&self) -> Result<Option<Mount>, VfsError> {
         let question = Question::Mounted(self.realm);
         match self.ask("mounted", self.own.clone(), question).await? {
-            Found::Mounted(mount) => Ok(mount),
+            QueryResult::Mounted(mount) => Ok(mount),
             other => Err(self.mismatch("mounted", &other)),
         }
     }
@@ -509,7 +509,7 @@ impl MetadataClient {
     /// Gives back what was granted to this session without its hearing of it.
     async fn give_back_unheard(&self, ids: &IdPool) -> Result<(), VfsError> {
         let asked = self.ask("allocation", self.own.clone(), Question::WhoAmI);
-        let Found::WhoAmI { row, .. } = asked.await? else {
+        let QueryResult::WhoAmI { row, .. } = asked.await? else {
             return Err(VfsError::refused("allocation", Errno::BUSY));
         };
         for allocation in row.allocations {

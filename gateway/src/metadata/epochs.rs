@@ -7,7 +7,7 @@ use quorumfs_metadata::identity::{Home, PrincipalId, RealmEpoch, SliceId};
 use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};
 use quorumfs_metadata::operation::{BeginEpoch, Operation};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, Found, SealedUnder};
+use quorumfs_metadata::reply::{Done, QueryResult, SealedUnder};
 use quorumfs_metadata::row::{Epoch, Member};
 use quorumfs_metadata::succession::{SignedSuccession, Succeed};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ impl MetadataClient {
     pub async fn newest_epoch(&self) -> Result<(RealmEpoch, Epochs, Option<Member>), VfsError> {
         let question = Question::Realm(self.realm());
         match self.ask("key epochs", self.own(), question).await? {
-            Found::Realm {
+            QueryResult::Realm {
                 realm,
                 epochs,
                 member,
@@ -42,7 +42,7 @@ impl MetadataClient {
             limit: EPOCHS_PAGE_MAX,
         };
         match self.ask("key epochs", self.own(), question).await? {
-            Found::Epochs { epochs } => Ok(epochs.into_iter().collect()),
+            QueryResult::Epochs { epochs } => Ok(epochs.into_iter().collect()),
             other => Err(self.mismatch("key epochs", &other)),
         }
     }
@@ -51,7 +51,7 @@ impl MetadataClient {
     pub(crate) async fn members(&self) -> Result<Vec<(PrincipalId, Member)>, VfsError> {
         let question = Question::Members(self.realm());
         match self.ask("members", self.own(), question).await? {
-            Found::Members(members) => Ok(members),
+            QueryResult::Members(members) => Ok(members),
             other => Err(self.mismatch("members", &other)),
         }
     }
@@ -60,7 +60,7 @@ impl MetadataClient {
     pub(crate) async fn successions(&self) -> Result<Vec<SignedSuccession>, VfsError> {
         let question = Question::Successions;
         match self.ask("successions", self.own(), question).await? {
-            Found::Successions(all) => Ok(all),
+            QueryResult::Successions(all) => Ok(all),
             other => Err(self.mismatch("successions", &other)),
         }
     }
@@ -97,7 +97,7 @@ impl MetadataClient {
         let limit = SLICES_COUNTED_MAX;
         let question = Question::SlicesByEpoch { after, limit };
         match self.ask("counting", self.own(), question).await? {
-            Found::SlicesByEpoch { epochs, next } => Ok((epochs, next)),
+            QueryResult::SlicesByEpoch { epochs, next } => Ok((epochs, next)),
             other => Err(self.mismatch("counting", &other)),
         }
     }

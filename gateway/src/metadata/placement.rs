@@ -14,7 +14,7 @@ use quorumfs_metadata::limits::{
 };
 use quorumfs_metadata::operation::{Finding, NewObject, Operation, PlacedShard, SliceMove};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, Found};
+use quorumfs_metadata::reply::{Done, QueryResult};
 use quorumfs_metadata::row::{Evidence, Object, ObjectState};
 
 fn failed(error: &VfsError) -> PlacementError {
@@ -53,7 +53,7 @@ impl PlacementLog for MetadataClient {
     async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
         let found = self.ask("placement", self.own(), Question::WhoAmI).await;
         match found.map_err(|error| failed(&error))? {
-            Found::WhoAmI { rights, .. } => Ok(Some(rights.number)),
+            QueryResult::WhoAmI { rights, .. } => Ok(Some(rights.number)),
             other => Err(failed(&self.mismatch("placement", &other))),
         }
     }
@@ -64,7 +64,7 @@ impl PlacementLog for MetadataClient {
     ) -> Result<Option<PrincipalName>, PlacementError> {
         let question = Question::Principal(number);
         match self.ask("placement", self.own(), question).await {
-            Ok(Found::Principal(found)) => Ok(Some(PrincipalName {
+            Ok(QueryResult::Principal(found)) => Ok(Some(PrincipalName {
                 key: found.principal,
                 label: found.label,
             })),
@@ -92,7 +92,7 @@ impl PlacementLog for MetadataClient {
         let question = Question::Evidence(cloud);
         let found = self.ask("evidence", self.own(), question).await;
         match found.map_err(|error| failed(&error))? {
-            Found::Evidence { total, kept } => Ok((total, kept)),
+            QueryResult::Evidence { total, kept } => Ok((total, kept)),
             other => Err(failed(&self.mismatch("evidence", &other))),
         }
     }
@@ -139,7 +139,7 @@ impl PlacementLog for MetadataClient {
             .ask("placement", self.own(), question)
             .await
             .map_err(|error| failed(&error))?;
-        let Found::Objects { objects, more } = found else {
+        let QueryResult::Objects { objects, more } = found else {
             return Err(failed(&self.mismatch("placement", &found)));
         };
         let is_needed = |row: &Object| row.slices > 0 && row.state == ObjectState::Live;
@@ -165,7 +165,7 @@ impl PlacementLog for MetadataClient {
             .ask("placement", self.own(), question)
             .await
             .map_err(|error| failed(&error))?;
-        let Found::UnderReplicated { objects, more } = found else {
+        let QueryResult::UnderReplicated { objects, more } = found else {
             return Err(failed(&self.mismatch("placement", &found)));
         };
         let last = objects.last().map(|(priority, id, _)| (*priority, *id));
@@ -189,7 +189,7 @@ impl PlacementLog for MetadataClient {
             .ask("compaction", self.own(), question)
             .await
             .map_err(|error| failed(&error))?;
-        let Found::SparsePacks { packs, more } = found else {
+        let QueryResult::SparsePacks { packs, more } = found else {
             return Err(failed(&self.mismatch("compaction", &found)));
         };
         let next = packs.last().map(|(id, _, _)| *id).filter(|_| more);
@@ -219,7 +219,7 @@ impl PlacementLog for MetadataClient {
             .ask("compaction", self.own(), question)
             .await
             .map_err(|error| failed(&error))?;
-        let Found::PackedSlices { slices, more } = found else {
+        let QueryResult::PackedSlices { slices, more } = found else {
             return Err(failed(&self.mismatch("compaction", &found)));
         };
         let next = slices.last().map(|(home, id, _)| (*home, *id));
@@ -257,7 +257,7 @@ impl PlacementLog for MetadataClient {
     async fn is_known(&self, object: ObjectId) -> Result<bool, PlacementError> {
         let question = Question::Object(object);
         match self.ask("compaction", self.own(), question).await {
-            Ok(Found::Object(_)) => Ok(true),
+            Ok(QueryResult::Object(_)) => Ok(true),
             Ok(other) => Err(failed(&self.mismatch("compaction", &other))),
             // That is how the servers say that there is none.
             Err(VfsError::Refused { .. }) => Ok(false),
@@ -293,7 +293,7 @@ impl MetadataClient {
             .await
             .map_err(|error| failed(&error))?
         {
-            Found::WhoAmI { rights, .. } => Ok(rights.rights.reconcile),
+            QueryResult::WhoAmI { rights, .. } => Ok(rights.rights.reconcile),
             other => Err(failed(&self.mismatch("compaction", &other))),
         }
     }

@@ -8,7 +8,7 @@ use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::limits::QUOTA_PAGE_MAX;
 use quorumfs_metadata::operation::{Operation, QuotaOf, SetQuota};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, Found};
+use quorumfs_metadata::reply::{Done, QueryResult};
 use quorumfs_metadata::row::{Limit, RealmQuota, UserQuota};
 use rustix::io::Errno;
 
@@ -18,8 +18,8 @@ pub type QuotaPage = (RealmQuota, Vec<(Uid, UserQuota)>, bool);
 /// The refusal for lack of room, if it is one.
 pub(super) fn full(what: &'static str, errno: Errno, error: &Error) -> Option<VfsError> {
     let (uid, of, room) = match *error {
-        Error::UserQuota { uid, of, room } => (Some(uid), of, room),
-        Error::RealmQuota { of, room } => (None, of, room),
+        Error::UserQuota { uid, of, remaining } => (Some(uid), of, remaining),
+        Error::RealmQuota { of, remaining } => (None, of, remaining),
         _ => return None,
     };
     let reason = error.to_string();
@@ -43,7 +43,7 @@ impl MetadataClient {
         let realm = self.realm();
         let question = Question::Quota { realm, uid };
         match self.ask("quota", self.own(), question).await? {
-            Found::Quota { realm, user } => Ok((realm, user)),
+            QueryResult::Quota { realm, user } => Ok((realm, user)),
             other => Err(self.mismatch("quota", &other)),
         }
     }
@@ -70,7 +70,7 @@ impl MetadataClient {
             limit: QUOTA_PAGE_MAX,
         };
         match self.ask("quota", self.own(), question).await? {
-            Found::Quotas { realm, users, more } => Ok((realm, users, more)),
+            QueryResult::Quotas { realm, users, more } => Ok((realm, users, more)),
             other => Err(self.mismatch("quota", &other)),
         }
     }

@@ -191,7 +191,7 @@ impl FileSystem {
         let (inodes, allocated) = self.inner.metadata.usage().await?;
         let free_bytes = self.inner.slices.room().await;
         let realm = self.inner.metadata.realm_quota().await?;
-        let left = |of| realm.limit.room(of, &realm.used);
+        let left = |of| realm.limit.remaining(of, &realm.used);
         let free = free_bytes.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
         let free = free.min(left(Resource::Bytes) / u64::from(BLOCK_BYTES));
         let files_free = FILES.min(left(Resource::Inodes));

@@ -46,7 +46,7 @@ use quorumfs_metadata::identity::{InodeId, InodeVersion, Uid};
 use quorumfs_metadata::limits::EXTENDED_VALUE_BYTES_MAX;
 use quorumfs_metadata::operation::{AttributePlace, SetAcl, SetExtended, Step};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Found, ListedExtended, StepDone};
+use quorumfs_metadata::reply::{ListedExtended, QueryResult, StepDone};
 use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -352,7 +352,7 @@ impl FileSystemCore {
         let (own, asked) = (self.metadata.own(), self.cache.query_stamp());
         let (attributes, listed, acl, default_acl) =
             match self.metadata.ask("listxattr", own, question).await? {
-                Found::Extended {
+                QueryResult::Extended {
                     attributes,
                     listed,
                     acl,

@@ -10,7 +10,7 @@ use super::file_system::FileSystemCore;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
-use quorumfs_metadata::operation::{EntryName, Place};
+use quorumfs_metadata::operation::{EntryName, EntryPlace};
 use quorumfs_metadata::reply::{DirectoryPage, ListedEntry};
 use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
@@ -63,7 +63,11 @@ impl FileSystemCore {
     }
 
     /// The place of `name` in queries and operations, whether or not it exists.
-    pub(crate) async fn place(&self, directory: InodeId, name: &[u8]) -> Result<Place, VfsError> {
+    pub(crate) async fn place(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<EntryPlace, VfsError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("name", Errno::NAMETOOLONG));
         }
@@ -76,7 +80,7 @@ impl FileSystemCore {
             Some(generation) => Some(self.seal_name(directory, generation, name).await?),
             None => None,
         };
-        Ok(Place {
+        Ok(EntryPlace {
             parent: directory,
             name: EntryName { current, previous },
         })
@@ -87,7 +91,7 @@ impl FileSystemCore {
         &self,
         directory: InodeId,
         name: &[u8],
-    ) -> Result<Place, VfsError> {
+    ) -> Result<EntryPlace, VfsError> {
         if let Some(entry) = self.stands_for(directory, name).await? {
             let cookie = entry.cookie.base();
             let current = SealedName {
@@ -95,7 +99,7 @@ impl FileSystemCore {
                 generation: entry.generation,
                 bytes: entry.name,
             };
-            return Ok(Place {
+            return Ok(EntryPlace {
                 parent: directory,
                 name: current.into(),
             });

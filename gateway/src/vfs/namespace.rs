@@ -18,7 +18,7 @@ use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
 use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
-use quorumfs_metadata::operation::{Create, NewInode, Place, Remove, Rename, Step};
+use quorumfs_metadata::operation::{Create, EntryPlace, NewInode, Remove, Rename, Step};
 use quorumfs_metadata::reply::{Removed, StepDone};
 use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
@@ -504,7 +504,7 @@ impl FileSystemCore {
         mode: u32,
         exclusive: bool,
     ) -> Result<Made, VfsError> {
-        let place: Place = self.place(directory, name).await?;
+        let place: EntryPlace = self.place(directory, name).await?;
         let mode = Mode(u16::try_from(mode & u32::from(Mode::ALL)).unwrap_or(0));
         let step = Step::Create(Create {
             place,

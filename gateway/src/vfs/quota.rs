@@ -140,8 +140,8 @@ fn free_space_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -
         _ => user.limit.unwrap_or(realm.default),
     };
     (
-        limit.room(of, &user.used),
-        realm.limit.room(of, &realm.used),
+        limit.remaining(of, &user.used),
+        realm.limit.remaining(of, &realm.used),
     )
 }
 

@@ -14,7 +14,7 @@ use quorumfs_gateway::vfs::{
 };
 use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
 use quorumfs_metadata::identity::RealmEpoch;
-use quorumfs_metadata::operation::{Create, NewInode, Place, Step};
+use quorumfs_metadata::operation::{Create, EntryPlace, NewInode, Step};
 use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -146,7 +146,7 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
         generation: RealmEpoch(0),
         bytes: vec![7; 40],
     };
-    let place = Place {
+    let place = EntryPlace {
         parent: fs.root(),
         name: forged.into(),
     };

@@ -1,9 +1,9 @@
-//! Times of access, which gateways tell of late and many at once.
+//! Times of access, which gateways report late and in bulk.
 //!
-//! That somebody reads changes nothing that anybody rests on: neither ctime nor the version moves,
-//! so that no commit is refused for it and no cache forgets. Times only move forward, and not
-//! beyond the agreed one. An inode that is gone meanwhile is passed over, and so is one that the
-//! principal could not have read: the others of the step are none of its business.
+//! No cache or precondition depends on the time of access, so neither ctime nor the version changes:
+//! no commit is refused for a read, and no cache is invalidated. Times only move forward, and not
+//! beyond the agreed one. An inode that was deleted in the meantime is skipped, and so is one that
+//! the principal could not have read; neither affects the others of the step.
 
 use crate::attributes::{Access, Timestamp};
 use crate::change::{Asker, Change};
@@ -15,7 +15,7 @@ use crate::reply::StepDone;
 use crate::row::{Inode, key};
 use crate::rows::{Outcome, Rows, require};
 
-/// Moves times of access.
+/// Advances times of access.
 pub(crate) fn accessed(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -34,7 +34,7 @@ pub(crate) fn accessed(
         let could = check_handle(&row, &asker.rights, Access::READ).is_ok();
         if could && time > row.atime {
             row.atime = time;
-            // Nothing that is counted changes.
+            // The counted fields do not change.
             change.put(row_key, &row)?;
         }
     }

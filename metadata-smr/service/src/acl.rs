@@ -1,12 +1,12 @@
-//! Access control lists, as POSIX.1e drafted them and Linux has them.
+//! Access control lists of the POSIX.1e draft, as Linux implements them.
 //!
-//! An inode's *access* list gives rights to users and groups beside its owner, its group and the
-//! others. It lies on top of the mode and never repeats it: the mode's owner bits are the owner's
-//! entry, its other bits the others', and its group bits the *mask*, which bounds what everybody
-//! but those two gets. So chmod changes the mask, `stat` shows it, and the two cannot disagree. A
-//! list that says no more than a mode can is none.
+//! An inode's *access* list gives rights to users and groups in addition to its owner, its group
+//! and the others. It extends the mode and never repeats it: the mode's owner bits are the owner's
+//! entry, its other bits the others', and its group bits the *mask*, which bounds all entries but
+//! those two. So chmod changes the mask, `stat` shows it, and the two cannot disagree. A list that
+//! a mode can express is not stored.
 //!
-//! A directory's *default* list is what is made in it begins with, in place of the umask.
+//! A directory's *default* list is the initial list of new entries, in place of the umask.
 //!
 //! Source: IEEE 1003.1e draft 17, 23.1.5 (access check); Linux, `fs/posix_acl.c`
 //! (`posix_acl_permission`, `posix_acl_create_masq`).
@@ -17,8 +17,8 @@ use crate::identity::{Gid, Uid};
 use crate::limits::ACL_ENTRIES_MAX;
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// Entries for users and groups, each sorted by number, each number once. Rights are as the low
-/// three bits of a mode.
+/// Entries for users and groups, each sorted by number, each number once. Rights are the low three
+/// bits of a mode.
 #[derive(
     Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, BorshSerialize, BorshDeserialize,
 )]
@@ -29,36 +29,37 @@ pub struct Named {
     pub groups: Vec<(Gid, u8)>,
 }
 
-/// What an inode's access list has beside its mode. There is always a mask: the mode's group bits.
+/// The part of an inode's access list that its mode lacks. The mask is always the mode's group
+/// bits.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub struct AccessAcl {
-    /// What the owning group may, within the mask.
+    /// The owning group's rights, within the mask.
     pub group: u8,
-    /// Users and groups that are named.
+    /// The named users and groups.
     pub named: Named,
 }
 
-/// A whole list.
+/// A complete list.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Acl {
-    /// What the owner may.
+    /// The owner's rights.
     pub owner: u8,
-    /// What the owning group may.
+    /// The owning group's rights.
     pub group: u8,
-    /// What everybody else may.
+    /// The rights of all others.
     pub other: u8,
-    /// What bounds the owning group and all that are named; must be there if somebody is named.
+    /// The bound of the owning group's and all named entries; required if there are named entries.
     pub mask: Option<u8>,
-    /// Users and groups that are named.
+    /// The named users and groups.
     pub named: Named,
 }
 
-/// Which list of an inode.
+/// One of an inode's lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub enum AclKind {
-    /// Who may do what to it.
+    /// The rights to the inode itself.
     Access,
-    /// What is made in it begins with: of directories alone.
+    /// The initial list of new entries: of directories alone.
     Default,
 }
 
@@ -66,7 +67,7 @@ impl Named {
     fn check(&self) -> Result<(), Error> {
         let count = self.users.len().saturating_add(self.groups.len());
         if count > ACL_ENTRIES_MAX {
-            return Err(Error::NoRoom);
+            return Err(Error::LimitReached);
         }
         let users = self.users.iter().map(|(uid, rights)| (uid.0, *rights));
         let groups = self.groups.iter().map(|(gid, rights)| (gid.0, *rights));
@@ -77,24 +78,24 @@ impl Named {
         }
     }
 
-    /// How many are named.
+    /// The number of named entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.users.len().saturating_add(self.groups.len())
     }
 
-    /// Whether none is.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
 }
 
-/// Whether each number is above the one before, and rights are some.
+/// Whether the numbers ascend and the rights are valid.
 fn is_sorted(entries: impl Iterator<Item = (u32, u8)>) -> bool {
     let mut last = None;
     for (number, rights) in entries {
-        // Nobody has the last number: it stands for "no id" in every interface of Linux.
+        // No user has the last number: it stands for "no id" in every interface of Linux.
         let sensible = rights <= 7 && number != u32::MAX && last.is_none_or(|last| last < number);
         if !sensible {
             return false;
@@ -105,11 +106,11 @@ fn is_sorted(entries: impl Iterator<Item = (u32, u8)>) -> bool {
 }
 
 impl Acl {
-    /// Whether it can be a list.
+    /// Whether it is a valid list.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if it has more than [`ACL_ENTRIES_MAX`] entries that name somebody,
-    /// [`Error::Invalid`] if it is no list.
+    /// [`Error::LimitReached`] if it has more than [`ACL_ENTRIES_MAX`] named entries,
+    /// [`Error::Invalid`] if it is not a valid list.
     pub fn check(&self) -> Result<(), Error> {
         self.named.check()?;
         let rights = [self.owner, self.group, self.other, self.mask.unwrap_or(0)];
@@ -121,33 +122,33 @@ impl Acl {
         }
     }
 
-    /// The nine permission bits that it shows as.
+    /// The nine permission bits that represent it.
     #[must_use]
     pub fn mode(&self) -> u16 {
         let group = self.mask.unwrap_or(self.group);
         u16::from(self.owner) << 6 | u16::from(group) << 3 | u16::from(self.other)
     }
 
-    /// What of it a mode cannot say, if there is anything.
+    /// The part that a mode cannot express, if there is one.
     #[must_use]
-    pub fn beside_mode(self) -> Option<AccessAcl> {
+    pub fn beyond_mode(self) -> Option<AccessAcl> {
         self.mask.map(|_| AccessAcl {
             group: self.group,
             named: self.named,
         })
     }
 
-    /// What an inode begins with that is made with `mode` in a directory of which this is the
-    /// default list: its own list and mode.
+    /// The list and mode of a new inode that is created with `mode` in a directory with this
+    /// default list.
     #[must_use]
     pub fn inherited(&self, mode: Mode) -> (Option<AccessAcl>, Mode) {
         let bits = self.mode() & mode.0;
-        (self.clone().beside_mode(), Mode(mode.0 & !0o777 | bits))
+        (self.clone().beyond_mode(), Mode(mode.0 & !0o777 | bits))
     }
 }
 
 impl AccessAcl {
-    /// The whole list of an inode of this mode.
+    /// The complete list of an inode of this mode.
     #[must_use]
     pub fn with_mode(&self, mode: Mode) -> Acl {
         Acl {
@@ -159,8 +160,8 @@ impl AccessAcl {
         }
     }
 
-    /// What the class of a caller who does not own the inode grants: that of a user who is named,
-    /// else of any group that has all of `access`, else of the others; `None` for the others.
+    /// The rights of a caller that does not own the inode: those of a named user, else of any group
+    /// that has all of `access`, else of the others; `None` for the others.
     fn granted(&self, gid: Gid, who: &Credentials, access: Access) -> Option<u8> {
         let named = self.named.users.iter().find(|(uid, _)| *uid == who.uid);
         if let Some((_, rights)) = named {
@@ -175,12 +176,12 @@ impl AccessAcl {
     }
 }
 
-/// Whether the permission bits of a mode, and the list on top of it, let `who` do all of `access`.
-/// The superuser is not looked at.
+/// Whether the permission bits of a mode, and the list that extends it, allow `who` all of
+/// `access`. The superuser is not considered.
 ///
-/// As the kernel does, which asks first and would let in whom we keep out otherwise, a list is not
-/// looked at whose mask grants nothing: whom it names is then one of all the others, unless in the
-/// owning group. Source: Linux, `fs/namei.c` (`acl_permission_check`).
+/// Like the kernel, which checks first and would otherwise allow what we refuse, this ignores a
+/// list whose mask grants nothing: named users then count as others, unless they are in the owning
+/// group. Source: Linux, `fs/namei.c` (`acl_permission_check`).
 #[must_use]
 pub fn permits(
     (uid, gid, mode): (Uid, Gid, Mode),
@@ -201,12 +202,12 @@ pub fn permits(
     grants(granted.unwrap_or_else(|| class(mode, 0)), access)
 }
 
-/// Three bits of a mode.
+/// The three bits of one class in a mode.
 pub(crate) const fn class(mode: Mode, shift: u16) -> u8 {
     (mode.0 >> shift) as u8 & 7
 }
 
-/// Whether rights are all of `access`.
+/// Whether rights include all of `access`.
 pub(crate) const fn grants(rights: u8, access: Access) -> bool {
     rights & access.0 == access.0
 }
@@ -217,7 +218,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// An entry as the draft has it: a tag, whom it is for, what it grants.
+    /// An entry as in the draft: a tag, a qualifier, rights.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Entry {
         Owner(u8),
@@ -248,8 +249,8 @@ mod tests {
         entries
     }
 
-    /// The draft's algorithm, step by step over a list of entries; without those that are named, if
-    /// the mask grants nothing, as Linux has it.
+    /// The draft's algorithm, step by step over a list of entries; without the named ones if the
+    /// mask grants nothing, as in Linux.
     fn model(
         entries: &[Entry],
         (owner, owning): (u32, u32),
@@ -338,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the list, it lets in whom the draft's algorithm lets in.
+        /// For every list the decision is that of the draft's algorithm.
         #[test]
         fn a_list_decides_as_the_drafts_algorithm_does(
             acl in an_acl(), owner in 0_u32..5, owning in 0_u32..5,
@@ -353,7 +354,7 @@ mod tests {
             };
             let expected = model(&entries(&acl), (owner, owning), &who, wanted);
             let mode = Mode(acl.mode());
-            let kept = acl.clone().beside_mode();
+            let kept = acl.clone().beyond_mode();
             let inode = (Uid(owner), Gid(owning), mode);
             prop_assert_eq!(permits(inode, kept.as_ref(), &who, Access(wanted)), expected);
             if let Some(kept) = kept {
@@ -361,9 +362,9 @@ mod tests {
             }
         }
 
-        /// What is made in a directory grants no more than the default list, nor than asked for.
+        /// A new inode grants no more than the default list and the requested mode.
         #[test]
-        fn what_is_inherited_is_within_the_default_list_and_the_mode(
+        fn inherited_rights_are_within_the_default_list_and_the_mode(
             default in an_acl(), mode in 0_u16..0o10000,
         ) {
             let (own, given) = default.inherited(Mode(mode));
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_refused() {
         let good = Acl {
             owner: 7,
             group: 5,
@@ -410,6 +411,6 @@ mod tests {
                 .map(|uid| (Uid(uid), 0))
                 .collect();
         };
-        assert_eq!(refused(many), Error::NoRoom);
+        assert_eq!(refused(many), Error::LimitReached);
     }
 }

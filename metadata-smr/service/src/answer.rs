@@ -1,12 +1,12 @@
 //! Queries, answered from one state.
 //!
-//! An answer's version is when the rows that were read last changed. What says that something is
-//! absent or complete therefore reads a row that covers it: a directory's inode for its names, a
-//! file's for its extents, a home's counters for its inodes. Questions that are seldom asked and
-//! have no such row depend on everything.
+//! An answer's version is that of the last change of the rows that were read. An answer that
+//! something is absent or complete therefore reads a row that covers it: a directory's inode for
+//! its names, a file's for its extents, a home's counters for its inodes. Rare questions without
+//! such a row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::{behind, evidence};
+use crate::content::{evidence, extents_after};
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
@@ -16,14 +16,16 @@ use crate::limits::{
     SLICES_COUNTED_MAX,
 };
 use crate::namespace::lookup;
-use crate::operation::Place;
+use crate::operation::EntryPlace;
 use crate::permission::{assert_credentials, check, check_handle};
 use crate::query::{Query, Question};
 use crate::quota;
-use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent, SealedUnder};
+use crate::reply::{
+    ContentPage, DirectoryPage, ListedEntry, ListedExtent, QueryResult, SealedUnder,
+};
 use crate::row::{
-    Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Numbered, Object,
-    Principal, Session, Slice, Sparse, key,
+    Cloud, Content, EntryRow, Epoch, FileBody, Format, HomeCounters, InodeBody, Mount, Numbered,
+    Object, Principal, Session, Slice, Sparse, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
@@ -32,7 +34,7 @@ use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
 /// Answers a query of `caller`.
-pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
+pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult> {
     let found = find(rows, caller, query);
     if let Err(Halt::Refused(error)) = &found {
         cover(rows, error)?;
@@ -40,8 +42,8 @@ pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcom
     found
 }
 
-/// Reads a row that is written whenever the refusal would change: what is absent has no version.
-/// Names in a directory are covered by its inode, which is always read.
+/// Reads a row that changes whenever the refusal would: an absent row has no version. A directory's
+/// inode, which is always read, covers the names in it.
 fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
     match refusal {
         Error::Stale(inode) => {
@@ -55,7 +57,7 @@ fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
     Ok(())
 }
 
-fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
+fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult> {
     let principal = rows.principal(&caller.principal)?;
     refuse_fenced(rows, caller, &query.question)?;
     assert_credentials(&principal.rights, &query.credentials)?;
@@ -64,12 +66,12 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
         Question::Lookup(place) => find_entry(rows, query, place),
         Question::Attributes(inode) => {
             let row = rows.inode(*inode)?;
-            Ok(Found::Attributes(row.attributes(*inode)))
+            Ok(QueryResult::Attributes(row.attributes(*inode)))
         }
         Question::Access { inode, access } => {
             require(access.0 <= 7, Error::Invalid)?;
             check(&rows.inode(*inode)?, who, *access)?;
-            Ok(Found::Allowed)
+            Ok(QueryResult::Allowed)
         }
         Question::Directory {
             inode,
@@ -86,12 +88,12 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
             list(rows, *inode, *after, *limit)
         }
         Question::Symlink(inode) => match rows.inode(*inode)?.node {
-            Node::Symlink { target, .. } => Ok(Found::Symlink(target)),
+            InodeBody::Symlink { target, .. } => Ok(QueryResult::Symlink(target)),
             _ => Err(Error::WrongKind.into()),
         },
         Question::Extended(inode) => {
             let row = rows.inode(*inode)?;
-            Ok(Found::Extended {
+            Ok(QueryResult::Extended {
                 attributes: row.attributes(*inode),
                 listed: extended::list(rows, *inode, &row, &principal.rights)?,
                 acl: row.acl,
@@ -106,7 +108,7 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
         } => {
             let row = rows.inode(*inode)?;
             check_handle(&row, &principal.rights, Access::READ)?;
-            let Node::File(file) = &row.node else {
+            let InodeBody::File(file) = &row.node else {
                 return Err(Error::WrongKind.into());
             };
             let mut page = ContentPage {
@@ -118,13 +120,13 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
                 more: false,
             };
             map(rows, *inode, file, *from..*to, *limit, &mut page)?;
-            Ok(Found::Content(page))
+            Ok(QueryResult::Content(page))
         }
         other => answer_about_volume(rows, caller, principal, other),
     }
 }
 
-/// A session that was fenced is told so, and nothing else but who it is and what volume this is.
+/// A fenced session may ask only for its identity and the volume; other questions get the fencing.
 fn refuse_fenced(rows: &impl Rows, caller: &Caller, question: &Question) -> Outcome<()> {
     if matches!(
         question,
@@ -144,18 +146,18 @@ fn answer_about_volume(
     caller: &Caller,
     principal: Principal,
     question: &Question,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     match question {
         Question::Usage(realm) => {
             let home = rows.realm(*realm)?.home;
             let counters: HomeCounters = rows.expect_row(&key::home(home))?;
-            Ok(Found::Usage {
+            Ok(QueryResult::Usage {
                 inodes: counters.inodes,
                 allocated: counters.allocated,
             })
         }
         Question::Object(id) => match rows.find(&key::object(*id))? {
-            Some(object) => Ok(Found::Object(object)),
+            Some(object) => Ok(QueryResult::Object(object)),
             None => Err(Error::NoObject(*id).into()),
         },
         Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
@@ -169,18 +171,18 @@ fn answer_about_volume(
             let mut inodes = orphans(rows, caller.session, *after, limit.saturating_add(1))?;
             let more = inodes.len() > limit;
             inodes.truncate(limit);
-            Ok(Found::Orphans { inodes, more })
+            Ok(QueryResult::Orphans { inodes, more })
         }
         Question::Principal(number) => {
             rows.view().depend_on_everything();
             let row = rows.find::<Numbered>(&key::numbered(*number))?;
-            row.map(Found::Principal)
+            row.map(QueryResult::Principal)
                 .ok_or(Halt::Refused(Error::NotFound))
         }
         Question::Evidence(cloud) => {
             rows.view().depend_on_everything();
             let (total, kept) = evidence(rows, *cloud)?;
-            Ok(Found::Evidence { total, kept })
+            Ok(QueryResult::Evidence { total, kept })
         }
         Question::Epochs {
             realm,
@@ -188,16 +190,16 @@ fn answer_about_volume(
             limit,
         } => {
             let current = rows.realm(*realm)?.epoch;
-            // What was begun once never changes; only an epoch that is yet to come would appear.
+            // A begun epoch never changes; only a future epoch could appear.
             let end = before.0.min(current.0.saturating_add(1));
             let first = end.saturating_sub((*limit).clamp(1, EPOCHS_PAGE_MAX));
             let epochs = epochs(rows, *realm, first..end)?;
-            Ok(Found::Epochs { epochs })
+            Ok(QueryResult::Epochs { epochs })
         }
         Question::Members(realm) => {
             rows.view().depend_on_everything();
             rows.realm(*realm)?;
-            Ok(Found::Members(epoch::members(rows, *realm)?))
+            Ok(QueryResult::Members(epoch::members(rows, *realm)?))
         }
         Question::Quota { realm, uid } => quota::of_user(rows, &principal.rights, *realm, *uid),
         Question::Quotas {
@@ -210,17 +212,17 @@ fn answer_about_volume(
         Question::Realm(realm) => find_realm(rows, caller, *realm),
         Question::Successions => {
             rows.view().depend_on_everything();
-            Ok(Found::Successions(succession::all(rows)?))
+            Ok(QueryResult::Successions(succession::all(rows)?))
         }
         Question::Mounted(realm) => {
             let mount = rows.find::<Mount>(&key::mount(*realm))?;
-            Ok(Found::Mounted(mount))
+            Ok(QueryResult::Mounted(mount))
         }
         _ => {
             let row: Session = rows
                 .find(&key::session(caller.session))?
                 .ok_or(Halt::Refused(Error::NoSession))?;
-            Ok(Found::WhoAmI {
+            Ok(QueryResult::WhoAmI {
                 session: caller.session,
                 row,
                 principal: caller.principal,
@@ -230,24 +232,24 @@ fn answer_about_volume(
     }
 }
 
-/// How many rows a page has: at least one, so that who asks for none gets on.
+/// The number of rows of a page: at least one, so that a client that asks for none makes progress.
 fn page(asked: u32, bound: u32) -> usize {
     usize::try_from(asked.clamp(1, bound)).unwrap_or(1)
 }
 
-fn find_entry(rows: &impl Rows, query: &Query, place: &Place) -> Outcome<Found> {
+fn find_entry(rows: &impl Rows, query: &Query, place: &EntryPlace) -> Outcome<QueryResult> {
     let parent = rows.directory(place.parent)?;
     check(&parent, &query.credentials, Access::EXECUTE)?;
     let found = lookup(rows, &parent, place)?.ok_or(Halt::Refused(Error::NotFound))?;
     let inode = found.entry.inode;
-    Ok(Found::Entry {
+    Ok(QueryResult::Entry {
         cookie: found.cookie,
         inode: rows.inode(inode)?.attributes(inode),
         parent: parent.attributes(place.parent),
     })
 }
 
-fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outcome<Found> {
+fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outcome<QueryResult> {
     let limit = page(limit, DIRECTORY_PAGE_MAX);
     let prefix = key::entries(directory);
     let mut entries = Vec::new();
@@ -259,7 +261,7 @@ fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outc
                 more = true;
                 break;
             }
-            let entry: Entry = decode(&row_key, &bytes)?;
+            let entry: EntryRow = decode(&row_key, &bytes)?;
             let inode = rows.inode(entry.inode)?.attributes(entry.inode);
             entries.push(ListedEntry {
                 cookie: Cookie(key::trailing_number(&row_key).unwrap_or_default()),
@@ -269,14 +271,14 @@ fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outc
             });
         }
     }
-    Ok(Found::Directory(DirectoryPage {
+    Ok(QueryResult::Directory(DirectoryPage {
         directory: rows.directory(directory)?.attributes(directory),
         entries,
         more,
     }))
 }
 
-/// Fills a page with the extents that lie, in part at least, within `range`.
+/// Fills a page with the extents that overlap `range`.
 fn map(
     rows: &impl Rows,
     inode: InodeId,
@@ -301,7 +303,7 @@ fn map(
         Content::Extents => {
             let alive_to = file.dead_from.unwrap_or(u64::MAX);
             let to = range.end.min(alive_to);
-            let found = behind(rows, inode, range.start, limit.saturating_add(1))?;
+            let found = extents_after(rows, inode, range.start, limit.saturating_add(1))?;
             for placed in found.iter().take_while(|placed| placed.start < to) {
                 if page_of.extents.len() == limit {
                     page_of.more = true;
@@ -332,13 +334,17 @@ fn map(
     Ok(())
 }
 
-fn under_replicated(rows: &impl Rows, after: Option<(u8, ObjectId)>, limit: u32) -> Outcome<Found> {
+fn under_replicated(
+    rows: &impl Rows,
+    after: Option<(u8, ObjectId)>,
+    limit: u32,
+) -> Outcome<QueryResult> {
     let limit = page(limit, QUEUE_PAGE_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_under_replicated();
     let from = match after {
         None => prefix.clone(),
-        Some((priority, id)) => behind_key(key::under_replicated(priority, id)),
+        Some((priority, id)) => key_after(key::under_replicated(priority, id)),
     };
     let mut objects = Vec::new();
     let mut more = false;
@@ -352,16 +358,16 @@ fn under_replicated(rows: &impl Rows, after: Option<(u8, ObjectId)>, limit: u32)
             objects.push((priority, id, rows.expect_row(&key::object(id))?));
         }
     }
-    Ok(Found::UnderReplicated { objects, more })
+    Ok(QueryResult::UnderReplicated { objects, more })
 }
 
-fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
     let limit = page(limit, QUEUE_PAGE_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_unreferenced();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::unreferenced(id)),
+        Some(id) => key_after(key::unreferenced(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -370,16 +376,16 @@ fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
         .take(limit)
         .filter_map(|(row_key, _)| key::trailing_object(row_key))
         .collect();
-    Ok(Found::Unreferenced { objects, more })
+    Ok(QueryResult::Unreferenced { objects, more })
 }
 
-fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
     let limit = page(limit, QUEUE_PAGE_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_objects();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::object(id)),
+        Some(id) => key_after(key::object(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -389,16 +395,16 @@ fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome
             objects.push((id, decode(row_key, bytes)?));
         }
     }
-    Ok(Found::Objects { objects, more })
+    Ok(QueryResult::Objects { objects, more })
 }
 
-fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
     let limit = page(limit, QUEUE_PAGE_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_sparse();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::sparse(id)),
+        Some(id) => key_after(key::sparse(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -409,7 +415,7 @@ fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
             packs.push((id, rows.expect_row(&key::object(id))?, since));
         }
     }
-    Ok(Found::SparsePacks { packs, more })
+    Ok(QueryResult::SparsePacks { packs, more })
 }
 
 fn packed_slices(
@@ -417,13 +423,13 @@ fn packed_slices(
     pack: ObjectId,
     after: Option<(Home, SliceId)>,
     limit: u32,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     let limit = page(limit, QUEUE_PAGE_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_packed(pack);
     let from = match after {
         None => prefix.clone(),
-        Some((home, slice)) => behind_key(key::packed(pack, home, slice)),
+        Some((home, slice)) => key_after(key::packed(pack, home, slice)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -433,16 +439,16 @@ fn packed_slices(
             slices.push((home, slice, decode(row_key, bytes)?));
         }
     }
-    Ok(Found::PackedSlices { slices, more })
+    Ok(QueryResult::PackedSlices { slices, more })
 }
 
-/// The first key behind `row_key`.
-fn behind_key(mut row_key: Vec<u8>) -> Vec<u8> {
+/// The first key after `row_key`.
+fn key_after(mut row_key: Vec<u8>) -> Vec<u8> {
     row_key.push(0);
     row_key
 }
 
-fn volume(rows: &impl Rows) -> Outcome<Found> {
+fn volume(rows: &impl Rows) -> Outcome<QueryResult> {
     let format: Format = rows.expect_row(&key::format())?;
     rows.view().depend_on_everything();
     let prefix = key::clouds();
@@ -451,16 +457,16 @@ fn volume(rows: &impl Rows) -> Outcome<Found> {
         .iter()
         .map(|(row_key, bytes)| decode::<Cloud>(row_key, bytes))
         .collect::<Outcome<Vec<_>>>()?;
-    Ok(Found::Volume { format, clouds })
+    Ok(QueryResult::Volume { format, clouds })
 }
 
-fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<Found> {
-    // Who is a member and who has it mounted changes without the realm's own row.
+fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryResult> {
+    // Members and the mount change without the realm's own row.
     rows.view().depend_on_everything();
     let realm = rows.realm(id)?;
     let end = realm.epoch.0.saturating_add(1);
     let epochs = epochs(rows, id, end.saturating_sub(EPOCHS_PAGE_MAX)..end)?;
-    Ok(Found::Realm {
+    Ok(QueryResult::Realm {
         member: rows.find(&key::member(id, &caller.principal))?,
         mount: rows.find::<Mount>(&key::mount(id))?,
         realm,
@@ -480,14 +486,18 @@ fn epochs(
         .collect()
 }
 
-/// Counts the slices behind `after`, up to `limit` of them.
-fn slices_by_epoch(rows: &impl Rows, after: Option<(Home, SliceId)>, limit: u32) -> Outcome<Found> {
+/// Counts at most `limit` slices after `after`.
+fn slices_by_epoch(
+    rows: &impl Rows,
+    after: Option<(Home, SliceId)>,
+    limit: u32,
+) -> Outcome<QueryResult> {
     let limit = page(limit, SLICES_COUNTED_MAX);
     rows.view().depend_on_everything();
     let prefix = key::all_slices();
     let from = match after {
         None => prefix.clone(),
-        Some((home, slice)) => behind_key(key::slice(home, slice)),
+        Some((home, slice)) => key_after(key::slice(home, slice)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -507,7 +517,7 @@ fn slices_by_epoch(rows: &impl Rows, after: Option<(Home, SliceId)>, limit: u32)
             slices,
             bytes,
         });
-    Ok(Found::SlicesByEpoch {
+    Ok(QueryResult::SlicesByEpoch {
         epochs: epochs.collect(),
         next: last.filter(|_| more),
     })

@@ -1,4 +1,4 @@
-//! What `stat` shows of an inode, and what a caller is.
+//! The attributes that `stat` shows, and a caller's credentials.
 //!
 //! Types, modes, owners, times and sizes are plain: the servers enforce permissions with them.
 
@@ -6,7 +6,7 @@ use crate::identity::{DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, Real
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Time;
 
-/// A point in time as `stat` has it; before 1970 and after 2554 too.
+/// A point in time with the range of `stat`; before 1970 and after 2554 too.
 #[derive(
     Clone,
     Copy,
@@ -83,7 +83,7 @@ pub enum FileType {
 pub struct Mode(pub u16);
 
 impl Mode {
-    /// All bits that there are.
+    /// All valid bits.
     pub const ALL: u16 = 0o7777;
     /// Run as the owner.
     pub const SET_UID: u16 = 0o4000;
@@ -104,9 +104,9 @@ impl Mode {
         Self(self.0 & !bits)
     }
 
-    /// What is left of a file's mode after its owner, group, length or content was changed by
-    /// somebody who is in its group or not: set-id bits go. Only members keep the group's where the
-    /// group may not execute, since it names no program then.
+    /// The mode of a file after a change of its owner, group, length or content: set-id bits are
+    /// cleared. Only members of the file's group keep the set-gid bit where the group may not
+    /// execute, because it then marks no program.
     ///
     /// Source: Linux, `fs/attr.c` (`setattr_should_drop_sgid`).
     #[must_use]
@@ -127,17 +127,17 @@ impl Mode {
 
     /// Whether any of the three execute bits is set.
     #[must_use]
-    pub const fn executable_by_anybody(self) -> bool {
+    pub const fn has_execute_bit(self) -> bool {
         self.0 & 0o111 != 0
     }
 }
 
-/// What somebody wants to do to an inode: the mask of `access(2)`.
+/// Requested access to an inode: the mask of `access(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct Access(pub u8);
 
 impl Access {
-    /// Nothing but to see that it is there.
+    /// Only existence.
     pub const NONE: Self = Self(0);
     /// Execute a file, search a directory.
     pub const EXECUTE: Self = Self(1);
@@ -145,18 +145,18 @@ impl Access {
     pub const WRITE: Self = Self(2);
     /// Read a file, list a directory.
     pub const READ: Self = Self(4);
-    /// Write and search: what changing a directory's entries takes.
+    /// Write and search: the access that changing a directory's entries needs.
     pub const CHANGE_ENTRIES: Self = Self(3);
 
-    /// Whether all of `other` is wanted.
+    /// Whether it includes all of `other`.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// On whose behalf an operation is asked for. The gateway reads them from the calling process; the
-/// servers accept only what its principal may assert.
+/// The identity that an operation acts for. The gateway reads it from the calling process; the
+/// servers accept only identities that the principal may assert.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Credentials {
     /// The file-system uid.
@@ -188,7 +188,7 @@ impl Credentials {
         }
     }
 
-    /// Whether the caller is in `group`, or may do as if it were.
+    /// Whether the caller is in `group` or has the superuser's privilege instead.
     #[must_use]
     pub fn may_keep_group(&self, group: Gid) -> bool {
         self.uid == Uid::ROOT || self.in_group(group)
@@ -201,32 +201,32 @@ impl Credentials {
     }
 }
 
-/// The generations of names that live in a directory.
+/// The generations of the names in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NameGenerations {
-    /// What new names are sealed under.
+    /// The generation of new names.
     pub current: RealmEpoch,
-    /// What names that were not moved yet are sealed under.
+    /// The generation of the names that were not moved yet.
     pub previous: Option<RealmEpoch>,
 }
 
-/// Who may read and change an extended attribute: what stands before the first dot of its name.
+/// Who may read and change an extended attribute: the part of its name before the first dot.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
 )]
 pub enum Namespace {
-    /// `user.`: whoever may read or write the file or directory.
+    /// `user.`: users with read or write permission on the file or directory.
     User,
     /// `trusted.`: the superuser.
     Trusted,
-    /// `security.`: everybody reads, the superuser writes.
+    /// `security.`: all users read, the superuser writes.
     Security,
-    /// `security.capability` alone: a permission like the set-id bits, and taken off like them.
+    /// `security.capability` alone: a permission like the set-id bits, and cleared like them.
     Capability,
 }
 
 impl Namespace {
-    /// Its number in keys and in what is sealed.
+    /// Its number in keys and in sealed values.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -250,40 +250,40 @@ impl Namespace {
     }
 }
 
-/// How many extended attributes an inode has.
+/// An inode's extended attributes, summarised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct Extended {
-    /// How many.
+    /// Their number.
     pub count: u16,
     /// Bytes of their sealed names and values.
     pub bytes: u32,
-    /// The realm epoch under whose key their names are sealed; while there are none the next one
+    /// The key epoch under whose key their names are sealed; if there are none, the next one
     /// chooses it.
     pub generation: RealmEpoch,
-    /// The version of the inode that changed them, or its access control lists, last: until that
-    /// changes, neither do they.
+    /// The version of the inode at the last change of its attributes or access control lists: while
+    /// it is the same, so are they.
     pub changed: InodeVersion,
 }
 
-/// Which access control lists an inode has beside its mode.
+/// The access control lists of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct AclKinds {
-    /// An access list that a mode cannot say.
+    /// An access list that a mode cannot express.
     pub access: bool,
     /// A default list.
     pub default: bool,
 }
 
-/// What depends on the kind of inode.
+/// The part that depends on the kind of inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Detail {
     /// A regular file.
     File,
     /// A directory.
     Directory {
-        /// Where `..` leads; the root is its own parent.
+        /// The inode of `..`; the root is its own parent.
         parent: InodeId,
-        /// What its names are sealed under.
+        /// The generations that its names are sealed under.
         generations: NameGenerations,
     },
     /// A symbolic link.
@@ -298,8 +298,8 @@ pub enum Detail {
     BlockDevice(DeviceNumber),
 }
 
-/// What `stat` shows, and what a gateway needs to work with the inode. Every operation returns it
-/// for what it changed, so that no second trip is needed.
+/// The attributes that `stat` shows, and the fields that a gateway needs to work with the inode.
+/// Every operation returns them for the inodes that it changed, which saves a second round trip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Attributes {
     /// Its number.
@@ -312,28 +312,27 @@ pub struct Attributes {
     pub uid: Uid,
     /// Group.
     pub gid: Gid,
-    /// Entries that lead to it; for a directory 2 and one for each subdirectory.
+    /// Entries that refer to it; for a directory 2 and one for each subdirectory.
     pub links: u32,
-    /// Bytes of a file or of a symlink's target; 0 for the rest.
+    /// Bytes of a file or of a symlink's target; 0 for the others.
     pub size: u64,
-    /// Bytes that are kept of it, in extents or in its inode; `st_blocks` is this over 512, rounded
-    /// up.
+    /// Bytes stored for it, in extents or in its inode; `st_blocks` is this over 512, rounded up.
     pub allocated: u64,
-    /// Last access, as gateways tell it.
+    /// Last access, as gateways report it.
     pub atime: Timestamp,
-    /// Last change of content, as gateways tell it.
+    /// Last change of content, as gateways report it.
     pub mtime: Timestamp,
     /// Last change of anything: the agreed time of the batch.
     pub ctime: Timestamp,
     /// Creation: the agreed time of the batch.
     pub created: Timestamp,
-    /// Rises with every change of the inode.
+    /// Increases with every change of the inode.
     pub version: InodeVersion,
-    /// Which access control lists it has.
+    /// Its access control lists.
     pub acl: AclKinds,
-    /// How many extended attributes it has.
+    /// Its extended attributes.
     pub extended: Extended,
-    /// What depends on the kind.
+    /// The part that depends on the kind.
     pub detail: Detail,
 }
 

@@ -1,7 +1,7 @@
-//! One operation's writes: counted, typed, and undone together.
+//! One operation's writes: counted, typed, and rolled back together.
 //!
 //! Every row that an operation writes goes through [`Change`], which refuses the operation when it
-//! exceeds its bounds; the service then rolls back to where the operation began.
+//! exceeds its bounds; the service then rolls back to the operation's beginning.
 
 use crate::attributes::Timestamp;
 use crate::error::Error;
@@ -28,14 +28,14 @@ pub(crate) struct Change<'a, 't> {
     read: Cell<usize>,
     read_max: usize,
     clouds: Option<BTreeMap<CloudIndex, String>>,
-    /// When the sender says that it was done; `None`: now.
-    told: Option<Timestamp>,
+    /// The sender's time of the change; `None`: now.
+    sender_time: Option<Timestamp>,
     session: Option<SessionId>,
-    /// Realms of which it is counted that the session changes something.
+    /// Realms in which a change by the session is counted already.
     pub(crate) noted: BTreeSet<RealmId>,
-    /// References to slices that the operation has dropped and not yet accounted for.
+    /// References to slices that the operation has dropped but not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
-    /// What users were given and have lost, and is not yet accounted for.
+    /// Gains and losses of users that are not yet accounted for.
     pub(crate) charged: Charged,
 }
 
@@ -52,12 +52,12 @@ impl Rows for Change<'_, '_> {
 }
 
 impl<'a, 't> Change<'a, 't> {
-    /// An operation of a client, bounded in what it reads and writes.
+    /// An operation of a client, with bounded reads and writes.
     pub(crate) const fn bounded(txn: &'a mut Txn<'t>, context: &Context) -> Self {
         Self::new(txn, context, ROWS_WRITTEN_MAX, ROWS_READ_MAX)
     }
 
-    /// Work of the service's own, which bounds itself.
+    /// The service's own work, which bounds itself.
     pub(crate) const fn unbounded(txn: &'a mut Txn<'t>, context: &Context) -> Self {
         Self::new(txn, context, usize::MAX, usize::MAX)
     }
@@ -76,7 +76,7 @@ impl<'a, 't> Change<'a, 't> {
             read: Cell::new(0),
             read_max,
             clouds: None,
-            told: None,
+            sender_time: None,
             session: None,
             noted: BTreeSet::new(),
             dropped: BTreeMap::new(),
@@ -84,17 +84,17 @@ impl<'a, 't> Change<'a, 't> {
         }
     }
 
-    /// It is an operation of this session from here on.
+    /// From here on it is an operation of this session.
     pub(crate) const fn act_for(&mut self, session: SessionId) {
         self.session = Some(session);
     }
 
-    /// Whose operation it is; nobody's if it is the service's own work.
+    /// The session of the operation; `None` for the service's own work.
     pub(crate) const fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// What all replicas agree on about the batch.
+    /// The batch's agreed context.
     pub(crate) const fn context(&self) -> &Context {
         &self.context
     }
@@ -104,7 +104,7 @@ impl<'a, 't> Change<'a, 't> {
         self.context.time
     }
 
-    /// How many rows were written so far.
+    /// The number of rows written so far.
     pub(crate) fn rows_written(&self) -> usize {
         self.written.len()
     }
@@ -126,30 +126,30 @@ impl<'a, 't> Change<'a, 't> {
         require(self.written.len() <= self.written_max, Error::TooManyRows)
     }
 
-    /// From now on inodes are changed when the sender says that they were, as far as that is
-    /// believed: [`CTIME_BEHIND_MAX_SECONDS`].
-    pub(crate) fn done_at(&mut self, told: Timestamp) {
+    /// From now on changed inodes get the sender's time, within the limits of
+    /// [`CTIME_BEHIND_MAX_SECONDS`].
+    pub(crate) fn done_at(&mut self, sent: Timestamp) {
         let now = Timestamp::from(self.context.time);
-        let ahead = told.seconds.saturating_sub(now.seconds);
-        let believed = -CTIME_BEHIND_MAX_SECONDS..=CTIME_AHEAD_MAX_SECONDS;
-        self.told = believed.contains(&ahead).then_some(told);
+        let ahead = sent.seconds.saturating_sub(now.seconds);
+        let accepted = -CTIME_BEHIND_MAX_SECONDS..=CTIME_AHEAD_MAX_SECONDS;
+        self.sender_time = accepted.contains(&ahead).then_some(sent);
     }
 
-    /// Writes an inode after a change: its version moves on, and its ctime never goes back.
+    /// Writes an inode after a change: its version increases, and its ctime never decreases.
     ///
-    /// Everything that `stat`, `readdir`, `read` or `getxattr` show but times of access moves the
-    /// version of an inode, and this is the one place where versions move: so it is here that what
-    /// others change is counted for whoever has the realm mounted.
+    /// Every change that `stat`, `readdir`, `read` or `getxattr` show, except of times of access,
+    /// increases the inode's version, and this is the only place where versions increase. So
+    /// changes by other sessions are counted here for the session that has the realm mounted.
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
         session::note_change(self, row.realm)?;
         let now = Timestamp::from(self.context.time);
-        row.ctime = row.ctime.max(self.told.unwrap_or(now));
+        row.ctime = row.ctime.max(self.sender_time.unwrap_or(now));
         row.version = InodeVersion(row.version.0.saturating_add(1));
         self.put_inode(inode, row)
     }
 
-    /// Writes an inode as it is, and charges its owner. Nobody writes an inode's row in another
-    /// way unless neither its owner nor its content changes.
+    /// Writes an inode unchanged, and charges its owner. All writes of inode rows go through here,
+    /// unless neither owner nor content changes.
     pub(crate) fn put_inode(&mut self, inode: InodeId, row: &Inode) -> Outcome<()> {
         let row_key = key::inode(inode);
         if let Some(before) = self.find::<Inode>(&row_key)? {
@@ -159,7 +159,7 @@ impl<'a, 't> Change<'a, 't> {
         self.put(row_key, row)
     }
 
-    /// Deletes an inode, and gives back what it took.
+    /// Deletes an inode, and credits its owner.
     pub(crate) fn delete_inode(&mut self, inode: InodeId) -> Outcome<()> {
         let row_key = key::inode(inode);
         if let Some(before) = self.find::<Inode>(&row_key)? {
@@ -173,7 +173,7 @@ impl<'a, 't> Change<'a, 't> {
         Ok(self.find(&key::home(home))?.unwrap_or_default())
     }
 
-    /// Adds to and takes from what the extents of a home cover.
+    /// Adjusts the bytes that the extents of a home cover.
     pub(crate) fn allocate(&mut self, home: Home, added: u64, removed: u64) -> Outcome<()> {
         if added == removed {
             return Ok(());
@@ -191,12 +191,14 @@ impl<'a, 't> Change<'a, 't> {
         let mut counters: Counters = self.find(&key::counters())?.unwrap_or_default();
         let place = counter(&mut counters);
         let number = *place;
-        *place = number.checked_add(1).ok_or(Halt::Refused(Error::NoRoom))?;
+        *place = number
+            .checked_add(1)
+            .ok_or(Halt::Refused(Error::LimitReached))?;
         self.put(key::counters(), &counters)?;
         Ok(number)
     }
 
-    /// Leaves work to the ticks.
+    /// Queues work for the ticks.
     pub(crate) fn queue(&mut self, reap: &Reap) -> Outcome<()> {
         let number = self.next(|counters| &mut counters.next_reap)?;
         self.put(key::reap(number), reap)
@@ -218,7 +220,7 @@ impl<'a, 't> Change<'a, 't> {
     }
 }
 
-/// Who asks for an operation, as the servers know them.
+/// The sender of an operation, as the servers know it.
 pub(crate) struct Asker {
     /// Session and principal.
     pub(crate) caller: Caller,
@@ -226,12 +228,12 @@ pub(crate) struct Asker {
     pub(crate) session: Session,
     /// The principal's rights.
     pub(crate) rights: Rights,
-    /// What rows know the principal by.
+    /// The principal's number in rows.
     pub(crate) number: PrincipalNumber,
 }
 
 impl Asker {
-    /// Who `caller` is; refused if the session is unknown or was fenced.
+    /// Looks up `caller`; refused if the session is unknown or was fenced.
     pub(crate) fn admit(rows: &impl Rows, caller: &Caller) -> Outcome<Self> {
         let session: Session = rows
             .find(&key::session(caller.session))?

@@ -1,38 +1,38 @@
 //! From bytes to values and back: a version byte, then borsh.
 //!
 //! Every row, operation, query, reply and genesis begins with the version of its layout. A newer
-//! one is refused, never guessed at; so is anything that is longer than its bound or has bytes
-//! left over. Decoding allocates no more than a small multiple of what it was given.
+//! one is refused, never guessed at, and so are values that exceed their bound or have bytes left
+//! over. Decoding allocates no more than a small multiple of its input.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// The version of every layout in this crate.
 pub const VERSION: u8 = 1;
 
-/// Bytes that are not what they should be.
+/// Why bytes do not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Nothing at all.
+    /// There are no bytes.
     #[error("there are no bytes")]
     Empty,
-    /// More than the bound for this kind.
+    /// There are more bytes than the bound for this kind.
     #[error("{length} bytes are more than the {limit} that are allowed")]
     TooLong {
-        /// How many there are.
+        /// The number of bytes.
         length: usize,
-        /// How many there may be.
+        /// The bound.
         limit: usize,
     },
-    /// Written by a newer program.
+    /// A newer program wrote them.
     #[error("layout version {found} is newer than {VERSION}: upgrade this program")]
     Version {
-        /// The version that was found.
+        /// The version found.
         found: u8,
     },
-    /// Not a value of this layout.
+    /// They are not a value of this layout.
     #[error("the bytes do not follow the layout: {reason}")]
     Layout {
-        /// What the decoder said.
+        /// The decoder's message.
         reason: String,
     },
 }
@@ -41,7 +41,7 @@ pub enum DecodeError {
 pub(crate) fn encode<T: BorshSerialize>(value: &T) -> Vec<u8> {
     let mut bytes = vec![VERSION];
     // Writing borsh to a Vec fails only for collections beyond u32::MAX entries, which no bound of
-    // this crate admits; the version alone is then refused by whoever decodes it.
+    // this crate admits; decoding would then refuse the version byte alone.
     if value.serialize(&mut bytes).is_err() {
         bytes.truncate(1);
     }

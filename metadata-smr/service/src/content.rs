@@ -11,20 +11,19 @@
 //! | Module | What it does |
 //! |---|---|
 //! | `commit` | new content of a file, all of it checked |
-//! | `bring_in` | new objects and slices under the session's own ids |
+//! | `bring_in` | new objects and slices, under the session's own ids |
 //! | `clone_range` | bytes of one file in another: both refer to the same slices |
 //! | `move_slices` | slices of sparse packs, moved into other packs |
-//! | `extent_map` | replaces, splits, cuts and takes out extents |
-//! | `references` | counts who names a slice and what of an object is live |
-//! | `placement` | shards: what a commit must show, what completion, repair and scrubs change |
-//! | `testify` | what clouds were found to have done wrong, so much of it as is kept |
+//! | `extent_map` | replaces, splits, cuts and removes extents |
+//! | `references` | counts the references to slices and the live bytes of objects |
+//! | `placement` | shards: the proof that a commit needs; completion, repair and scrubs |
+//! | `testify` | findings of faults of clouds, within a bound |
 //!
-//! What always holds: extents of a file do not overlap; a slice's references are the extents that
-//! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the
-//! sealed bytes of its slices. An object without slices is in the queue of the unreferenced, one
-//! that has slices and lacks shards is in the queue of the under-replicated, and no other is. A
-//! pack lists the slices that lie in it, and is in the queue of the sparse while less than half of
-//! it is needed.
+//! Invariants: extents of a file do not overlap. A slice's references are the extents that name it,
+//! plus those whose release waits in the reap queue. An object's live bytes are the sealed bytes of
+//! its slices. An object without slices is in the queue of the unreferenced, one that has slices
+//! and lacks shards is in the queue of the under-replicated, and no other is. A pack lists its
+//! slices, and is in the queue of the sparse while less than half of it is needed.
 
 mod bring_in;
 mod clone_range;
@@ -37,7 +36,7 @@ mod testify;
 
 pub(crate) use bring_in::claim_object;
 pub(crate) use commit::commit;
-pub(crate) use extent_map::{Kept, behind, reap_extents, remove_all, truncate};
+pub(crate) use extent_map::{Remainder, extents_after, reap_extents, remove_all, truncate};
 pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

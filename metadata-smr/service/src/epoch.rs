@@ -1,11 +1,11 @@
-//! New epochs of a realm's keys, and who is a member of it from then on.
+//! New key epochs of a realm, and its members from then on.
 //!
-//! The servers hold no key and verify no signature: members do both. What the servers see to is
-//! that epochs follow each other one by one, so that two who begin one at a time are not both told
-//! that they did; that n − f clouds were seen to hold their shares, as far as whoever begins the
-//! epoch can be believed; and that nobody who administers locks himself, or the recovery kit, out.
+//! The servers hold no key and verify no signature: members do both. The servers ensure that key
+//! epochs follow each other one by one, so that of two principals that begin one concurrently only
+//! one succeeds; that n − f clouds were confirmed to hold their shares, as far as the caller can be
+//! trusted; and that no administrator excludes itself or the recovery kit.
 //!
-//! An answer may be lost and the operation sent again: the same bytes are the same success, as long
+//! An answer may be lost and the operation repeated: the same bytes are the same success, as long
 //! as no later epoch was begun.
 
 use crate::change::{Asker, Change};
@@ -59,7 +59,7 @@ pub(crate) fn begin(
     Ok(done)
 }
 
-/// Who is a member.
+/// The members.
 pub(crate) fn members(rows: &impl Rows, realm: RealmId) -> Outcome<Vec<(PrincipalId, Member)>> {
     let prefix = key::members(realm);
     let mut members = Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn members(rows: &impl Rows, realm: RealmId) -> Outcome<Vec<(Principa
     Ok(members)
 }
 
-/// Whether this very epoch was begun.
+/// Whether exactly this epoch was begun.
 fn is_begun(
     change: &Change<'_, '_>,
     begin: &BeginEpoch,
@@ -96,7 +96,7 @@ fn check_epoch(begin: &BeginEpoch, policy: &Policy) -> Outcome<()> {
     require(shares.is_confirmed(policy), few)
 }
 
-/// The members that the epoch names: principals, each once, and all that administer.
+/// Checks the members that the epoch names: principals, each once, including all administrators.
 fn check_members<'a>(
     change: &Change<'_, '_>,
     begin: &'a BeginEpoch,

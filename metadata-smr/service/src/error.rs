@@ -1,22 +1,22 @@
-//! Why something was refused: ordinary results with stable bytes, each with its errno.
+//! Reasons of refusals: ordinary results with stable bytes, each with its errno.
 
 use crate::identity::{InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId, Uid};
 use crate::row::Resource;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 
-/// An operation that changed nothing, and what it failed on.
+/// A refused operation, which changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize, thiserror::Error)]
 #[error("{error} ({at})")]
-pub struct Refusal {
-    /// What failed.
+pub struct OperationError {
+    /// The part that failed.
     pub at: FailedAt,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-impl Refusal {
-    /// The errno for it.
+impl OperationError {
+    /// The errno of the reason.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         self.error.errno()
@@ -44,7 +44,7 @@ impl std::fmt::Display for FailedAt {
     }
 }
 
-/// Why something was refused. Variants are only ever added at the end: their order is their bytes.
+/// The reason of a refusal. Variants are only ever added at the end: their order is their bytes.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize, thiserror::Error)]
 pub enum Error {
     /// No such entry.
@@ -53,10 +53,10 @@ pub enum Error {
     /// The entry exists.
     #[error("the entry exists")]
     Exists,
-    /// Something that should be a directory is none.
+    /// An inode that should be a directory is not one.
     #[error("not a directory")]
     NotDirectory,
-    /// Something that should be no directory is one.
+    /// An inode that should not be a directory is one.
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries.
@@ -68,43 +68,44 @@ pub enum Error {
     /// Only an owner or the superuser may.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The inode does not exist, or no more.
+    /// The inode does not exist, or no longer.
     #[error("inode {0} does not exist")]
     Stale(InodeId),
-    /// A realm ends here.
+    /// The operation would cross a realm's boundary.
     #[error("cannot cross realms")]
     CrossRealm,
-    /// One more link than an inode may have.
+    /// The inode has the maximum of links.
     #[error("too many links")]
     TooManyLinks,
     /// A directory cannot become its own descendant.
     #[error("a directory cannot be moved below itself")]
     IntoItself,
-    /// The target lies deeper than a rename looks.
+    /// The target lies deeper than a rename searches.
     #[error("the directory lies too deep")]
     TooDeep,
     /// The sealed name or target is too long.
     #[error("the name is too long")]
     NameTooLong,
-    /// Eight names of the directory share the hash already, or a counter has reached its end.
-    #[error("no room")]
-    NoRoom,
-    /// Beyond the largest file.
+    /// Eight names of the directory have the same hash already, or a counter has reached its
+    /// maximum.
+    #[error("a limit of the metadata is reached")]
+    LimitReached,
+    /// Larger than the largest file.
     #[error("the file would be too large")]
     FileTooLarge,
-    /// Not what this kind of inode can do.
+    /// The kind of inode does not support it.
     #[error("the kind of inode does not allow it")]
     WrongKind,
-    /// What was expected of an inode or entry does not hold any more.
+    /// An expectation about an inode or entry no longer holds.
     #[error("something changed since it was seen")]
     Changed,
     /// The operation would write more rows than one operation may: split it.
     #[error("too many rows for one operation: split it")]
     TooManyRows,
-    /// A truncation is still being worked off where this wants to write: try again.
-    #[error("an earlier truncation is still being worked off: try again")]
+    /// An earlier truncation of this range is still being executed: retry.
+    #[error("an earlier truncation is still being executed: retry")]
     Reaping,
-    /// The session's mount was taken over; nothing that it sends is done any more.
+    /// The session's mount was taken over; none of its operations is executed any more.
     #[error("this session was fenced by session {by}")]
     Fenced {
         /// The session that took over.
@@ -113,17 +114,17 @@ pub enum Error {
     /// The realm is mounted by another session.
     #[error("mounted by session {session} of {principal} since {since}")]
     Mounted {
-        /// Which one.
+        /// The session.
         session: SessionId,
-        /// Whose.
+        /// Its principal.
         principal: PrincipalId,
-        /// Since when.
+        /// The time of its mount.
         since: Time,
     },
     /// The session has not mounted the realm.
     #[error("not mounted by this session")]
     NotMounted,
-    /// The principal may not speak for these credentials, or may not do this at all.
+    /// The principal may not act for these credentials, or lacks the right to this operation.
     #[error("the principal has no right to this")]
     NoRight,
     /// The service does not know the session.
@@ -138,93 +139,93 @@ pub enum Error {
     /// The id is not of a live allocation of this session.
     #[error("object {0} is not of a live allocation of this session")]
     ObjectNotOwned(ObjectId),
-    /// The id was brought in before.
+    /// The id was used before.
     #[error("object {0} exists or existed")]
     ObjectUsed(ObjectId),
     /// The id is not of a live allocation of this session, or there is no such slice.
     #[error("slice {0} is not of a live allocation of this session")]
     SliceNotOwned(SliceId),
-    /// The id was brought in before.
+    /// The id was used before.
     #[error("slice {0} exists or existed")]
     SliceUsed(SliceId),
-    /// An allocation that is not this session's, or no more.
+    /// The allocation is not this session's, or no longer.
     #[error("no such allocation of this session")]
     NoAllocation,
-    /// The session has as many live allocations as it may.
+    /// The session has the maximum of live allocations.
     #[error("too many live allocations")]
     TooManyAllocations,
-    /// Fewer clouds have acknowledged than a commit takes, or two shards share a cloud or a failure
+    /// Fewer clouds have acknowledged than a commit needs, or two shards share a cloud or a failure
     /// domain, or a cloud is unknown, or the policy is not the realm's.
-    #[error("object {0} is not placed as its policy asks")]
+    #[error("object {0} is not placed as its policy requires")]
     BadPlacement(ObjectId),
-    /// Lengths or offsets that do not fit each other.
-    #[error("the content does not fit together")]
+    /// Lengths or offsets contradict each other.
+    #[error("the content is inconsistent")]
     BadContent,
-    /// A name that is not sealed under a generation of its directory, or whose cookie is none.
+    /// The name is not sealed under a generation of its directory, or its cookie is invalid.
     #[error("the name does not belong to a generation of its directory")]
     BadName,
-    /// A value that no caller should send.
+    /// A value that no correct client sends.
     #[error("invalid argument")]
     Invalid,
-    /// A count beyond its bound.
+    /// A count exceeds its bound.
     #[error("more than the bound of {limit}")]
     TooMany {
         /// The bound.
         limit: u32,
     },
-    /// The bytes are no operation or query of this version.
+    /// The bytes are not an operation or query of this version.
     #[error("the request does not decode")]
     Malformed,
-    /// The operation's name is newer than the replicas.
+    /// The operation is newer than the replicas.
     #[error("the request is of a newer version")]
     NewerVersion,
     /// Another epoch was begun before this one, or it is not the next.
     #[error("the realm is in key epoch {current}: this is not the next one")]
     WrongEpoch {
-        /// The epoch that the realm is in.
+        /// The realm's current key epoch.
         current: RealmEpoch,
     },
     /// Too few clouds have confirmed that they hold their share.
-    #[error("{confirmed} clouds have confirmed their shares, and it takes {wanted}")]
+    #[error("{confirmed} clouds have confirmed their shares, and {wanted} are needed")]
     TooFewConfirmed {
-        /// Clouds that have.
+        /// The clouds that have confirmed.
         confirmed: u8,
-        /// How many it takes: n − f.
+        /// The number needed: n − f.
         wanted: u8,
     },
-    /// An epoch that does not fit its lock, or whose members are none, or that leaves out somebody
-    /// who administers.
+    /// The key epoch does not fit its lock, or its members are not principals, or an administrator
+    /// is missing.
     #[error("the key epoch does not fit its lock or its members")]
     BadEpoch,
     /// No such extended attribute.
     #[error("no such extended attribute")]
     NoAttribute,
-    /// Nothing that this kind of inode has.
+    /// This kind of inode does not have it.
     #[error("not supported by this kind of inode")]
     NotSupported,
-    /// A user would have more than he may.
-    #[error("user {uid} has room for {room} more {of} by his quota, and it takes more")]
+    /// The user would exceed the quota.
+    #[error("the quota of user {uid} leaves {remaining} more {of}, which is not enough")]
     UserQuota {
-        /// Which user.
+        /// The user.
         uid: Uid,
-        /// More of what.
+        /// The resource.
         of: Resource,
-        /// How much he has room for.
-        room: u64,
+        /// The amount that is left.
+        remaining: u64,
     },
-    /// The realm would have more than it may.
-    #[error("the realm has room for {room} more {of} by its quota, and it takes more")]
+    /// The realm would exceed its quota.
+    #[error("the realm's quota leaves {remaining} more {of}, which is not enough")]
     RealmQuota {
-        /// More of what.
+        /// The resource.
         of: Resource,
-        /// How much it has room for.
-        room: u64,
+        /// The amount that is left.
+        remaining: u64,
     },
     /// The servers' own disks are nearly full.
-    #[error("the disks of the metadata replicas are nearly full: only removing goes on")]
+    #[error("the disks of the metadata replicas are nearly full: only removals are accepted")]
     ServersFull,
-    /// A principal is to be replaced, and the volume root has not signed that.
-    #[error("the volume root has not signed this succession, or it makes no sense")]
+    /// The volume root has not signed this replacement of a principal.
+    #[error("the volume root has not signed this succession, or it is invalid")]
     BadSuccession,
 }
 
@@ -260,7 +261,7 @@ impl Errno {
 }
 
 impl Error {
-    /// What a system call fails with for it.
+    /// The errno of a system call that fails with this error.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {
@@ -277,7 +278,7 @@ impl Error {
             Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
-            Self::NoRoom | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
+            Self::LimitReached | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
             Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,

@@ -1,19 +1,19 @@
-//! Extended attributes: who may change them, how much room they have, how they go.
+//! Extended attributes: permissions, space, removal.
 //!
-//! What always holds: an inode's row says how many attributes it has, how many bytes they are, and
-//! which of its versions changed them last. So who has seen an inode knows whether it has any, and
-//! whether those that he knows are still right, and asks nobody about the others.
+//! Invariant: an inode's row has the number of its attributes, their bytes, and its version at
+//! their last change. So a client that has seen an inode knows whether it has attributes and
+//! whether cached ones are still valid, without another request.
 //!
-//! A file's capabilities (`security.capability`) are a permission, as the set-id bits are, and lie
-//! in a namespace of their own, so that servers that are blind to names can take them off when
-//! content or owner change. They are taken off whoever writes: even the superuser's write is not
-//! what was given the capabilities.
+//! A file's capabilities (`security.capability`) are a permission like the set-id bits and have a
+//! namespace of their own, so that servers that cannot read names can clear them when content or
+//! owner change. Every write clears them: even the superuser's write makes another program of the
+//! file.
 //!
 //! Source: Linux, `fs/xattr.c` (`xattr_permission`), `security/commoncap.c`.
 
 use crate::attributes::{Access, Credentials, Mode, Namespace};
 use crate::change::Change;
-use crate::content::Kept;
+use crate::content::Remainder;
 use crate::error::Error;
 use crate::identity::{AttributeHash, InodeId, InodeVersion, Uid};
 use crate::limits::{
@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::operation::{AttributePlace, SetExtended, SetMode};
 use crate::permission::{check, check_handle, owns};
 use crate::reply::{ListedExtended, StepDone};
-use crate::row::{ExtendedAttribute, Inode, Node, Rights, key};
+use crate::row::{ExtendedAttribute, Inode, InodeBody, Rights, key};
 use crate::rows::{Outcome, Rows, decode, require};
 
 /// Sets an attribute.
@@ -69,13 +69,13 @@ pub(crate) fn set(
         extended.count = extended.count.saturating_add(1);
     }
     let fits = extended.bytes <= EXTENDED_BYTES_MAX && extended.count <= EXTENDED_MAX;
-    require(fits, Error::NoRoom)?;
+    require(fits, Error::LimitReached)?;
     change.put(row_key, &new)?;
     row.extended = Some(extended);
     save(change, place.inode, &mut row)
 }
 
-/// Takes an attribute away.
+/// Removes an attribute.
 pub(crate) fn remove(
     change: &mut Change<'_, '_>,
     who: &Credentials,
@@ -89,7 +89,7 @@ pub(crate) fn remove(
     save(change, place.inode, &mut row)
 }
 
-/// Deletes an attribute's row, if there is one; the inode's is the caller's to save.
+/// Deletes an attribute's row, if there is one; the caller saves the inode's.
 fn take(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -122,8 +122,8 @@ pub(crate) fn save(
     Ok(StepDone::Set(row.attributes(inode)))
 }
 
-/// Takes a file's capabilities off, because its content or owner changes; the inode's row is the
-/// caller's to save.
+/// Clears a file's capabilities, because its content or owner changes; the caller saves the inode's
+/// row.
 pub(crate) fn drop_capability(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -140,7 +140,7 @@ pub(crate) fn drop_capability(
 fn check_change(row: &Inode, who: &Credentials, namespace: Namespace) -> Outcome<()> {
     match namespace {
         Namespace::User => {
-            let has_content = row.is_directory() || matches!(row.node, Node::File(_));
+            let has_content = row.is_directory() || matches!(row.node, InodeBody::File(_));
             require(has_content, Error::NotPermitted)?;
             let sticky = row.is_directory() && row.mode.has(Mode::STICKY);
             require(!sticky || owns(row, who), Error::NotPermitted)?;
@@ -166,8 +166,8 @@ fn check_place(change: &Change<'_, '_>, row: &Inode, place: &AttributePlace) -> 
     }
 }
 
-/// All attributes of an inode that a principal may know of, each with its value if it may know
-/// that. Which caller may see what of it is the gateway's to say, as with content.
+/// All attributes of an inode that a principal may know of, each with its value if it may know it.
+/// The gateway restricts what each caller sees, as with content.
 pub(crate) fn list(
     rows: &impl Rows,
     inode: InodeId,
@@ -200,29 +200,33 @@ pub(crate) fn list(
     Ok(listed)
 }
 
-/// Deletes all attributes of an inode that goes, or leaves them all for later if they are many.
+/// Deletes all attributes of an inode that is being deleted, or leaves many of them for later.
 pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     row: &Inode,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     match row.extended.map_or(0, |extended| extended.count) {
-        0 => Ok(Kept::Nothing),
-        count if usize::from(count) > EXTENDED_DROPPED_MAX => Ok(Kept::Some),
+        0 => Ok(Remainder::Nothing),
+        count if usize::from(count) > EXTENDED_DROPPED_MAX => Ok(Remainder::Some),
         _ => reap(change, inode, EXTENDED_DROPPED_MAX),
     }
 }
 
-/// Deletes at most `limit` attributes of an inode that is gone.
-pub(crate) fn reap(change: &mut Change<'_, '_>, inode: InodeId, limit: usize) -> Outcome<Kept> {
+/// Deletes at most `limit` attributes of a deleted inode.
+pub(crate) fn reap(
+    change: &mut Change<'_, '_>,
+    inode: InodeId,
+    limit: usize,
+) -> Outcome<Remainder> {
     let prefix = key::all_extended(inode);
     let found = change.scan(&prefix, &prefix, limit.saturating_add(1))?;
     for (row_key, _) in found.iter().take(limit) {
         change.delete(row_key.to_vec())?;
     }
     Ok(if found.len() > limit {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     })
 }

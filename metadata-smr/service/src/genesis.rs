@@ -1,4 +1,4 @@
-//! What a volume begins with: the bytes that every replica is initialised from.
+//! The genesis: the bytes that every replica is initialised from.
 //!
 //! The volume root key, which lies offline in the recovery kit, signs the genesis. Clients verify
 //! that signature and pin the root key; to the servers it is opaque. Every secret in it is wrapped
@@ -24,20 +24,20 @@ pub const FEATURES: u64 = 0;
 /// The context that the volume root key signs under, before the genesis' bytes.
 pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 volume genesis v1\0";
 
-/// What a volume begins with.
+/// The initial state of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Genesis {
     /// The volume, which is the cluster.
     pub volume: VolumeId,
     /// The format of everything in it.
     pub format: u32,
-    /// Bits for what a reader must understand beyond the format.
+    /// Bits of features that a reader must understand beyond the format.
     pub features: u64,
-    /// When it was made, by the clock of who made it.
+    /// The time of its creation, by the creator's clock.
     pub created: Time,
-    /// u: failures of any kind that the metadata stays live with.
+    /// u: failures of any kind that the metadata service tolerates and stays live.
     pub up: u16,
-    /// r: commission failures that it stays right with.
+    /// r: commission failures that it tolerates and stays right.
     pub right: u16,
     /// The metadata servers.
     pub replicas: Vec<ReplicaInfo>,
@@ -45,33 +45,33 @@ pub struct Genesis {
     pub clouds: Vec<Cloud>,
     /// How the root realm spreads its objects.
     pub policy: Policy,
-    /// Who may open sessions. The first is the volume's owner.
+    /// The principals that may open sessions. The first is the volume's owner.
     pub principals: Vec<GenesisPrincipal>,
     /// The root realm's epoch 0.
     pub epoch: Epoch,
-    /// Who can read the root realm.
+    /// The members of the root realm.
     pub members: Vec<(PrincipalId, Member)>,
-    /// Whom the root directory belongs to.
+    /// The owner of the root directory.
     pub root_owner: (Uid, Gid),
 }
 
-/// A principal that a volume begins with.
+/// A principal of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct GenesisPrincipal {
     /// Its Ed25519 key.
     pub key: PrincipalId,
     /// Its X25519 key.
     pub wrapping_key: [u8; 32],
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// What people call it.
+    /// Its name for people.
     pub label: String,
 }
 
 /// A genesis with the signature of the volume root key over it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SignedGenesis {
-    /// [`Genesis::to_bytes`], as they were signed.
+    /// [`Genesis::to_bytes`], as signed.
     pub genesis: Vec<u8>,
     /// The volume root key.
     pub root_key: PublicKey,
@@ -79,10 +79,10 @@ pub struct SignedGenesis {
     pub signature: Signature,
 }
 
-/// A genesis that makes no sense.
+/// An invalid genesis.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenesisError {
-    /// The bytes are none.
+    /// The bytes do not decode.
     #[error("the genesis does not decode: {0}")]
     Decode(#[from] DecodeError),
     /// Written by a newer program.
@@ -96,7 +96,7 @@ pub enum GenesisError {
         /// The volume's features.
         features: u64,
     },
-    /// Written by a release whose volumes this one does not read.
+    /// Written by a release whose volumes this one cannot read.
     #[error(
         "the volume has format {format}; this program knows format {FORMAT} alone: copy its \
          content out with the release that made it, and into a new volume"
@@ -105,11 +105,11 @@ pub enum GenesisError {
         /// The volume's format.
         format: u32,
     },
-    /// The servers cannot work together.
+    /// The fault model is impossible.
     #[error("the metadata servers cannot work together: {0}")]
     FaultModel(#[from] FaultModelError),
     /// Something in it contradicts something else or a bound.
-    #[error("the genesis makes no sense: {0}")]
+    #[error("the genesis is invalid: {0}")]
     Nonsense(&'static str),
 }
 
@@ -120,7 +120,7 @@ impl Genesis {
         codec::encode(self)
     }
 
-    /// What the volume root key signs: [`SIGNING_CONTEXT`], then the genesis' bytes.
+    /// The bytes that the volume root key signs: [`SIGNING_CONTEXT`], then the genesis' bytes.
     #[must_use]
     pub fn signed_bytes(genesis: &[u8]) -> Vec<u8> {
         let mut bytes = SIGNING_CONTEXT.to_vec();
@@ -131,7 +131,7 @@ impl Genesis {
     /// The fault model of the metadata servers.
     ///
     /// # Errors
-    /// If the numbers cannot hold together.
+    /// If the numbers are impossible.
     pub fn fault_model(&self) -> Result<FaultModel, FaultModelError> {
         let replicas = u16::try_from(self.replicas.len()).unwrap_or(u16::MAX);
         FaultModel::new(self.up, self.right, replicas)
@@ -140,7 +140,7 @@ impl Genesis {
     /// Checks everything that can be checked without the root key.
     ///
     /// # Errors
-    /// Says what makes no sense.
+    /// The first contradiction.
     pub fn validate(&self) -> Result<(), GenesisError> {
         if self.format != FORMAT || self.features & !FEATURES != 0 {
             return Err(GenesisError::Newer {
@@ -149,7 +149,7 @@ impl Genesis {
             });
         }
         self.fault_model()?;
-        let nonsense = |holds: bool, what| {
+        let invalid = |holds: bool, what| {
             if holds {
                 Ok(())
             } else {
@@ -159,37 +159,37 @@ impl Genesis {
         let label_fits = |label: &str| !label.is_empty() && label.len() <= LABEL_BYTES_MAX;
 
         let keys: BTreeSet<_> = self.replicas.iter().map(|replica| replica.key).collect();
-        nonsense(
+        invalid(
             keys.len() == self.replicas.len(),
             "two metadata servers share a key",
         )?;
-        nonsense(
+        invalid(
             self.replicas
                 .iter()
                 .enumerate()
                 .all(|(index, replica)| usize::from(replica.id.0) == index),
             "metadata servers must be numbered from 0",
         )?;
-        nonsense(
+        invalid(
             self.replicas
                 .iter()
                 .all(|replica| label_fits(&replica.address)),
             "a metadata server has no address or one that is too long",
         )?;
 
-        nonsense(
+        invalid(
             self.clouds.len() <= CLOUDS_MAX
                 && self.clouds.len() >= usize::from(self.policy.clouds()),
             "there are fewer clouds than the policy spreads over, or too many",
         )?;
-        nonsense(
+        invalid(
             self.clouds
                 .iter()
                 .enumerate()
                 .all(|(index, cloud)| usize::from(cloud.index.0) == index),
             "clouds must be numbered from 0",
         )?;
-        nonsense(
+        invalid(
             self.clouds.iter().all(|cloud| {
                 label_fits(&cloud.kind)
                     && label_fits(&cloud.failure_domain)
@@ -207,7 +207,7 @@ impl Genesis {
             .iter()
             .map(|cloud| &cloud.failure_domain)
             .collect();
-        nonsense(
+        invalid(
             domains.len() >= usize::from(self.policy.clouds()),
             "there are fewer failure domains than the policy spreads over",
         )?;
@@ -215,13 +215,13 @@ impl Genesis {
     }
 
     fn validate_principals(&self) -> Result<(), GenesisError> {
-        let nonsense = |what| Err(GenesisError::Nonsense(what));
+        let invalid = |what| Err(GenesisError::Nonsense(what));
         if self.principals.is_empty() || self.principals.len() > GENESIS_PRINCIPALS_MAX {
-            return nonsense("there must be at least one principal, and not too many");
+            return invalid("there must be at least one principal, and not too many");
         }
         let keys: BTreeSet<_> = self.principals.iter().map(|row| row.key).collect();
         if keys.len() != self.principals.len() {
-            return nonsense("two principals share a key");
+            return invalid("two principals share a key");
         }
         let fits = |length: Option<usize>| length.is_none_or(|length| length <= RIGHTS_LIST_MAX);
         for principal in &self.principals {
@@ -234,30 +234,30 @@ impl Genesis {
                 Assertable::Only(ids) => Some(ids.len()),
             };
             if !fits(uids) || !fits(gids) || principal.label.len() > LABEL_BYTES_MAX {
-                return nonsense("a principal's label or list of ids is too long");
+                return invalid("a principal's label or list of ids is too long");
             }
         }
         let members: BTreeSet<_> = self.members.iter().map(|(key, _)| *key).collect();
         if members.len() != self.members.len() || !members.is_subset(&keys) {
-            return nonsense("a member is named twice or is no principal");
+            return invalid("a member is named twice or is no principal");
         }
         let epoch_zero = |member: &Member| {
             member.epoch == RealmEpoch(0) && member.wrapped.len() <= WRAPPED_KEY_BYTES_MAX
         };
         if !self.members.iter().all(|(_, member)| epoch_zero(member)) {
-            return nonsense("a member's wrapped key is too long or not of epoch 0");
+            return invalid("a member's wrapped key is too long or not of epoch 0");
         }
         let confirmed = |shares: &Shares| shares.is_confirmed(&self.policy);
         if !self.epoch.is_sound(RealmEpoch(0), &self.policy)
             || !self.epoch.shares.as_ref().is_none_or(confirmed)
         {
-            return nonsense("epoch 0 does not fit its lock, or too few clouds confirmed it");
+            return invalid("epoch 0 does not fit its lock, or too few clouds confirmed it");
         }
         Ok(())
     }
 }
 
-/// The format that a genesis says it has, whatever else it has: behind the version byte and the
+/// The format of a genesis, even if the rest does not decode: it follows the version byte and the
 /// volume.
 fn format_of(genesis: &[u8]) -> Option<u32> {
     let format = genesis.get(17..21)?;
@@ -271,11 +271,11 @@ impl SignedGenesis {
         codec::encode(self)
     }
 
-    /// Reads [`Self::to_bytes`] and checks what can be checked without the root key. Verifying the
-    /// signature is the caller's.
+    /// Reads [`Self::to_bytes`] and checks what can be checked without the root key. The caller
+    /// verifies the signature.
     ///
     /// # Errors
-    /// If the bytes do not decode or the genesis makes no sense.
+    /// If the bytes do not decode or the genesis is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<(Self, Genesis), GenesisError> {
         let signed: Self = codec::decode(bytes, GENESIS_BYTES_MAX)?;
         if let Some(format) = format_of(&signed.genesis).filter(|format| *format < FORMAT) {

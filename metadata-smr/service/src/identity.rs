@@ -1,14 +1,14 @@
-//! The numbers that metadata is made of, as types.
+//! The identifiers of metadata, as types.
 //!
 //! Inode numbers carry their *home*, the partition that they were created in, so that rows can be
-//! found without knowing the realm and realms can change without renumbering. Object and slice ids
-//! carry the allocation that they were granted in, so that ownership is a comparison.
+//! found without the realm, and realms can change without renumbering. Object and slice ids carry
+//! the allocation that they were granted in, so that ownership is a comparison.
 
 use crate::limits::COOKIE_COLLISIONS_MAX;
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::fmt;
 
-/// A principal is known by its Ed25519 key.
+/// A principal's identity is its Ed25519 key.
 pub type PrincipalId = quorumfs_bft::identity::PublicKey;
 /// A volume's id is its cluster's.
 pub type VolumeId = quorumfs_bft::identity::ClusterId;
@@ -31,7 +31,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A partition of the metadata; everything lies in home 0 until there are several leaders.
+    /// A partition of the metadata; everything is in home 0 until there are several leaders.
     Home(u16)
 }
 number! {
@@ -39,12 +39,12 @@ number! {
     InodeId(u64)
 }
 number! {
-    /// What lives together: key epochs, members, policy.
+    /// The scope of key epochs, members and policy.
     RealmId(u32)
 }
 number! {
-    /// One generation of a realm's keys, counted from 0. A directory's generation of names is the
-    /// realm epoch whose key they are sealed under.
+    /// A realm's key epoch, counted from 0. A directory's generation of names is the key epoch that
+    /// they are sealed under.
     RealmEpoch(u32)
 }
 number! {
@@ -52,16 +52,16 @@ number! {
     AllocationId(u64)
 }
 number! {
-    /// A principal's place in the volume's list; never reused. Rows that name a principal once for
-    /// each object name it by this.
+    /// A principal's index in the volume's list; never reused. Rows that name a principal for each
+    /// object use it.
     PrincipalNumber(u32)
 }
 number! {
-    /// A user, as the kernel numbers them.
+    /// A user's number in the kernel.
     Uid(u32)
 }
 number! {
-    /// A group, as the kernel numbers them.
+    /// A group's number in the kernel.
     Gid(u32)
 }
 number! {
@@ -69,19 +69,19 @@ number! {
     DeviceNumber(u32)
 }
 number! {
-    /// A cloud's place in the volume's list; never reused.
+    /// A cloud's index in the volume's list; never reused.
     CloudIndex(u8)
 }
 number! {
-    /// A shard's place in its object's code: data shards first, then parity.
+    /// A shard's index in its object's code: data shards first, then parity.
     ShardIndex(u8)
 }
 number! {
-    /// What an object is for; part of its name and its header.
+    /// The purpose of an object; part of its name and its header.
     ObjectClass(u8)
 }
 number! {
-    /// How a slice was made smaller before it was encrypted; 0 is not at all.
+    /// The compression of a slice before encryption; 0 is none.
     Codec(u8)
 }
 number! {
@@ -96,33 +96,34 @@ number! {
 impl ObjectClass {
     /// An object that holds one or several slices of a file.
     pub const BLOCK: Self = Self(1);
-    /// An object that holds small slices of several files. It lists them, so that they can be
-    /// moved when little of it is needed any more.
+    /// An object that holds small slices of several files. It lists them, so that they can be moved
+    /// when little of it is still needed.
     pub const PACK: Self = Self(2);
-    /// The shares of a secret, one on each cloud: what lock 2 of a realm's epoch takes beside a
-    /// member's key. No object row has this class; the epoch's row says where the shares are.
+    /// The shares of a secret, one on each cloud: what lock 2 of a realm's key epoch needs in
+    /// addition to a member's key. No object row has this class; the epoch's row has the places of
+    /// the shares.
     pub const SHARE: Self = Self(3);
 }
 
 impl Codec {
-    /// Stored as it is.
+    /// Not compressed.
     pub const NONE: Self = Self(0);
     /// Zstandard, segment by segment.
     pub const ZSTD: Self = Self(1);
 }
 
 impl Uid {
-    /// Who may do everything that Linux lets the superuser do to files.
+    /// The user with all privileges of Linux's superuser over files.
     pub const ROOT: Self = Self(0);
 }
 
 impl RealmId {
-    /// The realm that a volume begins with.
+    /// The realm of a new volume.
     pub const ROOT: Self = Self(0);
 }
 
 impl InodeId {
-    /// The root directory of the root realm; the same number that FUSE gives to a mount's root.
+    /// The root directory of the root realm; the number that FUSE gives to a mount's root.
     pub const ROOT: Self = Self(1);
     /// The largest counter within a home.
     pub const COUNTER_MAX: u64 = (1 << 48) - 1;
@@ -164,7 +165,7 @@ macro_rules! allocated {
         }
 
         impl $name {
-            /// Allocation ‖ counter, big-endian: how the id appears in keys and names.
+            /// Allocation ‖ counter, big-endian: the form in keys and names.
             #[must_use]
             pub fn to_be_bytes(self) -> [u8; 12] {
                 let mut bytes = [0; 12];
@@ -194,12 +195,12 @@ macro_rules! allocated {
 }
 
 allocated! {
-    /// The unit of storage: what is coded into shards.
+    /// The unit of storage, which is coded into shards.
     ObjectId
 }
 impl ObjectId {
-    /// What a volume is founded with lies under this id, for nobody can be granted one before there
-    /// are servers. No allocation has this number.
+    /// The id of objects that are written when a volume is founded, before servers can grant ids.
+    /// No allocation has this number.
     pub const FOUNDING: Self = Self {
         allocation: AllocationId(u64::MAX),
         counter: 0,
@@ -211,8 +212,9 @@ allocated! {
     SliceId
 }
 
-/// A directory entry's place: 60 bits of a keyed hash of its name ‖ 3 bits that tell collisions
-/// apart. Positive as a signed number, stable, and what `readdir` continues from.
+/// A directory entry's place: 60 bits of a keyed hash of its name ‖ 3 bits that distinguish
+/// collisions. Positive as a signed number, stable, and the position from which `readdir`
+/// continues.
 #[derive(
     Clone,
     Copy,
@@ -244,28 +246,28 @@ impl Cookie {
         Self(if hash == 0 { 8 } else { hash << 3 })
     }
 
-    /// The place without the bits that tell collisions apart.
+    /// The place without the bits that distinguish collisions.
     #[must_use]
     pub const fn base(self) -> Self {
         Self(self.0 & !(COOKIE_COLLISIONS_MAX - 1))
     }
 
-    /// Whether a name can have this as its first place.
+    /// Whether this can be the first place of a name.
     #[must_use]
     pub const fn is_base(self) -> bool {
         self.0 >= COOKIE_COLLISIONS_MAX && self.0 >> 63 == 0 && self.0 == self.base().0
     }
 }
 
-/// Where an extended attribute lies among those of its inode and namespace: a keyed hash of its
-/// name, bound to both, so that nobody without the key can compare names over inodes.
+/// The place of an extended attribute among those of its inode and namespace: a keyed hash of its
+/// name, bound to both, so that names cannot be compared between inodes without the key.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
 )]
 pub struct AttributeHash(pub [u8; 16]);
 
 impl AttributeHash {
-    /// That of the only name that a namespace has.
+    /// The place of the only name that a namespace has.
     pub const ONLY: Self = Self([0; 16]);
 }
 

@@ -1,4 +1,4 @@
-//! The first rows, from the genesis.
+//! Installs the first rows from the genesis.
 
 use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;
@@ -8,11 +8,11 @@ use crate::identity::{
 };
 use crate::quota;
 use crate::row::{
-    Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, RealmQuota, key,
+    Counters, Format, HomeCounters, Inode, InodeBody, Numbered, Principal, Realm, RealmQuota, key,
 };
 use crate::rows::Outcome;
 
-/// Writes the first rows. The root directory belongs to the superuser; its owner gives it away.
+/// Writes the first rows. The root directory belongs to the owner that the genesis names.
 pub(crate) fn install(
     change: &mut Change<'_, '_>,
     signed: &SignedGenesis,
@@ -92,7 +92,7 @@ fn root(genesis: &Genesis) -> Inode {
         acl: None,
         default_acl: None,
         extended: None,
-        node: Node::Directory {
+        node: InodeBody::Directory {
             parent: InodeId::ROOT,
             generations: NameGenerations {
                 current: RealmEpoch(0),

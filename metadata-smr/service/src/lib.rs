@@ -1,22 +1,22 @@
 //! The replicated metadata of quorumfs: a file system's inodes, names and maps of content, as a
 //! deterministic [`Service`](quorumfs_bft::service::Service) over an ordered key space.
 //!
-//! # The way through
+//! # Modules
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
-//! | [`identity`] | the numbers that metadata is made of |
-//! | [`attributes`] | modes, times, owners: what `stat` shows, and who asks |
-//! | [`acl`] | access control lists, and whom they let in |
+//! | [`identity`] | identifiers |
+//! | [`attributes`] | modes, times, owners, as `stat` shows them; callers |
+//! | [`acl`] | access control lists |
 //! | [`placement`] | how an object is spread over clouds |
-//! | [`row`] | what the servers keep, and under which keys |
-//! | [`operation`] | what changes it: compounds of steps, mounts, allocations |
-//! | [`query`] | what is asked about it |
-//! | [`reply`], [`error`] | what is answered |
-//! | [`genesis`] | what a volume begins with |
+//! | [`row`] | the servers' rows and their keys |
+//! | [`operation`] | changes: compounds of steps, mounts, allocations |
+//! | [`query`] | questions |
+//! | [`reply`], [`error`] | answers |
+//! | [`genesis`] | the initial state of a volume |
 //! | [`limits`] | every bound, with its reason |
 //! | `service` | [`Metadata`]: decodes, admits, executes, answers |
-//! | `permission` | who may do what, by uid, gid and mode |
+//! | `permission` | permissions by uid, gid and mode |
 //! | `namespace` | create, link, unlink, rename |
 //! | `set_attributes` | chmod, chown, utimes, truncate |
 //! | `accessed` | times of access |
@@ -24,15 +24,15 @@
 //! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
 //! | [`session`] | sessions, mounts, allocations |
-//! | `quota` | what realms and users have, and may have |
-//! | `epoch` | new epochs of a realm's keys, and who is a member |
-//! | [`succession`] | one principal in the place of another |
-//! | `reap` | what was too large for one operation |
+//! | `quota` | usage and quotas of realms and users |
+//! | `epoch` | new key epochs of a realm, and its members |
+//! | [`succession`] | replacement of a principal by another |
+//! | `reap` | work that is too large for one operation |
 //! | `answer` | queries |
 //!
-//! # What it is not
+//! # Restrictions
 //!
-//! It sees no plain name, target or content and holds no key. It touches no clock, network, disk,
+//! It sees no plain name, target or content and holds no key. It uses no clock, network, disk,
 //! thread, random source or unordered map.
 
 mod accessed;

@@ -1,13 +1,13 @@
 //! Every bound of the metadata service, with its reason.
 //!
 //! One operation touches a bounded number of rows, one message a bounded number of bytes, one
-//! session a bounded number of ids. What is larger is split by the client (a commit) or drained by
-//! ordered ticks (a truncation, a deletion).
+//! session a bounded number of ids. The client splits larger work (a commit), or ordered ticks
+//! drain it (a truncation, a deletion).
 
-/// Rows that one operation may write; beyond it the operation is refused whole and its sender
+/// Rows that one operation may write; beyond it the operation is refused completely and its sender
 /// splits it. Keeps the longest batch short and its write set in memory.
 pub const ROWS_WRITTEN_MAX: usize = 1000;
-/// Rows that one operation may read, scans included. A few reads go with each write.
+/// Rows that one operation may read, scans included. A few reads accompany each write.
 pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
 /// Rows that one tick may write while it drains the reap queue.
 pub const TICK_ROWS_MAX: usize = 736;
@@ -22,20 +22,20 @@ pub const GENESIS_BYTES_MAX: usize = 512 << 10;
 pub const PRECONDITIONS_MAX: usize = 32;
 /// Steps in one compound.
 pub const STEPS_MAX: usize = 32;
-/// Inodes that one step may say were read, one row each.
+/// Inodes that one step may report as read, one row each.
 pub const ACCESSED_MAX: usize = 256;
-/// Objects that one commit may bring in.
+/// Objects that one commit may create.
 pub const COMMIT_OBJECTS_MAX: usize = 200;
-/// Slices that one commit may bring in.
+/// Slices that one commit may create.
 pub const COMMIT_SLICES_MAX: usize = 200;
 /// Extents that one commit may set.
 pub const COMMIT_EXTENTS_MAX: usize = 200;
-/// Extents that one clone may look at: each costs a row of its own and its slice's.
+/// Extents that one clone may read: each costs a row of its own and its slice's.
 pub const CLONE_EXTENTS_MAX: usize = 256;
-/// Slices of one pack: one of 4 MiB can be full of pages of 4 KiB. A move reads all that lie in
-/// the packs it adds to.
+/// Slices of one pack: one of 4 MiB can be full of pages of 4 KiB. A move reads all slices of the
+/// packs that it adds to.
 pub const PACK_SLICES_MAX: u32 = 1024;
-/// Packs that one move of slices may bring in.
+/// Packs that one move of slices may create.
 pub const MOVE_OBJECTS_MAX: usize = 4;
 /// Slices that one operation may move: each costs three rows, and the pack that it leaves up to
 /// four.
@@ -45,45 +45,44 @@ pub const CONFIRM_SHARDS_MAX: usize = 256;
 /// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
 pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
-/// Objects that one confirmation may say were checked, one row each.
+/// Objects that one confirmation may report as checked, one row each.
 pub const CHECKED_OBJECTS_MAX: usize = 256;
-/// Findings in one testimony: each costs an object that is read and a row that is written, besides
-/// the one cloud's ring, which is read once.
+/// Findings in one testimony: each reads an object and writes a row, in addition to the one cloud's
+/// ring, which is read once.
 pub const TESTIFY_FINDINGS_MAX: usize = 32;
-/// Findings that are kept of one cloud; the oldest gives way to the next. Enough to show a
+/// Findings that are recorded for one cloud; the next one replaces the oldest. Enough to show a
 /// provider, and at 32 clouds no more than a few MiB.
 pub const EVIDENCE_PER_CLOUD: u16 = 256;
 
-/// Supplementary groups of one caller; Linux allows 65536, almost nobody has more than these.
+/// Supplementary groups of one caller; Linux allows 65536, very few users have more than these.
 pub const GROUPS_MAX: usize = 1024;
 /// Uids or gids that a principal's rights may list.
 pub const RIGHTS_LIST_MAX: usize = 256;
 
 /// Bytes of a plain name, as everywhere on Linux.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Bytes of a sealed name: the plain name, a synthetic nonce of 16 bytes, room for a header.
+/// Bytes of a sealed name: the plain name, a synthetic nonce of 16 bytes, space for a header.
 pub const SEALED_NAME_BYTES_MAX: usize = NAME_BYTES_MAX + 33;
 /// Bytes of a plain symlink target (`PATH_MAX` without the terminator).
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 /// Bytes of file content that may lie in the inode.
 pub const INLINE_BYTES_MAX: u32 = 1024;
-/// What sealing may add to a small value: nonce, tag, header.
+/// Bytes that sealing may add to a small value: nonce, tag, header.
 pub const SEAL_OVERHEAD_MAX: usize = 64;
-/// Users and groups that one access control list may name: with the rest it fits the page that
-/// Linux takes lists in.
+/// Users and groups that one access control list may name: with its other entries it fits the page
+/// in which Linux passes lists.
 pub const ACL_ENTRIES_MAX: usize = 256;
-/// Extended attributes of one inode: the names of all of them fit what `listxattr` can answer.
+/// Extended attributes of one inode: their names fit an answer of `listxattr`.
 pub const EXTENDED_MAX: u16 = 256;
 /// Bytes of the plain value of an extended attribute, as everywhere on Linux.
 pub const EXTENDED_VALUE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of all sealed names and values of an inode's extended attributes: they are answered in
-/// one piece.
+/// Bytes of all sealed names and values of an inode's extended attributes, which are one answer.
 pub const EXTENDED_BYTES_MAX: u32 = 128 << 10;
-/// Extended attributes that an operation deletes by itself with their inode; more are queued.
+/// Extended attributes that an operation deletes itself with their inode; more are queued.
 pub const EXTENDED_DROPPED_MAX: usize = 16;
 /// Bytes of an opaque wrapped key, its encapsulation included.
 pub const WRAPPED_KEY_BYTES_MAX: usize = 512;
-/// Bytes of a label that an operator gave to something.
+/// Bytes of a label that an operator chose.
 pub const LABEL_BYTES_MAX: usize = 128;
 
 /// Names of one directory that may share the 60 bits of their cookie: the 3 bits below them.
@@ -97,21 +96,21 @@ pub const OBJECT_BYTES_MAX: u32 = 128 << 20;
 /// Links of one inode, as in ext4's successors; far below overflow.
 pub const LINKS_MAX: u32 = 1 << 20;
 
-/// Bytes that each name of an inode counts in quotas, whatever its length: about what its entry
-/// and a part of the inode's own row take of the servers' disks.
+/// Bytes that each name of an inode counts in quotas, whatever its length: about the space of its
+/// entry and of a part of the inode's own row on the servers' disks.
 pub const NAME_CHARGE: u64 = 512;
 
-/// Bytes that each user or group counts that an access control list names.
+/// Bytes that each named entry of an access control list counts.
 pub const ACL_ENTRY_CHARGE: u64 = 8;
-/// Directories between an inode and the root that a rename looks at for a cycle. Deeper trees
-/// exist only where somebody wants to hurt; they can be read and removed but not moved into.
+/// Directories between an inode and the root that a rename searches for a cycle. Deeper trees exist
+/// only in attacks; they can be read and removed but not moved into.
 pub const DEPTH_MAX: usize = 1024;
 
-/// How much later than it was written content may be committed with the time of its writing as its
-/// ctime, in seconds. What was shown before the commit then stays, for programs that compare it;
-/// and who looks for what changed by ctime has to look only so much further back.
+/// How much later than its writing content may be committed with the time of its writing as its
+/// ctime, in seconds. The ctime shown before the commit then stays, for programs that compare it;
+/// and programs that search by ctime have to search only so much further back.
 pub const CTIME_BEHIND_MAX_SECONDS: i64 = 60;
-/// How far ahead of the agreed clock a gateway's may be for the same, in seconds.
+/// How far a gateway's clock may be ahead of the agreed one for this, in seconds.
 pub const CTIME_AHEAD_MAX_SECONDS: i64 = 5;
 
 /// Ids of each kind in one allocation.
@@ -120,24 +119,24 @@ pub const ALLOCATION_IDS_MAX: u32 = 1024;
 pub const SESSION_ALLOCATIONS_MAX: usize = 16;
 /// Live sessions of one principal.
 pub const PRINCIPAL_SESSIONS_MAX: u32 = 1024;
-/// Clouds of one volume; a set of them fits 32 bits with room for those that were retired.
+/// Clouds of one volume; a set of them fits 32 bits, including retired ones.
 pub const CLOUDS_MAX: usize = 32;
 /// Principals that a genesis may name.
 pub const GENESIS_PRINCIPALS_MAX: usize = 64;
 
 /// Members of one realm.
 pub const MEMBERS_MAX: usize = GENESIS_PRINCIPALS_MAX;
-/// Principals that are looked at when an epoch begins: all that a volume can have now.
+/// Principals that are read when a key epoch begins: all that a volume can have now.
 pub const PRINCIPALS_READ_MAX: usize = 2 * GENESIS_PRINCIPALS_MAX;
 
-/// How often a principal of a volume can be replaced: all successions are one answer.
+/// How often principals of a volume can be replaced: all successions are one answer.
 pub const SUCCESSIONS_MAX: usize = 32;
 /// Bytes of one succession: a wrapped secret for each cloud is most of it.
 pub const SUCCESSION_BYTES_MAX: usize = 32 << 10;
 
 /// Epochs in one answer.
 pub const EPOCHS_PAGE_MAX: u32 = 64;
-/// Slices that one question about how many there are looks at.
+/// Slices that one question about their number counts.
 pub const SLICES_COUNTED_MAX: u32 = 4096;
 
 /// Entries in one page of a directory.
@@ -150,14 +149,15 @@ pub const QUEUE_PAGE_MAX: u32 = 256;
 /// Users in one page of a realm's quotas.
 pub const QUOTA_PAGE_MAX: u32 = 256;
 
-/// Extents that an operation removes by itself when a file shrinks or goes; the rest is queued.
+/// Extents that an operation removes itself when a file shrinks or goes; the rest is queued.
 pub const EXTENTS_DROPPED_MAX: usize = 48;
-/// Slices whose references an operation drops by itself; beyond it they are queued.
+/// Slices whose references an operation drops itself; more are queued.
 pub const SLICES_DROPPED_MAX: usize = 48;
 /// Slices in one row of the reap queue.
 pub const REAP_SLICES_PER_ROW: usize = 128;
-/// Extents or slices that one piece of work on the reap queue drops.
+/// Extents or slices that one item of the reap queue drops.
 pub const REAPED_PER_PIECE: usize = 48;
-/// Extents that go at once with an inode, a truncation or a piece of reaping cost up to seven rows
-/// each: their own, the slice, its place in its pack, the object and its places in three queues.
+/// Extents that go at once with an inode, a truncation or an item of the reap queue cost up to
+/// seven rows each: their own, the slice, its place in its pack, the object and its places in three
+/// queues.
 pub const ROWS_PER_EXTENT: usize = 7;

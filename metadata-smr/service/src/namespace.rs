@@ -1,15 +1,15 @@
-//! Names and what they lead to: create, link, unlink, rmdir, rename.
+//! Names and their inodes: create, link, unlink, rmdir, rename.
 //!
 //! ```text
 //!   entry    finding a name among the few that share its hash, adding, removing
 //!   create   a new inode and its entry
-//!   remove   entries that go, inodes that go with the last of them, orphans that are held open
+//!   remove   entries; inodes that lose their last entry; orphans that are still open
 //!   rename   all of rename(2) and its flags
 //! ```
 //!
-//! What always holds: every inode but the root has as many entries as it has links (a directory
-//! one, and its links are 2 and one for each subdirectory), or none and as many holders as orphan
-//! rows; a directory's parent names it in one entry; following parents leads to the root.
+//! Invariants: every inode but the root has as many entries as it has links (a directory has one,
+//! and its links are 2 and one for each subdirectory), or none and as many orphan rows as holders.
+//! A directory's parent names it in one entry. Following parents leads to the root.
 
 mod create;
 mod entry;

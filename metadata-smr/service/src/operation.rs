@@ -1,19 +1,19 @@
-//! What a client asks to be done, by order.
+//! Ordered operations of clients.
 //!
 //! A [`Compound`] is atomic: its preconditions hold and all of its steps succeed, or nothing
-//! changes and the reply says which one failed and why. It speaks for one caller, in the gateway's
-//! time: [`Compound::time`] becomes atime and mtime where a step sets them; ctime is the batch's,
-//! or where all that is done is to commit and to set attributes, the gateway's if that is near it.
+//! changes and the reply gives the failed part and the reason. It acts for one caller, in the
+//! gateway's time: [`Compound::time`] becomes atime and mtime where a step sets them; ctime is the
+//! batch's, or, if all steps commit or set attributes, the gateway's if that is close to it.
 //!
-//! Steps are checked against the state that earlier steps left. A step names inodes by number; what
-//! an earlier step of the same compound created is not nameable, because sealed names depend on
-//! the number of their directory and the number is assigned at execution.
+//! Steps see the state that earlier steps left. A step names inodes by number. It cannot name an
+//! inode that an earlier step of the same compound created, because sealed names depend on the
+//! number of their directory and the number is assigned at execution.
 //!
 //! An operation that would write more than [`ROWS_WRITTEN_MAX`](crate::limits::ROWS_WRITTEN_MAX)
 //! rows is refused with [`Error::TooManyRows`](crate::error::Error::TooManyRows). Only a commit
-//! over very many small extents gets there: its sender splits it, for an extent may name any part
-//! of a slice, later commits may name slices that an earlier one brought in, and holes and clones
-//! can be cut anywhere.
+//! over very many small extents gets there. Its sender splits it: an extent may name any part of a
+//! slice, later commits may name slices that an earlier one created, and holes and clones can be
+//! cut anywhere.
 
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
@@ -45,169 +45,169 @@ pub enum Operation {
         /// At most [`ALLOCATION_IDS_MAX`](crate::limits::ALLOCATION_IDS_MAX).
         count: u32,
     },
-    /// Gives an allocation back: its unused ids are void from now on.
+    /// Returns an allocation: its unused ids are void from now on.
     CloseAllocation {
-        /// Which one.
+        /// The allocation.
         allocation: AllocationId,
     },
-    /// Makes the session the one that has the realm mounted.
+    /// Mounts the realm for the session.
     MountRealm {
-        /// Which realm.
+        /// The realm.
         realm: RealmId,
-        /// Whether the session that has it now, if there is one, is fenced.
+        /// Whether the session that has it mounted, if there is one, is fenced.
         takeover: Takeover,
     },
-    /// Gives the mount back.
+    /// Ends the mount.
     UnmountRealm {
-        /// Which realm.
+        /// The realm.
         realm: RealmId,
     },
-    /// Clouds have acknowledged shards that were missing, and objects were found to be what their
-    /// writers described.
+    /// Clouds have acknowledged shards that were missing, and objects were found to match their
+    /// writers' description.
     ConfirmPlaced {
-        /// Which shards, of which objects.
+        /// The shards.
         shards: Vec<PlacedShard>,
         /// Objects that were decoded and coded again, so that all of their digests are known to be
-        /// those of one content; at most
-        /// [`CHECKED_OBJECTS_MAX`](crate::limits::CHECKED_OBJECTS_MAX). Takes the right to
-        /// reconcile, and nobody says so of what its own principal wrote.
+        /// of one content; at most [`CHECKED_OBJECTS_MAX`](crate::limits::CHECKED_OBJECTS_MAX).
+        /// Needs the right to reconcile; a principal cannot vouch for its own objects.
         checked: Vec<ObjectId>,
     },
-    /// A shard was lost or is bad: it is, or will be, put again elsewhere or under its next name.
+    /// A shard was lost or is damaged: it is, or will be, put again elsewhere or under its next
+    /// name.
     ReplacePlacement {
         /// The shard's new place. The attempt must be above the old one if the cloud is the same.
         shard: PlacedShard,
         /// Whether the new place has acknowledged it already.
         acknowledged: bool,
     },
-    /// Acknowledgements that do not hold: these shards are not where their clouds said, or are not
-    /// what was written. Their objects lack them from now on; whoever restores them looks first,
-    /// and takes the next name for what is really gone.
+    /// Withdraws acknowledgements: these shards are not on their clouds, or are not what was
+    /// written. Their objects lack them from now on; a repair checks first, and uses the next name
+    /// for shards that are really gone.
     WithdrawPlaced {
-        /// Which shards, at most [`WITHDRAW_SHARDS_MAX`](crate::limits::WITHDRAW_SHARDS_MAX). One
-        /// that has another place by now is passed over.
+        /// The shards, at most [`WITHDRAW_SHARDS_MAX`](crate::limits::WITHDRAW_SHARDS_MAX). Shards
+        /// that have moved are skipped.
         shards: Vec<PlacedShard>,
     },
-    /// Slices of packs lie in other packs from now on, byte for byte as they were sealed: ids, keys
-    /// and codecs stay. Takes the right to reconcile, for what is moved is other writers' content.
-    /// What a pack loses it need not keep: one that loses its last slice is unreferenced.
+    /// Slices of packs are in other packs from now on, byte for byte as they were sealed: ids, keys
+    /// and codecs stay. Needs the right to reconcile, because the content is other writers'. A pack
+    /// need not keep the slices that it loses: one that loses its last slice is unreferenced.
     MoveSlices {
-        /// By whose policy the new packs are spread.
+        /// The realm whose policy spreads the new packs.
         realm: RealmId,
         /// The new packs, at most [`MOVE_OBJECTS_MAX`](crate::limits::MOVE_OBJECTS_MAX), under
-        /// unused ids of the session's live allocations; or packs that it brought in before, as in
-        /// a [`Commit`]. Those that nothing is moved into are not brought in.
+        /// unused ids of the session's live allocations; or packs that it created before, as in a
+        /// [`Commit`]. Packs without any moved slice are not created.
         objects: Vec<NewObject>,
-        /// Which slices, at most [`MOVE_SLICES_MAX`](crate::limits::MOVE_SLICES_MAX). One that is
-        /// not there any more, because it was dropped or moved by others, is passed over.
+        /// The slices, at most [`MOVE_SLICES_MAX`](crate::limits::MOVE_SLICES_MAX). Slices that are
+        /// not there any more, because they were dropped or moved by others, are skipped.
         moves: Vec<SliceMove>,
     },
-    /// What a cloud was found to have done wrong. Takes the right to reconcile. A finding that is
-    /// known, or of an object that is not there any more, is passed over.
+    /// Faults of a cloud. Needs the right to reconcile. Known findings and findings about deleted
+    /// objects are skipped.
     Testify {
-        /// Which cloud.
+        /// The cloud.
         cloud: CloudIndex,
-        /// What was found, at most
-        /// [`TESTIFY_FINDINGS_MAX`](crate::limits::TESTIFY_FINDINGS_MAX).
+        /// The findings, at most [`TESTIFY_FINDINGS_MAX`](crate::limits::TESTIFY_FINDINGS_MAX).
         findings: Vec<Finding>,
     },
-    /// What is sealed in the realm from now on is sealed under a new epoch. Takes the right to
+    /// Begins a key epoch, which seals everything in the realm from now on. Needs the right to
     /// administer. The same bytes again are the same success; see [`BeginEpoch`].
     BeginEpoch(BeginEpoch),
-    /// What a realm or its users may have from now on. Takes the right to administer.
+    /// Sets the quotas of a realm and its users. Needs the right to administer.
     SetQuota(SetQuota),
-    /// Another principal takes the place of one, under the volume root's signature. Takes the
-    /// right to administer. The same bytes again are the same success.
+    /// Replaces a principal by another, under the volume root's signature. Needs the right to
+    /// administer. The same bytes again are the same success.
     Succeed(Succeed),
 }
 
-/// A realm's next epoch. Signatures in it are the members' to verify, not the servers'.
+/// A realm's next key epoch. Members verify the signatures in it, not the servers.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct BeginEpoch {
-    /// Of which realm.
+    /// The realm.
     pub realm: RealmId,
-    /// Its number: one more than the realm's epoch is.
+    /// Its number: one more than the realm's current key epoch.
     pub number: RealmEpoch,
     /// Its row. Shares lie under an unused id of the session's live allocations, and n − f clouds
     /// have confirmed theirs.
     pub epoch: Epoch,
-    /// Who can read from now on: at most [`MEMBERS_MAX`](crate::limits::MEMBERS_MAX) principals,
-    /// each once, among them all that may administer. Who is left out is a member no more.
+    /// The members from now on: at most [`MEMBERS_MAX`](crate::limits::MEMBERS_MAX) principals,
+    /// each once, including all administrators. A principal that is not listed is no longer a
+    /// member.
     pub members: Vec<(PrincipalId, Member)>,
 }
 
-/// A slice that is moved from one pack into another.
+/// A slice that moves from one pack into another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SliceMove {
-    /// Where the slice's row lies.
+    /// The home of the slice's row.
     pub home: Home,
-    /// Which slice.
+    /// The slice.
     pub slice: SliceId,
-    /// The pack that it was seen in.
+    /// The pack that it was in.
     pub from: ObjectId,
-    /// Where in that pack's sealed stream.
+    /// Its offset in that pack's sealed stream.
     pub from_offset: u32,
     /// Its sealed bytes.
     pub sealed_length: u32,
-    /// The pack that it lies in from now on, one of the operation's objects.
+    /// The pack that it is in from now on, one of the operation's objects.
     pub to: ObjectId,
-    /// Where in that pack's sealed stream, apart from all other slices.
+    /// Its offset in that pack's sealed stream, disjoint from all other slices.
     pub to_offset: u32,
 }
 
 /// A shard at its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct PlacedShard {
-    /// Of which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// On which cloud.
+    /// The cloud.
     pub cloud: CloudIndex,
-    /// Under which of its names there.
+    /// The attempt, which determines the name.
     pub attempt: u8,
-    /// What the cloud said that it stored. Whoever withdraws says nothing here, and neither does
-    /// whoever found a shard that others put.
+    /// The cloud's receipt. `None` in a withdrawal, and from a client that found a shard which
+    /// others put.
     pub receipt: Option<Receipt>,
 }
 
-/// A cloud's answer about a shard that was not the right one.
+/// A cloud's wrong answer about a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Finding {
-    /// Of which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// Under which of its names.
+    /// The attempt, which determines the name.
     pub attempt: u8,
-    /// What was wrong.
+    /// The fault.
     pub fault: FaultKind,
-    /// The checksum of what it answered with, of the receipt's kind if there is one.
+    /// The checksum of the wrong answer, of the receipt's kind if there is one.
     pub found: Option<Receipt>,
-    /// The receipt that it was compared with. What the row says of a shard that is still where it
-    /// was seen takes its place.
+    /// The receipt that the answer was compared with. If the shard is still at its place, the row's
+    /// receipt replaces it.
     pub receipt: Option<Receipt>,
 }
 
 /// Steps that happen together or not at all.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Compound {
-    /// On whose behalf.
+    /// The caller.
     pub credentials: Credentials,
     /// The gateway's time, for atime and mtime.
     pub time: Timestamp,
-    /// What must hold before the first step.
+    /// The conditions that must hold before the first step.
     pub preconditions: Vec<Precondition>,
-    /// What to do, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// The name of an entry, under each generation that may live in its directory.
+/// The name of an entry, in each generation that may occur in its directory.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct EntryName {
-    /// Under the directory's current generation; new entries take it.
+    /// In the directory's current generation, which new entries use.
     pub current: SealedName,
-    /// Under the previous one, while the directory has one.
+    /// In the previous one, while the directory has one.
     pub previous: Option<SealedName>,
 }
 
@@ -222,29 +222,29 @@ impl From<SealedName> for EntryName {
 
 /// A place in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Place {
+pub struct EntryPlace {
     /// The directory.
     pub parent: InodeId,
     /// The name in it.
     pub name: EntryName,
 }
 
-/// What must hold for a compound to begin; what does not is answered with
-/// [`Error::Changed`](crate::error::Error::Changed), except that a present name which should be
-/// absent is [`Error::Exists`](crate::error::Error::Exists) and the reverse
+/// A condition for a compound. A violation is [`Error::Changed`](crate::error::Error::Changed),
+/// except that a present name which should be absent is
+/// [`Error::Exists`](crate::error::Error::Exists) and the reverse
 /// [`Error::NotFound`](crate::error::Error::NotFound).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Precondition {
     /// There is no such entry.
-    Absent(Place),
-    /// The entry leads to this inode.
+    Absent(EntryPlace),
+    /// The entry refers to this inode.
     Entry {
         /// The entry.
-        place: Place,
-        /// Where it leads.
+        place: EntryPlace,
+        /// The expected inode.
         inode: InodeId,
     },
-    /// The inode exists and was not changed since it was seen.
+    /// The inode exists and has not changed since it was seen.
     Unchanged {
         /// The inode.
         inode: InodeId,
@@ -260,12 +260,12 @@ pub enum Precondition {
 pub enum Step {
     /// create, mknod, mkdir, symlink.
     Create(Create),
-    /// A further entry for an inode that is no directory.
+    /// A further entry for an inode that is not a directory.
     Link {
         /// The inode.
         inode: InodeId,
         /// The new entry.
-        place: Place,
+        place: EntryPlace,
     },
     /// Removes the entry of anything but a directory.
     Unlink(Remove),
@@ -277,7 +277,7 @@ pub enum Step {
     SetAttributes(SetAttributes),
     /// New content of a file.
     Commit(Commit),
-    /// The session has closed an inode that has no entry any more: delete it.
+    /// Deletes an inode without entries that the session has closed.
     Release {
         /// The inode.
         inode: InodeId,
@@ -288,23 +288,24 @@ pub enum Step {
     RemoveExtended(AttributePlace),
     /// Sets or removes an access control list.
     SetAcl(SetAcl),
-    /// Inodes were read: their times of access move on, and nothing else of them changes.
+    /// Inodes were read: their times of access advance, and nothing else of them changes.
     Accessed(Vec<Accessed>),
 }
 
-/// Makes an inode and its entry.
+/// Creates an inode and its entry.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Create {
-    /// Where.
-    pub place: Place,
-    /// What.
+    /// The entry.
+    pub place: EntryPlace,
+    /// The kind.
     pub kind: NewInode,
     /// Its mode.
     pub mode: Mode,
-    /// What is taken off the mode, unless the directory has a default access control list.
+    /// The bits cleared from the mode, unless the directory has a default access control list.
     pub umask: Mode,
-    /// If the name is taken: `false` answers with what is there (only for a [`NewInode::File`]
-    /// where there is no directory), `true` with [`Error::Exists`](crate::error::Error::Exists).
+    /// If the name is taken: `false` returns the existing inode (only for a [`NewInode::File`], and
+    /// not if a directory exists), `true` fails with
+    /// [`Error::Exists`](crate::error::Error::Exists).
     pub exclusive: bool,
 }
 
@@ -313,7 +314,7 @@ pub struct Create {
 pub enum NewInode {
     /// An empty regular file.
     File,
-    /// An empty directory, whose names will be sealed under the realm's current epoch.
+    /// An empty directory, whose names will be sealed under the realm's current key epoch.
     Directory,
     /// A symbolic link.
     Symlink {
@@ -336,15 +337,15 @@ pub enum NewInode {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Remove {
     /// The entry.
-    pub place: Place,
-    /// Where it must lead, if the caller cares.
+    pub place: EntryPlace,
+    /// The expected inode, if the caller cares.
     pub expected: Option<InodeId>,
-    /// The session has the inode open: if this was its last entry it becomes the session's orphan,
-    /// until [`Step::Release`] or the session's end.
+    /// Whether the session has the inode open: if this was its last entry it becomes the session's
+    /// orphan, until [`Step::Release`] or the session's end.
     pub held: bool,
 }
 
-/// What a rename does with what lies at its target.
+/// What a rename does with an existing target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum RenameMode {
     /// Replaces it, as `rename(2)` does.
@@ -358,34 +359,34 @@ pub enum RenameMode {
 /// Moves an entry.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Rename {
-    /// From where.
-    pub from: Place,
-    /// To where. With [`RenameMode::Exchange`] each entry keeps its sealed name and its place and
+    /// The source.
+    pub from: EntryPlace,
+    /// The target. With [`RenameMode::Exchange`] each entry keeps its sealed name and its place and
     /// takes the other's inode.
-    pub to: Place,
-    /// What happens to what lies there.
+    pub to: EntryPlace,
+    /// What happens to an existing target.
     pub mode: RenameMode,
     /// The inode that must be moved, if the caller cares.
     pub expected_source: Option<InodeId>,
-    /// The inode that may be replaced: `Some(None)` for none, `None` for whatever is there.
+    /// The inode that may be replaced: `Some(None)` for none, `None` for any.
     pub expected_target: Option<Option<InodeId>>,
-    /// The session has the replaced inode open; see [`Remove::held`].
+    /// Whether the session has the replaced inode open; see [`Remove::held`].
     pub held: bool,
 }
 
 /// A time to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum SetTime {
-    /// The compound's time; whoever may write may do it.
+    /// The compound's time; allowed with write permission.
     Now,
-    /// This one; only owners may.
+    /// This time; allowed for owners only.
     To(Timestamp),
 }
 
-/// Changes attributes; what is `None` stays.
+/// Changes attributes; `None` leaves one unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SetAttributes {
-    /// Of which inode.
+    /// The inode.
     pub inode: InodeId,
     /// Permission bits.
     pub mode: Option<Mode>,
@@ -399,13 +400,13 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Last change of content.
     pub mtime: Option<SetTime>,
-    /// The size changes through a descriptor that was opened for writing: permission was checked
-    /// then, and the mode may have changed since. See [`Commit`].
+    /// Whether the size changes through a descriptor that was opened for writing: permission was
+    /// checked then, and the mode may have changed since. See [`Commit`].
     pub by_handle: bool,
 }
 
 impl SetAttributes {
-    /// A change of nothing, to be filled in.
+    /// An empty change, to be filled in.
     #[must_use]
     pub const fn of(inode: InodeId) -> Self {
         Self {
@@ -424,127 +425,126 @@ impl SetAttributes {
 /// When an inode was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Accessed {
-    /// Which.
+    /// The inode.
     pub inode: InodeId,
-    /// When, by the clock of who did.
+    /// The time, by the reader's clock.
     pub time: Timestamp,
 }
 
 /// New content of a file.
 ///
-/// Permission was checked when the file was opened, and may have been taken away since without
+/// Permission was checked when the file was opened, and may have been revoked since, which has no
 /// effect on open descriptors. So a commit is allowed if *some* identity that the principal may
 /// assert could write the file or owns it (an owner could always give itself the right): never more
 /// than the principal's rights, never less than POSIX.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Commit {
-    /// Of which file.
+    /// The file.
     pub inode: InodeId,
-    /// The version of the inode that this rests on; `None`: whatever it is.
+    /// The version of the inode that this relies on; `None`: any.
     pub expected: Option<InodeVersion>,
-    /// Objects that it brings in, under unused ids of the session's live allocations. Several
-    /// commits may name the same pack, in whatever order they come: it is brought in by the first,
-    /// and the others must say the same of it in everything but where its shards are by now.
+    /// Objects that it creates, under unused ids of the session's live allocations. Several commits
+    /// may name the same pack, in any order: the first one creates it, and the others must describe
+    /// it identically, except for the current places of its shards.
     pub objects: Vec<NewObject>,
-    /// Slices that it brings in, likewise, each in one of its `objects` or in an object that the
-    /// same session brought in under a live allocation.
+    /// Slices that it creates, likewise, each in one of its `objects` or in an object that the same
+    /// session created in a live allocation.
     pub slices: Vec<NewSlice>,
     /// The bytes.
     pub content: NewContent,
-    /// The length of the file afterwards; `None`: what it was, or the end of the last extent if
-    /// that is larger. The last commit of several carries it.
+    /// The length of the file afterwards; `None`: unchanged, or the end of the last extent if that
+    /// is larger. The last commit of several carries it.
     pub size: Option<u64>,
-    /// When the bytes were written, by the gateway's clock; `None`: mtime stays.
+    /// The time of the writing, by the gateway's clock; `None`: mtime stays.
     pub mtime: Option<Timestamp>,
 }
 
-/// What a commit does to the bytes.
+/// The effect of a commit on the bytes.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum NewContent {
-    /// Nothing.
+    /// None.
     Same,
-    /// All of them, tiny, kept in the inode. Whatever the file had is dropped.
+    /// All bytes of a tiny file, stored in the inode. The old content is dropped.
     Inline(Inline),
-    /// Some runs. Whatever lay there is replaced; a file that had its bytes inline must have all
-    /// of them covered.
+    /// Replaces some runs; the extents must cover all bytes of a file that was stored inline.
     Extents(Vec<NewExtent>),
-    /// A run of them reads as zeros and takes no space; what lies beyond the file's end is passed
-    /// over. A file that had its bytes inline must have all of them covered, or none.
+    /// Makes a run read as zeros and frees its space; the part beyond the file's end is ignored. It
+    /// must cover all bytes of a file that is stored inline, or none.
     Hole {
-        /// Where it begins.
+        /// The beginning.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         length: u64,
     },
-    /// Some of them become what another run, of this file or of another in the same realm, is:
-    /// both refer to the same slices from then on. This is the only way for a slice to get into
-    /// another inode, and the servers look up themselves which slices those are.
+    /// Replaces a run by a clone of another run, of this file or of another in the same realm: both
+    /// refer to the same slices from then on. This is the only way for a slice to get into another
+    /// inode, and the servers look up themselves which slices those are.
     Clone(CloneRange),
 }
 
-/// A run of a file that takes its bytes from another run.
+/// A run of a file that becomes a clone of another run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct CloneRange {
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// How many bytes; at least one.
+    /// The number of bytes; at least one.
     pub length: u64,
-    /// The file that has the bytes, not inline. Whoever commits could read it.
+    /// The source file, not stored inline, which the principal must be allowed to read.
     pub source: InodeId,
-    /// Where in that file they begin; all of them lie before its end, and none in the run that is
-    /// to become them.
+    /// Its offset in the source; the run lies before the source's end and does not overlap the
+    /// destination.
     pub source_offset: u64,
-    /// The version of the source that this rests on; `None`: whatever it is.
+    /// The version of the source that this relies on; `None`: any.
     pub expected: Option<InodeVersion>,
 }
 
-/// An object that a commit brings in.
+/// An object that a commit creates.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewObject {
     /// Its id.
     pub id: ObjectId,
-    /// What it is for.
+    /// Its purpose.
     pub class: ObjectClass,
-    /// How it is spread.
+    /// Its spreading over clouds.
     pub policy: Policy,
     /// Bytes of sealed stream.
     pub length: u32,
-    /// Bytes of one shard as it is stored.
+    /// Bytes of one stored shard.
     pub shard_length: u32,
-    /// Its n shards, data first, each on a cloud of its own and in a failure domain of its own; at
-    /// least w = k + f of them acknowledged.
+    /// Its n shards, data first, each on a different cloud in a different failure domain; at least
+    /// w = k + f of them acknowledged.
     pub shards: Vec<Shard>,
 }
 
-/// A slice that a commit brings in.
+/// A slice that a commit creates.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewSlice {
     /// Its id.
     pub id: SliceId,
-    /// The object that it lies in.
+    /// Its object.
     pub object: ObjectId,
-    /// Where in the object's sealed stream it begins.
+    /// Its offset in the object's sealed stream.
     pub offset: u32,
     /// Bytes of plaintext.
     pub length: u32,
     /// Bytes of sealed stream.
     pub sealed_length: u32,
-    /// How it was made smaller.
+    /// Its compression.
     pub codec: Codec,
-    /// How its key is found.
+    /// The source of its key.
     pub key: SliceKey,
 }
 
 /// A run of a file that a commit sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewExtent {
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Which slice.
+    /// The slice.
     pub slice: SliceId,
-    /// Where in the slice's plaintext it begins.
+    /// Its offset in the slice's plaintext.
     pub slice_offset: u32,
-    /// How many bytes.
+    /// The number of bytes.
     pub length: u32,
 }
 
@@ -573,7 +573,7 @@ impl NewInode {
 }
 
 impl SliceKey {
-    /// The realm epoch that the slice's key depends on.
+    /// The key epoch that the slice's key depends on.
     #[must_use]
     pub const fn epoch(&self) -> RealmEpoch {
         match self {

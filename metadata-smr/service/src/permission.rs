@@ -1,9 +1,9 @@
-//! Who may do what: uid, gid, mode and access control list, by the rules of Linux.
+//! Permissions by uid, gid, mode and access control list, by the rules of Linux.
 //!
-//! Two questions are asked here. What a *caller* may do is decided from the credentials of a
-//! request ([`check`]). What an open *handle* may still do is decided from the principal's rights
-//! alone ([`check_handle`]): permission was checked at open, perhaps under a mode that has changed
-//! since, so the servers only make sure that the principal could have had the right at all.
+//! There are two checks. The credentials of a request decide what a *caller* may do ([`check`]).
+//! The principal's rights alone decide what an open *handle* may still do ([`check_handle`]):
+//! permission was checked at open, perhaps under a mode that has changed since, so the servers only
+//! ensure that the principal could have had the right at all.
 //!
 //! Source: Linux, `fs/namei.c` (`generic_permission`, `may_delete`), `fs/attr.c`.
 
@@ -14,7 +14,7 @@ use crate::identity::Uid;
 use crate::limits::GROUPS_MAX;
 use crate::row::{Assertable, Inode, Rights};
 
-/// Whether the principal may speak for `who`.
+/// Whether the principal may act for `who`.
 pub(crate) fn assert_credentials(rights: &Rights, who: &Credentials) -> Result<(), Error> {
     if who.groups.len() > GROUPS_MAX {
         return Err(Error::TooMany {
@@ -32,7 +32,7 @@ pub(crate) fn assert_credentials(rights: &Rights, who: &Credentials) -> Result<(
 pub(crate) fn check(inode: &Inode, who: &Credentials, access: Access) -> Result<(), Error> {
     if who.uid == Uid::ROOT {
         let executes = access.has(Access::EXECUTE);
-        if executes && !inode.is_directory() && !inode.mode.executable_by_anybody() {
+        if executes && !inode.is_directory() && !inode.mode.has_execute_bit() {
             return Err(Error::Denied);
         }
         return Ok(());
@@ -45,19 +45,19 @@ pub(crate) fn check(inode: &Inode, who: &Credentials, access: Access) -> Result<
     }
 }
 
-/// Whether some identity that the principal may speak for could do `access`, if need be after
-/// giving itself the right as an owner.
+/// Whether some identity that the principal may act for has `access`, if necessary after an owner
+/// gives itself the right.
 pub(crate) fn check_handle(inode: &Inode, rights: &Rights, access: Access) -> Result<(), Error> {
-    let speaks_for_nobody = matches!(&rights.uids, Assertable::Only(uids) if uids.is_empty());
+    let has_no_uids = matches!(&rights.uids, Assertable::Only(uids) if uids.is_empty());
     let could = rights.uids.contains(&Uid::ROOT)
         || rights.uids.contains(&inode.uid)
-        || (!speaks_for_nobody
+        || (!has_no_uids
             && (grants(class(inode.mode, 0), access) || group_class(inode, rights, access)));
     if could { Ok(()) } else { Err(Error::Denied) }
 }
 
-/// Whether somebody whom the mode's group bits bound, and for whom the principal may speak, has all
-/// of `access`: the owning group, users and groups that the access list names.
+/// Whether an identity in the class of the mode's group bits, for which the principal may act, has
+/// all of `access`: the owning group, users and groups that the access list names.
 fn group_class(inode: &Inode, rights: &Rights, access: Access) -> bool {
     let mask = class(inode.mode, 3);
     let Some(acl) = &inode.acl else {
@@ -74,7 +74,7 @@ fn group_class(inode: &Inode, rights: &Rights, access: Access) -> bool {
             .any(|(_, granted)| grants(granted & mask, access))
 }
 
-/// The mode as asked for, without set-gid for a group that the caller is not in.
+/// The requested mode, without set-gid for a group that the caller is not in.
 pub(crate) fn new_mode(inode: &Inode, who: &Credentials, mode: Mode) -> Mode {
     if who.may_keep_group(inode.gid) {
         mode
@@ -88,7 +88,7 @@ pub(crate) fn owns(inode: &Inode, who: &Credentials) -> bool {
     who.uid == Uid::ROOT || who.uid == inode.uid
 }
 
-/// Whether `who` may take an entry that leads to `inode` out of `directory`.
+/// Whether `who` may remove an entry of `inode` from `directory`.
 pub(crate) fn check_removal(
     directory: &Inode,
     inode: &Inode,
@@ -108,7 +108,7 @@ mod tests {
     use crate::acl::{AccessAcl, Named};
     use crate::attributes::Timestamp;
     use crate::identity::{Gid, InodeVersion, RealmId};
-    use crate::row::{FileBody, Node};
+    use crate::row::{FileBody, InodeBody};
     use proptest::prelude::*;
 
     fn file(uid: u32, gid: u32, mode: u16) -> Inode {
@@ -127,7 +127,7 @@ mod tests {
             acl: None,
             default_acl: None,
             extended: None,
-            node: Node::File(FileBody::empty()),
+            node: InodeBody::File(FileBody::empty()),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_superuser_executes_only_what_somebody_may_execute() {
+    fn the_superuser_executes_only_files_with_an_execute_bit() {
         let root = Credentials::root();
         assert!(check(&file(7, 8, 0o000), &root, Access(6)).is_ok());
         assert!(check(&file(7, 8, 0o666), &root, Access::EXECUTE).is_err());
@@ -149,10 +149,10 @@ mod tests {
     }
 
     proptest! {
-        /// A handle gives no principal more than its identities could reach, and never less than
-        /// what any one of them has now.
+        /// A handle gives a principal at most the access of its identities together, and at least
+        /// that of each.
         #[test]
-        fn a_handle_reaches_what_some_identity_of_the_principal_could(
+        fn a_handle_has_the_access_of_any_identity_of_its_principal(
             uid in 1_u32..4, gid in 1_u32..4, mode in 0_u16..0o1000, bits in 1_u8..8,
             uids in proptest::collection::vec(1_u32..4, 0..3),
             gids in proptest::collection::vec(1_u32..4, 1..3),

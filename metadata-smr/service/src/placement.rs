@@ -1,8 +1,8 @@
-//! How an object is spread over clouds.
+//! The spreading of an object over clouds.
 //!
-//! n clouds of which f may be faulty, k data shards, t shards kept in the end. A commit needs
-//! w = k + f acknowledgements from different clouds: whichever f of them lie or vanish, k good
-//! shards remain. n ≥ 2f + k keeps w reachable with f clouds silent.
+//! There are n clouds, of which f may be faulty, k data shards, and t shards that are kept. A
+//! commit needs w = k + f acknowledgements from different clouds: whichever f of them lie or
+//! vanish, k good shards remain. n ≥ 2f + k keeps w reachable with f clouds silent.
 
 use crate::identity::CloudIndex;
 use crate::limits::CLOUDS_MAX;
@@ -10,7 +10,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Digest;
 use std::{fmt, io};
 
-/// n, f, k and t of an object or of what a realm writes.
+/// n, f, k and t of an object or of a realm's new objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize)]
 pub struct Policy {
     clouds: u8,
@@ -19,10 +19,10 @@ pub struct Policy {
     target: u8,
 }
 
-/// Numbers that cannot hold together.
+/// Impossible numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a policy of n = {clouds}, f = {faulty}, k = {data}, t = {target} cannot work: it takes k ≥ 1, \
+    "a policy of n = {clouds}, f = {faulty}, k = {data}, t = {target} cannot work: it needs k ≥ 1, \
      n ≥ 2f + k, k + f ≤ t ≤ n and n ≤ {CLOUDS_MAX}"
 )]
 pub struct PolicyError {
@@ -32,16 +32,16 @@ pub struct PolicyError {
     pub faulty: u8,
     /// k: data shards.
     pub data: u8,
-    /// t: shards kept.
+    /// t: shards that are kept.
     pub target: u8,
 }
 
 impl Policy {
-    /// Spreads over `clouds` of which `faulty` may fail, any `data` shards rebuild, `target` are
+    /// Spreads over `clouds`, of which `faulty` may fail; any `data` shards rebuild, `target` are
     /// kept.
     ///
     /// # Errors
-    /// If the numbers cannot hold together.
+    /// If the numbers are impossible.
     pub fn new(clouds: u8, faulty: u8, data: u8, target: u8) -> Result<Self, PolicyError> {
         let (n, f, k, t) = (
             u32::from(clouds),
@@ -102,36 +102,37 @@ impl BorshDeserialize for Policy {
     }
 }
 
-/// One shard of an object. Its index is its place in the object's list.
+/// One shard of an object. Its index is its position in the object's list.
 ///
-/// A shard is *awaited* until its cloud acknowledges it, and *withdrawn* when somebody found that
-/// the acknowledgement does not hold. The two differ in what restoring it takes: an awaited shard's
-/// name was never taken, a withdrawn one's was, and names are used once. In the bytes the state is
-/// one number: 0 awaited, 1 acknowledged, 2 withdrawn.
+/// A shard is *awaited* until its cloud acknowledges it, and *withdrawn* when the acknowledgement
+/// was found to be wrong. Restoring differs: an awaited shard's name was never taken, a withdrawn
+/// one's was, and names are used once. The encoded state is one number: 0 awaited, 1 acknowledged,
+/// 2 withdrawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     /// The Merkle root over its header and cells.
     pub digest: Digest,
-    /// Where it lies or is to lie.
+    /// Its present or future cloud.
     pub cloud: CloudIndex,
-    /// Which of the names that the shard may have there: a shard that has to be put again under
-    /// create-only names takes the next.
+    /// Selects one of the shard's names there: a shard that is put again under create-only names
+    /// uses the next one.
     pub attempt: u8,
     /// Whether the cloud has acknowledged it, as the writer or the reconciler claims.
     pub acknowledged: bool,
-    /// Whether an acknowledgement was taken back since; never together with `acknowledged`.
+    /// Whether an acknowledgement was withdrawn since; never together with `acknowledged`.
     pub withdrawn: bool,
-    /// What the cloud said that it stored under this attempt's name, as whoever put it there says.
+    /// The receipt of the cloud for this attempt's name, as the client that put it reports.
     pub receipt: Option<Receipt>,
 }
 
-/// A checksum of what a cloud says that it stored, of a kind that the cloud computes by itself.
+/// A checksum that a cloud reports for the data that it stored, of a kind that the cloud computes
+/// itself.
 ///
-/// It tells a cloud's fault from a writer's. Bytes that do not have the shard's digest and do have
-/// the receipt's checksum are what the cloud acknowledged: another digest was ordered. Bytes that
-/// have neither are not what it acknowledged. It is the word of whoever put the shard, and of
-/// nobody else, that the cloud said so; none of the kinds resists somebody who looks for another
-/// content with the same checksum, which is why nothing but blame follows from one.
+/// It distinguishes a cloud's fault from a writer's. Bytes without the shard's digest but with the
+/// receipt's checksum are those that the cloud acknowledged: another digest was ordered. Bytes with
+/// neither are not those that it acknowledged. Only the client that put the shard attests the
+/// receipt, and none of the kinds resists an attacker who searches for other content with the same
+/// checksum. So a receipt serves to assign blame and for nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Receipt {
     /// CRC-32 (ISO-HDLC), big-endian.
@@ -145,7 +146,7 @@ pub enum Receipt {
 }
 
 impl Receipt {
-    /// What the checksum is called.
+    /// The name of the checksum's algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> &'static str {
         match self {
@@ -166,7 +167,7 @@ impl Receipt {
         }
     }
 
-    /// Whether both are of one kind, so that they can be compared.
+    /// Whether both are of one kind and so comparable.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
@@ -183,13 +184,13 @@ impl fmt::Display for Receipt {
 }
 
 impl Shard {
-    /// Enters that the cloud has acknowledged it.
+    /// Records the cloud's acknowledgement.
     pub fn acknowledge(&mut self) {
         self.acknowledged = true;
         self.withdrawn = false;
     }
 
-    /// Takes an acknowledgement back; without effect on a shard that has none.
+    /// Withdraws an acknowledgement; has no effect on a shard without one.
     pub fn withdraw(&mut self) {
         self.withdrawn |= self.acknowledged;
         self.acknowledged = false;
@@ -213,7 +214,7 @@ impl BorshDeserialize for Shard {
         let (digest, cloud, attempt, state) =
             <(Digest, CloudIndex, u8, u8)>::deserialize_reader(reader)?;
         if state > 2 {
-            let reason = format!("{state} is no state of a shard");
+            let reason = format!("{state} is not a state of a shard");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Ok(Self {
@@ -254,7 +255,7 @@ mod tests {
             receipt: None,
         };
         let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
-        // Behind it is one byte for the receipt that there is not.
+        // After it comes one byte for the missing receipt.
         let last = |shard: &Shard| bytes(shard).iter().rev().nth(1).copied();
         shard.withdraw();
         assert_eq!(last(&shard), Some(0), "nothing was there to withdraw");
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_a_few_bytes_and_says_what_it_is() {
+    fn a_receipt_is_a_few_bytes_with_a_type() {
         for (receipt, bytes, text) in [
             (Receipt::Crc32([1, 2, 3, 4]), 5, "crc32 01020304"),
             (Receipt::Crc32c([0xff; 4]), 5, "crc32c ffffffff"),

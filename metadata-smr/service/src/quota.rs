@@ -1,47 +1,46 @@
-//! Quotas: what a realm and its users have, and that they do not get more than they may.
+//! Quotas: the usage of a realm and its users, and its limits.
 //!
 //! ```text
 //!   every write of an inode's row ──► charged: (realm, owner) ± bytes, ± inodes
-//!   end of a step ──► settle: limits of what grows, then the rows that count
+//!   end of a step ──► settle: checks the limits of growth, then writes the counters
 //! ```
 //!
-//! What always holds, after each operation and each tick: what a user has in a realm is the sum
-//! over the inode rows that he owns there, of one inode and of the bytes that the row says it
-//! takes: its content, 512 for each of its names, its target if it is a link, its extended
-//! attributes, 8 for each entry of its lists ([`Inode::charge`]). So nothing that a user can have
-//! the servers keep costs nothing. What a realm has is the sum over its users. Counts are taken
-//! where rows are written, in [`Change::put_inode`], so no operation can forget them. Three things
-//! follow for what waits in the reap queue:
-//! * An inode that a session holds open counts until it goes.
-//! * The content of an inode that is gone counts no more, though ticks may yet have to delete it.
-//! * A long tail that was cut off counts until ticks have deleted it, unless nothing was left of
-//!   the file.
+//! Invariant, after each operation and each tick: a user's usage in a realm is the sum over the
+//! inode rows that the user owns there. Each row counts one inode and the bytes that it takes: its
+//! content, 512 for each of its names, a symlink's target, its extended attributes, 8 for each
+//! entry of its lists ([`Inode::charge`]). So a user can make the servers store nothing free of
+//! charge. A realm's usage is the sum over its users. Usage is counted where rows are written, in
+//! [`Change::put_inode`], so no operation can omit it. For work in the reap queue this means:
+//! * An inode that a session holds open counts until it is deleted.
+//! * The content of a deleted inode no longer counts, though ticks may still have to delete it.
+//! * A long tail that was cut off counts until ticks have deleted it, unless the file is empty.
 //!
-//! The owner of an inode pays for it, also if others write to it. A limit refuses what grows beyond
-//! it and nothing else: who has more than he may, because the limit came later, can still rename,
-//! overwrite and remove. A file of another user can be linked only by those who may write it anyway
-//! (`namespace::link`), since its owner pays for the name. The superuser's own files are bound by
-//! the realm's limit alone; what he gives to others or writes to their files is bound by theirs.
+//! The owner of an inode pays for it, even if others write to it. A limit refuses only growth
+//! beyond it: a user who exceeds it, because it was set later, can still rename, overwrite and
+//! remove. A user can link another user's file only with write permission on it
+//! (`namespace::link`), because its owner pays for the name. Only the realm's limit binds the
+//! superuser's own files; the limits of other users bind what the superuser gives them or writes to
+//! their files.
 //!
-//! The servers' own disks bound all users, the superuser too: while so many replicas say that
-//! theirs are nearly full ([`Context::short_of_space`](quorumfs_bft::service::Context)), what a
-//! realm has may shrink and not grow.
+//! The servers' own disks bound all users, including the superuser: while enough replicas report
+//! that theirs are nearly full ([`Context::short_of_space`](quorumfs_bft::service::Context)), a
+//! realm's usage may only shrink.
 //!
-//! Source: Linux, `fs/quota/dquot.c` (`dquot_alloc_space`, `dquot_transfer`); that a full tree is
-//! `ENOSPC` is from XFS's project quotas, for `statfs` shows the same limit.
+//! Source: Linux, `fs/quota/dquot.c` (`dquot_alloc_space`, `dquot_transfer`); `ENOSPC` for a full
+//! realm follows XFS's project quotas, because `statfs` shows the same limit.
 
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::{QuotaOf, SetQuota};
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::row::{Amount, Inode, Limit, RealmQuota, Resource, Rights, Row, UserQuota, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
 use std::collections::BTreeMap;
 
-/// By how much something changes. What is added to it are numbers of 64 bits, at most a few for
-/// each row that an operation writes: it cannot overflow.
+/// A change of an amount: a sum of 64-bit numbers, at most a few for each row that an operation
+/// writes, so it cannot overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Delta {
     bytes: i128,
@@ -64,15 +63,15 @@ impl Delta {
     }
 }
 
-/// What an operation has added to and taken from each user.
+/// The changes of each user's usage by an operation.
 pub(crate) type Charged = BTreeMap<(RealmId, Uid), Delta>;
 
-/// Notes that an inode's row is there from now on.
+/// Charges an inode's new row.
 pub(crate) fn add(charged: &mut Charged, row: &Inode) {
     note(charged, row, 1);
 }
 
-/// Notes that an inode's row is there no more.
+/// Credits an inode's old row.
 pub(crate) fn take(charged: &mut Charged, row: &Inode) {
     note(charged, row, -1);
 }
@@ -87,7 +86,7 @@ fn note(charged: &mut Charged, row: &Inode, sign: i128) {
     *sum = sum.plus(by);
 }
 
-/// Accounts for what was charged; refused if anybody would have more than he may.
+/// Accounts for the charges; refused if a user or realm would exceed its limit.
 pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
     let mut by_realm: BTreeMap<RealmId, Vec<(Uid, Delta)>> = BTreeMap::new();
     for ((realm, uid), by) in std::mem::take(&mut change.charged) {
@@ -106,10 +105,10 @@ pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
         let grows = sum.bytes > 0 || sum.inodes > 0;
         let full = grows && change.context().short_of_space;
         require(!full, Error::ServersFull)?;
-        let refusal = |of, room| Error::RealmQuota { of, room };
+        let refusal = |of, remaining| Error::RealmQuota { of, remaining };
         check(&row.limit, &row.used, sum, refusal)?;
         row.used = changed::<RealmQuota>(&row_key, row.used, sum)?;
-        // Also if the sum is nothing: this row covers what is asked about its users.
+        // Even if the sum is zero: this row covers questions about its users.
         change.put(row_key, &row)?;
     }
     Ok(())
@@ -125,7 +124,7 @@ fn settle_user(
     let mut row: UserQuota = change.find(&row_key)?.unwrap_or_default();
     if uid != Uid::ROOT {
         let limit = row.limit.unwrap_or(*default);
-        let refusal = |of, room| Error::UserQuota { uid, of, room };
+        let refusal = |of, remaining| Error::UserQuota { uid, of, remaining };
         check(&limit, &row.used, by, refusal)?;
     }
     row.used = changed::<UserQuota>(&row_key, row.used, by)?;
@@ -139,7 +138,7 @@ fn put_user(change: &mut Change<'_, '_>, row_key: Vec<u8>, row: &UserQuota) -> O
     change.put(row_key, row)
 }
 
-/// Refuses what grows beyond a limit.
+/// Refuses growth beyond a limit.
 fn check(
     limit: &Limit,
     used: &Amount,
@@ -147,26 +146,22 @@ fn check(
     refusal: impl Fn(Resource, u64) -> Error,
 ) -> Outcome<()> {
     for of in [Resource::Inodes, Resource::Bytes] {
-        let room = limit.room(of, used);
-        // Without a limit there is room for whatever can be counted.
-        let fits = by.of(of) <= 0 || room == u64::MAX || by.of(of) <= i128::from(room);
-        require(fits, refusal(of, room))?;
+        let remaining = limit.remaining(of, used);
+        // Without a limit every amount is allowed.
+        let fits = by.of(of) <= 0 || remaining == u64::MAX || by.of(of) <= i128::from(remaining);
+        require(fits, refusal(of, remaining))?;
     }
     Ok(())
 }
 
-/// An amount after a change. That it would be less than nothing means that rows contradict each
-/// other.
+/// An amount after a change. A negative result means that rows contradict each other.
 fn changed<R: Row>(row_key: &[u8], used: Amount, by: Delta) -> Outcome<Amount> {
     let sum = |used: u64, by: i128| {
         let sum = i128::from(used).saturating_add(by);
         if sum < 0 {
-            return Err(Halt::State(damaged::<R>(
-                row_key,
-                "it would have less than nothing",
-            )));
+            return Err(Halt::State(damaged::<R>(row_key, "it would be negative")));
         }
-        u64::try_from(sum).map_err(|_| Halt::Refused(Error::NoRoom))
+        u64::try_from(sum).map_err(|_| Halt::Refused(Error::LimitReached))
     };
     Ok(Amount {
         bytes: sum(used.bytes, by.bytes)?,
@@ -184,7 +179,7 @@ pub(crate) fn set(change: &mut Change<'_, '_>, asker: &Asker, set: &SetQuota) ->
         QuotaOf::Realm => row.limit = set.limit.unwrap_or_default(),
         QuotaOf::Default => row.default = set.limit.unwrap_or_default(),
         QuotaOf::User(uid) => {
-            // Nobody is to believe that the superuser's files were bound.
+            // A limit for the superuser would not be enforced, so it is refused.
             require(uid != Uid::ROOT, Error::Invalid)?;
             let row_key = key::user_quota(set.realm, uid);
             let mut user: UserQuota = change.find(&row_key)?.unwrap_or_default();
@@ -196,18 +191,18 @@ pub(crate) fn set(change: &mut Change<'_, '_>, asker: &Asker, set: &SetQuota) ->
     Ok(Done::QuotaSet)
 }
 
-/// What a realm and one of its users have and may have. The realm's row, which is always there and
-/// written with every user's, covers a user's that is not.
+/// The usage and quotas of a realm and one of its users. The realm's row always exists and is
+/// written with every user's, so it covers a missing row of a user.
 pub(crate) fn of_user(
     rows: &impl Rows,
     rights: &Rights,
     realm: RealmId,
     uid: Uid,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     let may = rights.administer || rights.uids.contains(&uid);
     require(may, Error::NoRight)?;
     rows.realm(realm)?;
-    Ok(Found::Quota {
+    Ok(QueryResult::Quota {
         realm: rows.expect_row(&key::quota(realm))?,
         user: rows.find(&key::user_quota(realm, uid))?.unwrap_or_default(),
     })
@@ -220,7 +215,7 @@ pub(crate) fn of_users(
     realm: RealmId,
     after: Option<Uid>,
     limit: u32,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     require(rights.administer, Error::NoRight)?;
     rows.view().depend_on_everything();
     rows.realm(realm)?;
@@ -242,7 +237,7 @@ pub(crate) fn of_users(
             users.push((uid, decode(row_key, bytes)?));
         }
     }
-    Ok(Found::Quotas {
+    Ok(QueryResult::Quotas {
         realm: rows.expect_row(&key::quota(realm))?,
         users,
         more,

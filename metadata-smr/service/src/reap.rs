@@ -1,12 +1,12 @@
-//! The reap queue: work that was too large for the operation that caused it.
+//! The reap queue: work that is too large for the operation that caused it.
 //!
-//! Ticks take the oldest row first, do a bounded piece of it, and delete the row when nothing is
-//! left. If something is left and other rows wait, it goes to the end of the queue: a short tail,
-//! which its owner wants to write over, does not wait for a file of a terabyte. Whatever is queued
-//! is out of sight already; only space and counts lag behind.
+//! Ticks take the oldest row first, do a bounded piece of its work, and delete the row when nothing
+//! is left. If work is left and other rows wait, the row goes to the end of the queue: a short
+//! tail, which its owner wants to overwrite, does not wait for a file of a terabyte. Queued content
+//! is invisible already; only space and counters lag behind.
 
 use crate::change::Change;
-use crate::content::{Kept, reap_extents, release_slice, settle_dropped};
+use crate::content::{Remainder, reap_extents, release_slice, settle_dropped};
 use crate::extended;
 use crate::identity::{Home, InodeId, SliceId};
 use crate::limits::{
@@ -15,18 +15,18 @@ use crate::limits::{
 };
 use crate::namespace::drop_holder;
 use crate::quota;
-use crate::row::{Inode, Node, Reap, key};
+use crate::row::{Inode, InodeBody, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
 
-// Pieces are begun in the first half of the bound, so one piece must fit the other half.
+// Pieces begin in the first half of the bound, so one piece must fit the other half.
 const _: () =
     assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 13));
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
-/// When the queue wants to be worked on: when its oldest row was queued.
+/// When the queue needs a tick: the time when its oldest row was queued.
 pub(crate) fn next_deadline(rows: &impl Rows) -> Outcome<Option<Time>> {
     Ok(oldest(rows)?.map(|oldest| oldest.reap.since()))
 }
@@ -78,10 +78,10 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
         };
         settle_dropped(change)?;
         quota::settle(change)?;
-        if kept == Kept::Nothing {
+        if kept == Remainder::Nothing {
             change.delete(row_key)?;
         } else if others {
-            // As the piece has left it.
+            // The row after this piece of work.
             let rest: Reap = change.expect_row(&row_key)?;
             change.delete(row_key)?;
             change.queue(&rest)?;
@@ -90,29 +90,29 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     Ok(())
 }
 
-/// The dead tail of an inode that lives, unless it went meanwhile.
-fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Kept> {
+/// Deletes the dead tail of a live inode, unless the inode was deleted in the meantime.
+fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     let mut row = match change.inode(inode) {
         Ok(row) => row,
-        Err(Halt::Refused(_)) => return Ok(Kept::Nothing),
+        Err(Halt::Refused(_)) => return Ok(Remainder::Nothing),
         Err(error) => return Err(error),
     };
-    let Node::File(file) = &mut row.node else {
-        return Ok(Kept::Nothing);
+    let InodeBody::File(file) = &mut row.node else {
+        return Ok(Remainder::Nothing);
     };
     let Some(from) = file.dead_from else {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     };
     let (bytes, kept) = reap_extents(change, inode, from, REAPED_PER_PIECE)?;
     file.allocated = file.allocated.saturating_sub(bytes);
-    if kept == Kept::Nothing {
+    if kept == Remainder::Nothing {
         file.dead_from = None;
     }
     put_unchanged(change, inode, &row)?;
     Ok(kept)
 }
 
-/// Writes an inode whose change nobody is to see: its version and ctime stay.
+/// Writes an inode after an invisible change: its version and ctime stay.
 fn put_unchanged(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
     change.put_inode(inode, row)
 }
@@ -123,13 +123,13 @@ fn slices(
     home: Home,
     mut dropped: Vec<(SliceId, u32)>,
     since: Time,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     let rest = dropped.split_off(dropped.len().min(REAPED_PER_PIECE));
     for (slice, references) in dropped {
         release_slice(change, home, slice, references)?;
     }
     if rest.is_empty() {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     }
     let dropped = rest;
     let rest = Reap::Slices {
@@ -138,17 +138,17 @@ fn slices(
         since,
     };
     change.put(row_key.to_vec(), &rest)?;
-    Ok(Kept::Some)
+    Ok(Remainder::Some)
 }
 
-fn one_orphan(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<Kept> {
+fn one_orphan(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<Remainder> {
     let found = orphans(change, session, None, 2)?;
     if let Some(inode) = found.first() {
         drop_holder(change, session, *inode)?;
     }
     Ok(if found.len() > 1 {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     })
 }

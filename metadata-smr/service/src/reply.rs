@@ -1,12 +1,12 @@
-//! What the servers answer, in stable bytes.
+//! The servers' answers, in stable bytes.
 //!
-//! A client accepts what r + 1 replicas answer byte for byte, so nothing in a reply may depend on
-//! anything but agreed state: errors are values like any other.
+//! A client accepts an answer that r + 1 replicas give byte for byte, so a reply may depend only on
+//! agreed state: errors are values like any other.
 
 use crate::acl::{AccessAcl, Acl};
 use crate::attributes::{Attributes, Namespace};
 use crate::codec::{self, DecodeError};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, OperationError};
 use crate::identity::{
     AllocationId, AttributeHash, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId,
     RealmEpoch, SliceId, Uid,
@@ -22,9 +22,9 @@ use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 /// The answer to an [`Operation`](crate::operation::Operation).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Response(pub Result<Done, Refusal>);
+pub struct Response(pub Result<Done, OperationError>);
 
-/// What an operation did.
+/// The result of an operation.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Done {
     /// Each step's result, in order.
@@ -33,7 +33,7 @@ pub enum Done {
     Allocated {
         /// The allocation.
         allocation: AllocationId,
-        /// How many of each.
+        /// The number of each.
         count: u32,
     },
     /// The allocation is closed.
@@ -47,46 +47,46 @@ pub enum Done {
         /// The session that was fenced for it.
         fenced: Option<SessionId>,
     },
-    /// The realm is free again.
+    /// The mount has ended.
     Unmounted,
-    /// The shards are recorded; how many objects reached their target by it.
+    /// The shards are recorded.
     Confirmed {
-        /// Objects that are complete now.
+        /// Objects that this has completed.
         completed: u32,
     },
     /// The shard has its new place.
     Replaced,
-    /// The acknowledgements are taken back.
+    /// The acknowledgements are withdrawn.
     Withdrawn {
-        /// How many of the shards had one.
+        /// The number of shards that had one.
         shards: u32,
     },
-    /// The slices lie where they were moved to.
+    /// The slices are in their new packs.
     Moved {
-        /// How many of them; the others were passed over.
+        /// Their number; the others were skipped.
         slices: u32,
     },
-    /// The findings are kept.
+    /// The findings are recorded.
     Testified {
-        /// How many of them were new.
+        /// The number of new ones.
         findings: u32,
     },
-    /// The realm has this epoch now.
+    /// The realm has this key epoch now.
     EpochBegun {
         /// Its number.
         number: RealmEpoch,
     },
     /// The limit is set.
     QuotaSet,
-    /// The successor is a principal in its predecessor's place.
+    /// The successor has replaced its predecessor.
     Succeeded {
-        /// Which succession it was.
+        /// The number of the succession.
         number: u32,
     },
 }
 
-/// What a step did.
-// At most a few dozen of these live at a time, and for a moment; being Copy is worth more.
+/// The result of a step.
+// At most a few dozen of these exist at a time, and briefly; being Copy is worth more.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum StepDone {
@@ -98,7 +98,7 @@ pub enum StepDone {
         cookie: Cookie,
         /// Its directory.
         parent: Attributes,
-        /// It was there before.
+        /// Whether it existed before.
         existed: bool,
     },
     /// The inode has one more entry.
@@ -112,7 +112,7 @@ pub enum StepDone {
     },
     /// The entry is gone.
     Removed {
-        /// What it led to.
+        /// Its inode.
         removed: Removed,
         /// Its directory.
         parent: Attributes,
@@ -121,13 +121,13 @@ pub enum StepDone {
     Renamed {
         /// The inode that moved.
         moved: Attributes,
-        /// What it replaced.
+        /// The inode that it replaced.
         replaced: Option<Removed>,
-        /// With an exchange: the inode that went the other way.
+        /// With an exchange: the inode of the other entry.
         exchanged: Option<Attributes>,
-        /// The directory that it left.
+        /// The old directory.
         from_parent: Attributes,
-        /// The directory that it came to; the same one perhaps.
+        /// The new directory; it may be the same.
         to_parent: Attributes,
         /// The entry's new place.
         cookie: Cookie,
@@ -138,44 +138,45 @@ pub enum StepDone {
     Committed(Attributes),
     /// The orphan is gone.
     Released,
-    /// The times of access are at least what they were said to be, where there was a right to that.
+    /// The times of access are at least the given ones, where the principal had the right.
     Accessed,
 }
 
 /// An inode that lost an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Removed {
-    /// The inode as it is, or was, after the loss.
+    /// The inode after the loss.
     pub inode: Attributes,
-    /// That was its last entry; a session holds it open and it lives on as an orphan.
+    /// Whether that was its last entry, and a session holds it open so that it lives on as an
+    /// orphan.
     pub held: bool,
 }
 
 /// The answer to a [`Query`](crate::query::Query).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Answer(pub Result<Found, Error>);
+pub struct Answer(pub Result<QueryResult, Error>);
 
-/// What a query found.
+/// The result of a query.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum Found {
-    /// Where an entry leads.
+pub enum QueryResult {
+    /// The inode of an entry.
     Entry {
         /// The entry's place.
         cookie: Cookie,
-        /// What it leads to.
+        /// The inode.
         inode: Attributes,
         /// The directory.
         parent: Attributes,
     },
-    /// What `stat` shows.
+    /// An inode's attributes.
     Attributes(Attributes),
-    /// The caller may.
+    /// The access is allowed.
     Allowed,
     /// A page of a directory.
     Directory(DirectoryPage),
     /// A symlink's target.
     Symlink(Sealed),
-    /// Where a file's bytes are.
+    /// A file's extents.
     Content(ContentPage),
     /// Counts for `statfs`.
     Usage {
@@ -190,21 +191,21 @@ pub enum Found {
     UnderReplicated {
         /// Priority, id and row of each.
         objects: Vec<(u8, ObjectId, Object)>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
     /// A page of the unreferenced objects.
     Unreferenced {
-        /// Which.
+        /// Their ids.
         objects: Vec<ObjectId>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
     /// A page of this session's orphans.
     Orphans {
-        /// Which.
+        /// Their numbers.
         inodes: Vec<InodeId>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
     /// The volume.
@@ -222,10 +223,10 @@ pub enum Found {
         epochs: Vec<(RealmEpoch, Epoch)>,
         /// This principal's membership.
         member: Option<Member>,
-        /// Who has it mounted.
+        /// Its mount.
         mount: Option<Mount>,
     },
-    /// Who asks.
+    /// The caller's session and principal.
     WhoAmI {
         /// The session's number.
         session: SessionId,
@@ -240,44 +241,44 @@ pub enum Found {
     Objects {
         /// Id and row of each.
         objects: Vec<(ObjectId, Object)>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
     /// A page of the packs that are worth compacting.
     SparsePacks {
-        /// Id, row and since when it is one, of each.
+        /// Id and row of each, and since when it is sparse.
         packs: Vec<(ObjectId, Object, Time)>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
-    /// A page of the slices that lie in a pack.
+    /// A page of the slices in a pack.
     PackedSlices {
-        /// Where the row of each lies, its id, and its place in the pack.
+        /// The home, the id and the place in the pack of each.
         slices: Vec<(Home, SliceId, PackedSlice)>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
-    /// Whose a number is.
+    /// The principal of a number.
     Principal(Numbered),
-    /// What is kept of a cloud.
+    /// The recorded faults of a cloud.
     Evidence {
-        /// How many findings there were; more than there are here if the oldest gave way.
+        /// The number of all findings; more than are listed if old ones were replaced.
         total: u64,
-        /// Those that are kept, the oldest first.
+        /// The recorded ones, oldest first.
         kept: Vec<Evidence>,
     },
-    /// Epochs of a realm that lie before one.
+    /// Key epochs of a realm before a given one.
     Epochs {
-        /// Number and row of each, oldest first, up to the one before.
+        /// Number and row of each, oldest first, up to the one before it.
         epochs: Vec<(RealmEpoch, Epoch)>,
     },
     /// All members of a realm.
     Members(Vec<(PrincipalId, Member)>),
-    /// What some slices are sealed under.
+    /// The key epochs that some slices are sealed under.
     SlicesByEpoch {
         /// Each epoch that occurs.
         epochs: Vec<SealedUnder>,
-        /// The last slice that was looked at, if there are more.
+        /// The last slice that was counted, if there are more.
         next: Option<(Home, SliceId)>,
     },
     /// An inode's extended attributes.
@@ -286,30 +287,30 @@ pub enum Found {
         attributes: Attributes,
         /// The extended ones, in the order of their keys.
         listed: Vec<ListedExtended>,
-        /// What its access list has beside the mode.
+        /// The part of its access list that its mode lacks.
         acl: Option<AccessAcl>,
         /// A directory's default list.
         default_acl: Option<Acl>,
     },
-    /// What a realm and one of its users have and may have.
+    /// The usage and quotas of a realm and one of its users.
     Quota {
         /// The realm.
         realm: RealmQuota,
         /// The user.
         user: UserQuota,
     },
-    /// A page of what a realm and its users have and may have.
+    /// A page of the usage and quotas of a realm and its users.
     Quotas {
         /// The realm.
         realm: RealmQuota,
         /// Some of its users.
         users: Vec<(Uid, UserQuota)>,
-        /// There are more.
+        /// Whether there are more.
         more: bool,
     },
-    /// Who has a realm mounted.
+    /// The mount of a realm.
     Mounted(Option<Mount>),
-    /// Which principals were replaced, the first one first.
+    /// The principals that were replaced, in order.
     Successions(Vec<SignedSuccession>),
 }
 
@@ -326,10 +327,10 @@ pub struct ListedExtended {
     pub value: Option<Sealed>,
 }
 
-/// How much is sealed under an epoch.
+/// The slices that are sealed under a key epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SealedUnder {
-    /// Which epoch.
+    /// The key epoch.
     pub epoch: RealmEpoch,
     /// Slices.
     pub slices: u64,
@@ -342,46 +343,46 @@ pub struct SealedUnder {
 pub struct DirectoryPage {
     /// The directory itself.
     pub directory: Attributes,
-    /// Entries in the order of cookies; `.` and `..` are not among them.
+    /// Entries in the order of cookies, without `.` and `..`.
     pub entries: Vec<ListedEntry>,
-    /// There are more behind the last.
+    /// Whether there are more after the last.
     pub more: bool,
 }
 
 /// An entry in a listing.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct ListedEntry {
-    /// Its place: what the next page continues from.
+    /// Its place, from which the next page continues.
     pub cookie: Cookie,
-    /// What its name is sealed under.
+    /// The generation that its name is sealed under.
     pub generation: RealmEpoch,
     /// Its sealed name.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// Its inode.
     pub inode: Attributes,
 }
 
-/// Where a file's bytes are.
+/// A file's extents.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct ContentPage {
     /// The file.
     pub attributes: Attributes,
     /// All of its bytes, if it is tiny.
     pub inline: Option<Inline>,
-    /// Extents in the order of offsets; what none covers reads as zeros.
+    /// Extents in the order of offsets; gaps read as zeros.
     pub extents: Vec<ListedExtent>,
     /// The slices that they name, by id, each once.
     pub slices: Vec<(SliceId, Slice)>,
-    /// The objects that those lie in, by id, each once.
+    /// The objects of those slices, by id, each once.
     pub objects: Vec<(ObjectId, Object)>,
-    /// There are more extents before `to`; continue behind the last.
+    /// Whether there are more extents before `to`; continue after the last.
     pub more: bool,
 }
 
 /// An extent in a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct ListedExtent {
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
     /// The extent.
     pub extent: crate::row::Extent,

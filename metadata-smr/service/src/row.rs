@@ -1,7 +1,7 @@
-//! The rows: what the servers keep, one struct for each kind.
+//! The rows of the servers, one struct for each kind.
 //!
-//! A row's value is a version byte and the struct in borsh ([`Row::to_bytes`]); its key is laid out
-//! by hand in [`key`]. What is sealed is opaque here. Rows name no path: a tree can be moved by
+//! A row's value is a version byte and the struct in borsh ([`Row::to_bytes`]); [`key`] lays out
+//! its key by hand. Sealed values are opaque here. Rows contain no path, so a tree can be moved by
 //! changing one of them.
 //!
 //! | Module | Rows |
@@ -11,9 +11,9 @@
 //! | [`principal`] | principal, its number, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
 //! | [`extended`] | extended attribute |
-//! | [`content`] | extent, slice, object, what packs hold, queues over objects, the reap queue |
-//! | [`quota`] | what a realm and its users have, and may have |
-//! | [`evidence`] | what clouds were found to have done wrong |
+//! | [`content`] | extent, slice, object, slices of packs, queues over objects, the reap queue |
+//! | [`quota`] | usage and quotas of a realm and its users |
+//! | [`evidence`] | faults of clouds |
 
 pub mod content;
 pub mod evidence;
@@ -31,7 +31,9 @@ pub use content::{
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
-pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
+pub use inode::{
+    Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
+};
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
@@ -43,7 +45,7 @@ use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 /// A value with a version byte before it.
 pub trait Row: BorshSerialize + BorshDeserialize {
-    /// What an operator reads when such a row is damaged.
+    /// The name that an operator reads when such a row is damaged.
     const NAME: &'static str;
 
     /// The row's bytes.
@@ -74,7 +76,7 @@ rows! {
     HomeCounters => "home counters",
     Cloud => "cloud",
     Realm => "realm",
-    Epoch => "realm epoch",
+    Epoch => "key epoch",
     Member => "realm member",
     Mount => "mount",
     Principal => "principal",
@@ -82,7 +84,7 @@ rows! {
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",
-    Entry => "directory entry",
+    EntryRow => "directory entry",
     Orphan => "orphan",
     ExtendedAttribute => "extended attribute",
     Extent => "extent",

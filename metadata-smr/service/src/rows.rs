@@ -1,18 +1,17 @@
-//! Reading rows with their types, from a transaction or from a view alike.
+//! Typed reads of rows, from a transaction or from a view.
 //!
-//! Two things can stop an operation: a refusal, which is an answer like any other, and a failing
-//! store, which stops the replica. [`Halt`] keeps them apart so that neither is taken for the
-//! other.
+//! Two things can stop an operation: a refusal, which is an ordinary answer, and a failing store,
+//! which stops the replica. [`Halt`] separates them, so that neither is mistaken for the other.
 
 use crate::error::Error;
 use crate::identity::{InodeId, PrincipalId, RealmId};
 use crate::row::{Inode, Principal, Realm, Row, key};
 use quorumfs_bft::state::{self, StateError, View, prefix_end};
 
-/// Why an operation goes no further.
+/// Why an operation stops.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// It is refused: nothing of it stays.
+    /// It is refused: it has no effect.
     Refused(Error),
     /// This replica's store failed: the replica stops.
     State(StateError),
@@ -30,7 +29,7 @@ impl From<StateError> for Halt {
     }
 }
 
-/// What a part of an operation comes to.
+/// The result of a part of an operation.
 pub(crate) type Outcome<T> = Result<T, Halt>;
 
 /// Refuses unless `holds`.
@@ -38,13 +37,13 @@ pub(crate) fn require(holds: bool, error: Error) -> Outcome<()> {
     if holds { Ok(()) } else { Err(error.into()) }
 }
 
-/// Reads a row's bytes. That they do not decode means that the store is damaged, for nothing else
-/// is ever written.
+/// Reads a row's bytes. If they do not decode the store is damaged, because nothing else is ever
+/// written.
 pub(crate) fn decode<R: Row>(row_key: &[u8], bytes: &[u8]) -> Outcome<R> {
     R::from_bytes(bytes).map_err(|error| Halt::State(damaged::<R>(row_key, &error.to_string())))
 }
 
-/// The error for a row that is not what it must be.
+/// The error for a row that cannot be right.
 pub(crate) fn damaged<R: Row>(row_key: &[u8], reason: &str) -> StateError {
     StateError::Damaged {
         place: format!("{} row {}", R::NAME, row_key.escape_ascii()),
@@ -52,7 +51,7 @@ pub(crate) fn damaged<R: Row>(row_key: &[u8], reason: &str) -> StateError {
     }
 }
 
-/// Something that rows can be read from.
+/// A source of rows.
 pub(crate) trait Rows {
     /// The rows.
     fn view(&self) -> View<'_>;
@@ -69,7 +68,7 @@ pub(crate) trait Rows {
         }
     }
 
-    /// The row under `row_key`, which must be there.
+    /// The row under `row_key`, which must exist.
     fn expect_row<R: Row>(&self, row_key: &[u8]) -> Outcome<R> {
         match self.find(row_key)? {
             Some(row) => Ok(row),
@@ -104,15 +103,14 @@ pub(crate) trait Rows {
             .ok_or(Halt::Refused(Error::NoRealm))
     }
 
-    /// A principal that exists. One that was replaced has no session any more, whatever it has
-    /// open.
+    /// A principal that exists. The sessions of a replaced principal are not valid any more.
     fn principal(&self, principal: &PrincipalId) -> Outcome<Principal> {
         self.find(&key::principal(principal))?
             .ok_or(Halt::Refused(Error::NoSession))
     }
 }
 
-/// A view, read by a query, whose pages bound what it reads.
+/// A view, read by a query, whose pages bound its reads.
 pub(crate) struct Reading<'a>(pub(crate) View<'a>);
 
 impl Rows for Reading<'_> {

@@ -1,8 +1,7 @@
 //! The metadata as a [`Service`]: decodes, admits, executes, answers.
 //!
-//! Nothing that a client can send makes it panic or stop: bytes that do not decode, sessions that
-//! are fenced, rights that are lacking and steps that fail are answers. Only this replica's own
-//! store can stop it.
+//! Nothing that a client can send makes it panic or stop: undecodable bytes, fenced sessions,
+//! missing rights and failing steps lead to answers. Only this replica's own store can stop it.
 
 use crate::accessed::accessed;
 use crate::answer;
@@ -11,13 +10,13 @@ use crate::change::{Asker, Change};
 use crate::codec::DecodeError;
 use crate::content;
 use crate::epoch;
-use crate::error::{Error, FailedAt, Refusal};
+use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
 use crate::genesis::SignedGenesis;
 use crate::install::install;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::namespace;
-use crate::operation::{Compound, Operation, Place, Precondition, Step};
+use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
 use crate::permission::assert_credentials;
 use crate::query::{Query, Question};
 use crate::quota;
@@ -38,7 +37,7 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// Why an operation failed, and at which part of it.
+/// Why an operation failed, and in which part of it.
 type Failed = (FailedAt, Halt);
 
 impl Service for Metadata {
@@ -103,7 +102,7 @@ impl Service for Metadata {
             Ok(done) => Response(Ok(done)),
             Err((at, Halt::Refused(error))) => {
                 txn.rollback(savepoint);
-                Response(Err(Refusal { at, error }))
+                Response(Err(OperationError { at, error }))
             }
             Err((_, Halt::State(error))) => return Err(error),
         };
@@ -124,8 +123,8 @@ impl Service for Metadata {
     }
 
     /// A query about an inode's attributes, extended ones too, a directory's entries or a file's
-    /// content can be watched by whoever would be answered: all of these are covered by the
-    /// inode's row. The attributes of the entries are not; those are other inodes.
+    /// content can be watched by any session that would get an answer: the inode's row covers all
+    /// of these. It does not cover the attributes of the entries, which are other inodes.
     fn watch(
         &self,
         view: &View<'_>,
@@ -158,8 +157,7 @@ impl Service for Metadata {
     }
 }
 
-/// What the service does of its own accord has nobody to refuse it to: a refusal there means that
-/// rows contradict each other.
+/// Work of the service itself is never refused: a refusal means that rows contradict each other.
 fn never_refused<T>(outcome: Outcome<T>) -> Result<T, StateError> {
     outcome.map_err(|halt| match halt {
         Halt::State(error) => error,
@@ -253,7 +251,7 @@ fn execute_compound(
         check_precondition(change, precondition)
             .map_err(|halt| (FailedAt::Precondition(index), halt))?;
     }
-    // What waits in a gateway is shown as changed when it was, and has to stay so.
+    // Content waiting in a gateway is shown with its time of change, which must stay the same.
     let may_wait = |step: &Step| matches!(step, Step::Commit(_) | Step::SetAttributes(_));
     if compound.steps.iter().all(may_wait) {
         change.done_at(compound.time);
@@ -278,7 +276,7 @@ fn admit_compound(asker: &Asker, compound: &Compound) -> Outcome<()> {
 }
 
 fn check_precondition(change: &Change<'_, '_>, precondition: &Precondition) -> Outcome<()> {
-    let entry = |place: &Place| {
+    let entry = |place: &EntryPlace| {
         let parent = change.directory(place.parent)?;
         let found = namespace::lookup(change, &parent, place)?;
         Ok::<_, Halt>(found.map(|found| found.entry.inode))

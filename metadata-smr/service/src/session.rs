@@ -1,11 +1,11 @@
 //! Sessions, their mounts and their allocations.
 //!
-//! A realm has one mount session at most, because there are no leases yet that would keep several
-//! coherent. A second mount is refused with who holds it; one that takes over fences the first:
+//! A realm has at most one mount session, because there are no leases yet that would keep several
+//! coherent. A second mount is refused with the holder's identity. A takeover fences the first:
 //! from that batch on every operation of the fenced session is refused, however late it arrives.
 //!
-//! What a session holds ends with it: its mount, its allocations (later commits from them are
-//! refused, so what it had put and not committed is garbage from then on), its orphans.
+//! A session's holdings end with it: its mount, its allocations (later commits from them are
+//! refused, so objects that it had put but not committed are garbage from then on), its orphans.
 
 use crate::change::{Asker, Change};
 use crate::error::Error;
@@ -24,7 +24,7 @@ pub const CREDIT: Credit = Credit {
     bytes: 8 << 20,
 };
 
-/// Opens a session for a principal that exists and has room for one more.
+/// Opens a session for a principal that exists and has fewer than the maximum.
 pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Option<Credit>> {
     let row_key = key::principal(&caller.principal);
     let Some(mut principal) = change.find::<Principal>(&row_key)? else {
@@ -58,7 +58,7 @@ pub(crate) fn close(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<
     let Some(mut row) = change.find::<Session>(&row_key)? else {
         return Ok(());
     };
-    give_up(change, session, &mut row)?;
+    release_holdings(change, session, &mut row)?;
     change.delete(row_key)?;
     let row_key = key::principal(&row.principal);
     if let Some(mut principal) = change.find::<Principal>(&row_key)? {
@@ -68,8 +68,12 @@ pub(crate) fn close(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<
     Ok(())
 }
 
-/// Takes from a session its mount, its allocations and its orphans.
-fn give_up(change: &mut Change<'_, '_>, session: SessionId, row: &mut Session) -> Outcome<()> {
+/// Removes a session's mount, allocations and orphans.
+fn release_holdings(
+    change: &mut Change<'_, '_>,
+    session: SessionId,
+    row: &mut Session,
+) -> Outcome<()> {
     for allocation in std::mem::take(&mut row.allocations) {
         change.delete(key::allocation(allocation))?;
     }
@@ -84,7 +88,7 @@ fn give_up(change: &mut Change<'_, '_>, session: SessionId, row: &mut Session) -
     Ok(())
 }
 
-/// Makes the session the one that has the realm mounted.
+/// Mounts the realm for the session.
 pub(crate) fn mount(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -133,22 +137,22 @@ pub(crate) fn mount(
     })
 }
 
-/// Refuses whatever `session` sends from now on.
+/// Refuses all further operations of `session`.
 pub(crate) fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outcome<()> {
     let row_key = key::session(session);
     if let Some(mut row) = change.find::<Session>(&row_key)? {
-        give_up(change, session, &mut row)?;
+        release_holdings(change, session, &mut row)?;
         row.fenced_by = Some(by);
         change.put(row_key, &row)?;
     }
     Ok(())
 }
 
-/// Somebody is about to change something of a realm: counted if another session has it mounted,
+/// Notes an imminent change of a realm: it is counted if another session has the realm mounted,
 /// once for each operation.
 pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<()> {
     let Some(session) = change.session() else {
-        // What ticks do is out of sight, but for the space that a cut file takes.
+        // Changes by ticks are invisible, except for the space of a truncated file.
         return Ok(());
     };
     if change.noted.contains(&realm) {
@@ -163,7 +167,7 @@ pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcom
     Ok(())
 }
 
-/// Gives a mount back.
+/// Ends a mount.
 pub(crate) fn unmount(change: &mut Change<'_, '_>, asker: &Asker, realm: RealmId) -> Outcome<Done> {
     let mut session = asker.session.clone();
     require(session.mounted == Some(realm), Error::NotMounted)?;
@@ -179,8 +183,8 @@ pub(crate) fn allocate(change: &mut Change<'_, '_>, asker: &Asker, count: u32) -
     require(count <= limit, Error::TooMany { limit })?;
     require(count > 0, Error::Invalid)?;
     let mut session = asker.session.clone();
-    let room = session.allocations.len() < SESSION_ALLOCATIONS_MAX;
-    require(room, Error::TooManyAllocations)?;
+    let below_limit = session.allocations.len() < SESSION_ALLOCATIONS_MAX;
+    require(below_limit, Error::TooManyAllocations)?;
     let allocation = AllocationId(change.next(|counters| &mut counters.next_allocation)?);
     let bits = vec![0; usize::try_from(count.div_ceil(8)).unwrap_or(0)];
     let row = Allocation {
@@ -195,7 +199,7 @@ pub(crate) fn allocate(change: &mut Change<'_, '_>, asker: &Asker, count: u32) -
     Ok(Done::Allocated { allocation, count })
 }
 
-/// Makes the unused ids of an allocation void.
+/// Voids the unused ids of an allocation.
 pub(crate) fn close_allocation(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -210,7 +214,7 @@ pub(crate) fn close_allocation(
     Ok(Done::AllocationClosed)
 }
 
-/// A session's orphans behind `after`.
+/// A session's orphans after `after`.
 pub(crate) fn orphans(
     rows: &impl Rows,
     session: SessionId,

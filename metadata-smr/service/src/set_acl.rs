@@ -32,7 +32,7 @@ pub(crate) fn set_acl(
                 let mode = Mode(row.mode.0 & !0o777 | acl.mode());
                 row.mode = new_mode(&row, who, mode);
             }
-            row.acl = step.acl.clone().and_then(crate::acl::Acl::beside_mode);
+            row.acl = step.acl.clone().and_then(crate::acl::Acl::beyond_mode);
         }
         AclKind::Default => {
             let holds = row.is_directory() || step.acl.is_none();
@@ -40,7 +40,7 @@ pub(crate) fn set_acl(
             row.default_acl.clone_from(&step.acl);
         }
     }
-    // Lists are told together with extended attributes, and kept as long.
+    // Lists are returned together with extended attributes, and cached as long.
     row.extended.get_or_insert_default();
     extended::save(change, step.inode, &mut row)
 }

@@ -11,7 +11,7 @@ use crate::identity::Uid;
 use crate::operation::{SetAttributes, SetTime};
 use crate::permission::{check, check_handle, new_mode, owns};
 use crate::reply::StepDone;
-use crate::row::{Inode, Node};
+use crate::row::{Inode, InodeBody};
 use crate::rows::{Outcome, Rows, require};
 
 /// Changes attributes of an inode.
@@ -50,7 +50,7 @@ pub(crate) fn set_attributes(
     Ok(StepDone::Set(row.attributes(step.inode)))
 }
 
-/// Only the superuser gives files away; an owner may hand a file to a group that it is in.
+/// Only the superuser gives files away; an owner may change a file's group to one of its own.
 fn check_owner(row: &Inode, who: &Credentials, step: &SetAttributes) -> Outcome<()> {
     if let Some(mode) = step.mode {
         require(mode.0 & !Mode::ALL == 0, Error::Invalid)?;
@@ -70,13 +70,13 @@ fn check_owner(row: &Inode, who: &Credentials, step: &SetAttributes) -> Outcome<
     Ok(())
 }
 
-/// Only owners set times at will; whoever may write may set them to now.
+/// Only owners set arbitrary times; callers with write permission may set them to now.
 fn check_times(row: &Inode, who: &Credentials, step: &SetAttributes) -> Outcome<()> {
     for set in [step.atime, step.mtime].into_iter().flatten() {
         match set {
             SetTime::To(time) => {
                 require(time.is_valid(), Error::Invalid)?;
-                // A truncation through a handle brings the time of its own along.
+                // A truncation through a handle carries its own time.
                 let with_size = step.size.is_some() && step.by_handle;
                 require(owns(row, who) || with_size, Error::NotPermitted)?;
             }
@@ -106,7 +106,7 @@ fn set_size(
     }
     drop_capability(change, step.inode, row)?;
     match &mut row.node {
-        Node::File(file) => truncate(change, step.inode, file, size),
+        InodeBody::File(file) => truncate(change, step.inode, file, size),
         _ => Err(Error::WrongKind.into()),
     }
 }

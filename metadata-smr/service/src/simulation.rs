@@ -1,8 +1,8 @@
 //! Metadata for simulators and tests: a small volume, stand-in seals, and (in [`workload`]) random
 //! operations with the model that judges their replies.
 //!
-//! Nothing here is secret or random: names are "sealed" by writing them down, and their keyed hash
-//! is taken so short that collisions happen all the time.
+//! Nothing here is secret or random: names are "sealed" by copying them, and their keyed hash is so
+//! short that collisions are frequent.
 
 pub mod model;
 pub mod workload;
@@ -10,13 +10,13 @@ pub mod workload;
 use crate::attributes::{Credentials, Timestamp};
 use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
 use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
-use crate::operation::{Compound, Operation, Place, Step};
+use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
 use crate::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, SealedName};
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
 
-/// A genesis with four clouds, the policy (4, 1, 2), and `owners` that may do everything.
-/// `replicas` metadata servers are only written down.
+/// A genesis with four clouds, the policy (4, 1, 2), and `owners` with all rights. `replicas`
+/// metadata servers are listed but do not exist.
 ///
 /// # Errors
 /// Never, unless the policies of this crate change.
@@ -54,7 +54,7 @@ pub fn ordinary(uid: Uid, gid: Gid) -> Rights {
     }
 }
 
-/// The same genesis with principals of one's own, to be changed before it is signed.
+/// The same genesis with the given principals, to be changed before it is signed.
 ///
 /// # Errors
 /// Never, unless the policies of this crate change.
@@ -117,7 +117,7 @@ fn cloud(index: u8) -> Cloud {
     }
 }
 
-/// A genesis with a signature that nobody verifies here.
+/// A genesis with a signature that is not verified here.
 #[must_use]
 pub fn sign(genesis: &Genesis) -> Vec<u8> {
     SignedGenesis {
@@ -128,7 +128,7 @@ pub fn sign(genesis: &Genesis) -> Vec<u8> {
     .to_bytes()
 }
 
-/// A stand-in for a sealed name. The hash has four values only, so that names collide.
+/// A stand-in for a sealed name. The hash has only four values, so that names collide.
 #[must_use]
 pub fn seal_name(directory: InodeId, name: &str) -> SealedName {
     let mixed = name.bytes().fold(directory.0, |hash, byte| {
@@ -143,14 +143,14 @@ pub fn seal_name(directory: InodeId, name: &str) -> SealedName {
 
 /// A name in a directory.
 #[must_use]
-pub fn place(parent: InodeId, name: &str) -> Place {
-    Place {
+pub fn place(parent: InodeId, name: &str) -> EntryPlace {
+    EntryPlace {
         parent,
         name: seal_name(parent, name).into(),
     }
 }
 
-/// Steps on somebody's behalf, without preconditions.
+/// Steps of a caller, without preconditions.
 #[must_use]
 pub fn compound(credentials: Credentials, time: Timestamp, steps: Vec<Step>) -> Operation {
     Operation::Compound(Compound {

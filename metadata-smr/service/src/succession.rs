@@ -1,11 +1,11 @@
-//! A principal's key is replaced: another takes its place, under the volume root's signature.
+//! Replaces a principal's key by another's, under the volume root's signature.
 //!
-//! A key that was stolen or lost cannot be locked out by those who hold it, nor by those who merely
-//! administer: each of those keys may be the stolen one. What decides is the volume root key, which
-//! lies offline in the recovery kit. It signs a *succession*: the successor's keys, with what the
-//! predecessor may do, and the clouds' secrets wrapped for it. From the batch that carries it on
-//! the predecessor is no principal any more: it is refused every session, operation and question, a
-//! mount of its is fenced, and it may change the cluster's membership no longer.
+//! A stolen or lost key cannot be locked out by its holders, nor by an administrator: each of those
+//! keys may be the stolen one. The volume root key decides, which lies offline in the recovery kit.
+//! It signs a *succession*: the successor's keys, with the predecessor's rights, and the clouds'
+//! secrets wrapped for it. From the batch that carries it on, the predecessor is no longer a
+//! principal: every session, operation and question is refused, its mount is fenced, and it can no
+//! longer change the cluster's membership.
 //!
 //! ```text
 //! kit ── signs ──► succession n: predecessor, successor, clouds' secrets, key epoch
@@ -13,17 +13,18 @@
 //!        clients: check it too; keys of epochs after that one count only from the successor
 //! ```
 //!
-//! What always holds:
-//! * **Only the root replaces a principal.** The signature is checked against the root key that the
-//!   genesis named, and the volume is in what is signed.
-//! * **Successions follow each other one by one**, so that two at a time are not both told that
-//!   they took place, and what was signed for an earlier state of affairs is refused.
-//! * **The successor can read at once**: its membership in the current key epoch comes along. The
-//!   next epoch, which the predecessor cannot open, is the successor's to begin.
+//! Invariants:
+//! * **Only the root replaces a principal.** The signature is verified with the root key that the
+//!   genesis names, and the signed bytes include the volume.
+//! * **Successions follow each other one by one**, so that of two concurrent ones only one
+//!   succeeds, and one that was signed for an earlier state is refused.
+//! * **The successor can read at once**: the succession includes its membership in the current key
+//!   epoch. The successor begins the next key epoch, which the predecessor cannot open.
 //!
-//! What can go wrong: *the answer is lost*. The same bytes again are the same success. *Another key
-//! epoch was begun meanwhile*: `WrongEpoch`, and it is signed anew. *The predecessor still has the
-//! bytes of the clouds*: what it could read before it can read still (docs/THREAT_MODEL.md).
+//! Failures: *the answer is lost*. The same bytes again are the same success. *Another key epoch
+//! was begun in the meantime*: `WrongEpoch`, and the succession is signed anew. *The predecessor
+//! still has access to the bytes of the clouds*: it can still read what it could read before
+//! (docs/THREAT_MODEL.md).
 
 use crate::change::{Asker, Change};
 use crate::codec;
@@ -44,40 +45,39 @@ use quorumfs_bft::identity::{PublicKey, Signature};
 /// The context that the volume root key signs under, before the succession's bytes.
 pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 succession v1\0";
 
-/// One principal in the place of another.
+/// The replacement of a principal by another.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Succession {
-    /// Of which volume.
+    /// The volume.
     pub volume: VolumeId,
-    /// Which one it is of the volume's, from 1 on.
+    /// Its number among the volume's successions, from 1 on.
     pub number: u32,
-    /// The key that counts no more.
+    /// The key that is no longer valid.
     pub predecessor: PrincipalId,
-    /// Who takes its place.
+    /// The principal that replaces it.
     pub successor: GenesisPrincipal,
-    /// The clouds' naming secrets, by their numbers, wrapped for the successor.
+    /// The clouds' naming secrets, by cloud index, wrapped for the successor.
     pub clouds: Vec<WrappedKey>,
-    /// The key epoch that the root realm was in: what the predecessor signs for later ones counts
-    /// for nothing.
+    /// The root realm's key epoch: the predecessor's signatures for later ones are invalid.
     pub epoch: RealmEpoch,
 }
 
 /// A succession with the signature of the volume root key over it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SignedSuccession {
-    /// [`Succession::to_bytes`], as they were signed.
+    /// [`Succession::to_bytes`], as signed.
     pub succession: Vec<u8>,
     /// The root's signature over [`Succession::signed_bytes`].
     pub signature: Signature,
 }
 
-/// What is ordered.
+/// The ordered operation.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Succeed {
     /// The succession.
     pub signed: SignedSuccession,
-    /// The successor's membership in the current epoch of the root realm. Its signature is the
-    /// members' to verify.
+    /// The successor's membership in the current key epoch of the root realm. Members verify its
+    /// signature.
     pub member: Member,
 }
 
@@ -92,13 +92,13 @@ impl Succession {
         codec::encode(self)
     }
 
-    /// What the volume root key signs: [`SIGNING_CONTEXT`], then the succession's bytes.
+    /// The bytes that the volume root key signs: [`SIGNING_CONTEXT`], then the succession's bytes.
     #[must_use]
     pub fn signed_bytes(succession: &[u8]) -> Vec<u8> {
         [SIGNING_CONTEXT, succession].concat()
     }
 
-    /// Whether it is within the bounds of what the servers keep.
+    /// Whether it is within the servers' bounds.
     fn fits(&self) -> bool {
         let wrapped = |key: &WrappedKey| (1..=WRAPPED_KEY_BYTES_MAX).contains(&key.bytes.len());
         self.clouds.len() <= CLOUDS_MAX
@@ -108,7 +108,7 @@ impl Succession {
 }
 
 impl SignedSuccession {
-    /// What was signed, if the root of this volume did.
+    /// The signed succession, if this volume's root signed it.
     #[must_use]
     pub fn verified(&self, volume: VolumeId, root: &PublicKey) -> Option<Succession> {
         let succession: Succession = codec::decode(&self.succession, SUCCESSION_BYTES_MAX).ok()?;
@@ -146,7 +146,7 @@ pub(crate) fn succeed(
     Ok(done)
 }
 
-/// Where a number is in the list of all.
+/// The index of a number in the list of all.
 fn index(number: u32) -> Option<usize> {
     usize::try_from(number.checked_sub(1)?).ok()
 }
@@ -168,7 +168,7 @@ fn exchange(
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;
     require(taken.is_none(), Error::Exists)?;
     let number = change.next(|counters| &mut counters.next_principal)?;
-    let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::NoRoom))?;
+    let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::LimitReached))?;
     let number = PrincipalNumber(number);
     change.delete(key::principal(&predecessor))?;
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
@@ -194,7 +194,7 @@ fn exchange(
     Ok(())
 }
 
-/// All that took place, the first one first.
+/// All successions, in order.
 pub(crate) fn all(rows: &impl Rows) -> Outcome<Vec<SignedSuccession>> {
     let prefix = key::successions();
     let mut all = Vec::new();
@@ -205,7 +205,7 @@ pub(crate) fn all(rows: &impl Rows) -> Outcome<Vec<SignedSuccession>> {
 }
 
 /// Whether the key may change the cluster's membership, as far as the volume's principals decide
-/// that: they may who administer the volume, and never a key that was replaced.
+/// that: administrators of the volume may, a replaced key never.
 pub(crate) fn administers(rows: &impl Rows, principal: &PublicKey) -> Outcome<Option<bool>> {
     if let Some(row) = rows.find::<Principal>(&key::principal(principal))? {
         return Ok(row.rights.administer.then_some(true));

@@ -16,7 +16,7 @@ use quorumfs_gateway::volume::Volume;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::Found;
+use quorumfs_metadata::reply::QueryResult;
 use quorumfs_metadata::row;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ pub fn slice_keys(cluster: &Cluster, volume: &Volume, inodes: u64) -> Vec<SliceK
             };
             let found = metadata.ask("read", volume.own_credentials(), question);
             // Directories and numbers that no file has.
-            let Ok(Found::Content(page)) = found.await else {
+            let Ok(QueryResult::Content(page)) = found.await else {
                 continue;
             };
             for (slice, row) in page.slices {

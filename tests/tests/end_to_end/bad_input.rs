@@ -371,7 +371,7 @@ fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
             .args([&large])
             .run_with(["/large"])
     };
-    put().fails(8, "the realm has room for", "quota set");
+    put().fails(8, "the realm's quota leaves", "quota set");
     let mut other = fs::File::create(demo.mount().join("other")).unwrap();
     let written = other.write_all(&vec![2; 100_000]);
     let full = written.and_then(|()| other.sync_all()).unwrap_err();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use quorumfs_backends::emulators::{Emulator, Server};
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
-use quorumfs_backends::remote::{Limits, Pace, Patience};
+use quorumfs_backends::remote::{Limits, Pace, RetryPolicy};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore, StoreErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ async fn open(
         marker,
         credentials: credentials.map(Path::to_path_buf),
         collector: None,
-        patience: Patience::default(),
+        retry_policy: RetryPolicy::default(),
         limits: Limits::default(),
         shared: Arc::new(Pace::new(Limits::default())),
     };

@@ -6,7 +6,7 @@ use crate::clouds::marker;
 use crate::commands::{block_failure, store_failure};
 use crate::failure::Outcome;
 use quorumfs_backends::location::{Access, Location};
-use quorumfs_backends::remote::{Limits, Pace, Patience};
+use quorumfs_backends::remote::{Limits, Pace, RetryPolicy};
 use quorumfs_backends::shaped::Shaped;
 use quorumfs_backends::{Deadline, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
@@ -101,7 +101,7 @@ impl World {
                 marker: marker(world.volume.id(), number),
                 credentials: None,
                 collector: None,
-                patience: Patience::default(),
+                retry_policy: RetryPolicy::default(),
                 limits: Limits {
                     connections: 256,
                     ..Limits::default()

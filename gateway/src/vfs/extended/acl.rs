@@ -91,7 +91,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Acl>, VfsError> {
     };
     match acl.check() {
         Ok(()) => Ok(Some(acl)),
-        Err(Error::NoRoom) => Err(VfsError::refused("access control list", Errno::NOSPC)),
+        Err(Error::LimitReached) => Err(VfsError::refused("access control list", Errno::NOSPC)),
         Err(_) => Err(INVALID),
     }
 }

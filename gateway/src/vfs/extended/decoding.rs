@@ -33,7 +33,7 @@ fn is_a_list(list: &Acl) {
     let again = acl::parse(&acl::write(list)).ok().flatten();
     assert_eq!(again.as_ref(), Some(list));
     let mode = Mode(list.mode());
-    if let Some(rest) = list.clone().beside_mode() {
+    if let Some(rest) = list.clone().beyond_mode() {
         assert_eq!(&rest.with_mode(mode), list);
     }
     let (own, given) = list.inherited(Mode(0o7777));
@@ -114,7 +114,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         ..plain.clone()
     };
     let encoded = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
-    let apart = wide.clone().beside_mode();
+    let apart = wide.clone().beyond_mode();
     let apart = apart.and_then(|it| borsh::to_vec(&it).ok());
     let apart = [&[1, 0xa4][..], &apart.unwrap_or_default()].concat();
     vec![

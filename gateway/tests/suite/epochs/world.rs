@@ -18,7 +18,7 @@ use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::{Created, Founding, Volume, VolumeError, create};
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::{CloudIndex, RealmEpoch, VolumeId};
-use quorumfs_metadata::reply::{Answer, Found};
+use quorumfs_metadata::reply::{Answer, QueryResult};
 use quorumfs_metadata::row::{Epoch, Lock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -217,7 +217,7 @@ impl Transport for Line {
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         let bytes = self.inner.query(query).await?;
         let mut answer = Answer::from_bytes(&bytes).unwrap();
-        let Ok(Found::Realm {
+        let Ok(QueryResult::Realm {
             realm,
             epochs,
             member,

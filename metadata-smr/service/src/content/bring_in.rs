@@ -1,14 +1,15 @@
-//! New objects and slices, each under an id of the session's own live allocations, each id once.
+//! New objects and slices, each under an unused id of one of the session's live allocations.
 //!
-//! An id is burned when a commit names it, whatever becomes of the object or slice later: a data
-//! key follows from a slice's id, so a second use of an id could seal two plaintexts under one key.
+//! An id is burned when a commit names it, whatever happens to the object or slice later: the data
+//! key follows from the slice's id, so a second use of an id could seal two plaintexts under one
+//! key.
 //!
-//! A pack has slices of several files, and nobody can say whose commit comes first. Each of them
-//! names the pack, as it was written: the first brings it in, the others find it. What they find
-//! must be theirs (of the session, of an allocation that still lives) and what they say it is, its
-//! digests above all; where its shards are has perhaps moved on. If its slices were all dropped
-//! meanwhile it comes back to life, for nothing is deleted whose allocation lives; unless it is
-//! condemned all the same, which ends it.
+//! A pack has slices of several files, whose commits may come in any order. Each of them describes
+//! the pack completely: the first one creates the row, the others find it. The row must be the
+//! session's own (of an allocation that is still live) and match the description, its digests above
+//! all; only the places of its shards may have changed. If all of its slices were dropped in the
+//! meantime the pack becomes live again, because nothing is deleted while its allocation lives; a
+//! condemned pack stays condemned.
 
 use super::placement;
 use super::references::put_object;
@@ -31,7 +32,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// An object that is there.
+    /// An existing object.
     pub(super) fn found(row: Object) -> Self {
         Self {
             after: row.clone(),
@@ -39,13 +40,13 @@ impl Pending {
         }
     }
 
-    /// Whether slices came to it.
+    /// Whether it gained slices.
     pub(super) fn has_gained(&self) -> bool {
         self.after.slices > self.before.as_ref().map_or(0, |before| before.slices)
     }
 }
 
-/// Writes the rows of a commit's objects and slices, the latter without references as yet.
+/// Writes the rows of a commit's objects and slices, the slices still without references.
 pub(super) fn bring_in(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -63,7 +64,7 @@ pub(super) fn bring_in(
     for new in objects {
         let once = !pending.contains_key(&new.id);
         require(once, Error::ObjectUsed(new.id))?;
-        pending.insert(new.id, new_or_found(change, asker, &realm, new)?);
+        pending.insert(new.id, new_or_existing(change, asker, &realm, new)?);
     }
     for new in slices {
         claim(change, asker, Claimed::Slice(new.id))?;
@@ -83,7 +84,7 @@ pub(super) fn bring_in(
             require(fits, Error::BadContent)?;
             after.gain(new.sealed_length);
             if after.class == ObjectClass::PACK {
-                require_room(after)?;
+                require_free_slot(after)?;
                 let place = PackedSlice {
                     offset: new.offset,
                     sealed_length: new.sealed_length,
@@ -94,28 +95,28 @@ pub(super) fn bring_in(
         change.put(key::slice(home, new.id), &row)?;
     }
     for (id, pending) in pending {
-        // An object that nothing names would be garbage from the start.
+        // An object without slices would be garbage from the start.
         require(pending.has_gained(), Error::BadContent)?;
         put_object(change, id, pending.before.as_ref(), &pending.after)?;
     }
     Ok(())
 }
 
-/// Refuses a list that is longer than it may be.
+/// Refuses a list that exceeds its bound.
 pub(super) fn require_at_most(count: usize, most: usize) -> Outcome<()> {
     let limit = u32::try_from(most).unwrap_or(u32::MAX);
     require(count <= most, Error::TooMany { limit })
 }
 
-/// An object that an operation names as new: it is new, or a pack that the session brought in
-/// before and that is what the operation says it is.
-pub(super) fn new_or_found(
+/// An object that an operation describes as new: it is new, or a pack that the session created
+/// before and that matches the description.
+pub(super) fn new_or_existing(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     realm: &Realm,
     new: &NewObject,
 ) -> Outcome<Pending> {
-    if let Some(row) = found_pack(change, asker, new)? {
+    if let Some(row) = existing_pack(change, asker, new)? {
         return Ok(Pending::found(row));
     }
     claim(change, asker, Claimed::Object(new.id))?;
@@ -125,8 +126,12 @@ pub(super) fn new_or_found(
     })
 }
 
-/// The row of a pack that the session brought in before; refused if it is not as `new` says.
-fn found_pack(change: &Change<'_, '_>, asker: &Asker, new: &NewObject) -> Outcome<Option<Object>> {
+/// The row of a pack that the session created before; refused if it does not match `new`.
+fn existing_pack(
+    change: &Change<'_, '_>,
+    asker: &Asker,
+    new: &NewObject,
+) -> Outcome<Option<Object>> {
     if new.class != ObjectClass::PACK || !owns(asker, new.id.allocation) {
         return Ok(None);
     }
@@ -144,8 +149,8 @@ fn found_pack(change: &Change<'_, '_>, asker: &Asker, new: &NewObject) -> Outcom
     Ok(Some(row))
 }
 
-/// Refuses a pack that has more slices than it may.
-pub(super) fn require_room(pack: &Object) -> Outcome<()> {
+/// Refuses a pack that exceeds its bound of slices.
+pub(super) fn require_free_slot(pack: &Object) -> Outcome<()> {
     let limit = PACK_SLICES_MAX;
     require(pack.slices <= limit, Error::TooMany { limit })
 }
@@ -209,7 +214,7 @@ pub(super) fn owns(asker: &Asker, allocation: AllocationId) -> bool {
     asker.session.allocations.contains(&allocation)
 }
 
-/// Burns an object id of the session's own for something that has no object row.
+/// Burns an object id of the session for something without an object row.
 pub(crate) fn claim_object(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -224,7 +229,7 @@ enum Claimed {
     Slice(SliceId),
 }
 
-/// Burns an id of the session's own.
+/// Burns an id of the session.
 fn claim(change: &mut Change<'_, '_>, asker: &Asker, claimed: Claimed) -> Outcome<()> {
     let (allocation, counter, not_owned, used) = match claimed {
         Claimed::Object(id) => (

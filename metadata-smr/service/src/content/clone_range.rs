@@ -1,4 +1,4 @@
-//! Bytes of one file in another, of which none is moved: both refer to the same slices.
+//! Clones bytes of one file into another without moving them: both refer to the same slices.
 //!
 //! ```text
 //!   source        |--- extent a ---|   hole   |--- extent b ---|
@@ -6,12 +6,12 @@
 //!   destination           |- a, +8 |   hole   |- b ---|
 //! ```
 //!
-//! An extent may name any part of a slice, so nothing has to be aligned to anything. Which slices
-//! the source has is looked up here: a client that could name slices of its choice could have the
-//! bytes of files that it may not read. What lay at the destination is taken out first; holes stay
+//! An extent may name any part of a slice, so no alignment is needed. The service looks up the
+//! slices of the source itself: a client that could name arbitrary slices could get the bytes of
+//! files that it may not read. The old content of the destination is removed first; holes stay
 //! holes.
 
-use super::extent_map::{Placed, behind, clear, set};
+use super::extent_map::{Placed, clear, extents_after, set};
 use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
@@ -20,12 +20,12 @@ use crate::identity::{InodeId, RealmId, SliceId};
 use crate::limits::{CLONE_EXTENTS_MAX, FILE_SIZE_MAX};
 use crate::operation::CloneRange;
 use crate::permission::check_handle;
-use crate::row::{Content, FileBody, Node};
+use crate::row::{Content, FileBody, InodeBody};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Makes a run of `file` what the source has.
+/// Makes a run of `file` refer to the source's content.
 pub(super) fn clone_range(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -52,7 +52,7 @@ pub(super) fn clone_range(
     };
     let alive = file.dead_from.is_none_or(|dead| end <= dead);
     require(alive, Error::Reaping)?;
-    // Counted before anything is dropped: what is overwritten may be what is cloned.
+    // References are counted before any are dropped: the overwritten content may be the cloned one.
     let mut counts: BTreeMap<SliceId, u32> = BTreeMap::new();
     for placed in &found {
         let count = counts.entry(placed.extent.slice).or_default();
@@ -88,17 +88,17 @@ fn source(
     check_handle(&row, &asker.rights, Access::READ)?;
     let unchanged = wanted.expected.is_none_or(|seen| seen == row.version);
     require(unchanged, Error::Changed)?;
-    // Slices are kept by home, and their keys are the realm's.
+    // Slices belong to a home, and their keys to the realm.
     let together = row.realm == realm && wanted.source.home() == inode.home();
     require(together, Error::CrossRealm)?;
-    let Node::File(file) = &row.node else {
+    let InodeBody::File(file) = &row.node else {
         return Err(Error::WrongKind.into());
     };
     require(range.end <= file.size, Error::BadContent)?;
     extents(change, wanted.source, file, range)
 }
 
-/// What covers a range of a file, cut to it.
+/// The extents within a range of a file, cut to it.
 fn extents(
     change: &Change<'_, '_>,
     inode: InodeId,
@@ -114,7 +114,7 @@ fn extents(
         }],
         Content::Extents => {
             let limit = CLONE_EXTENTS_MAX.saturating_add(1);
-            let found = behind(change, inode, range.start, limit)?;
+            let found = extents_after(change, inode, range.start, limit)?;
             let more = found.get(CLONE_EXTENTS_MAX);
             let fits = more.is_none_or(|more| more.start >= range.end);
             require(fits, Error::TooManyRows)?;

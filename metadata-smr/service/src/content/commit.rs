@@ -1,4 +1,4 @@
-//! New content of a file: bring in, replace, count, set the length last.
+//! New content of a file: create objects, replace extents, count, set the length last.
 
 use super::bring_in::{bring_in, owns};
 use super::clone_range::clone_range;
@@ -13,7 +13,7 @@ use crate::limits::{COMMIT_EXTENTS_MAX, FILE_SIZE_MAX, INLINE_BYTES_MAX, SEAL_OV
 use crate::operation::{Commit, NewContent, NewExtent};
 use crate::permission::check_handle;
 use crate::reply::StepDone;
-use crate::row::{Content, Extent, FileBody, Inline, Node, Slice, key};
+use crate::row::{Content, Extent, FileBody, Inline, InodeBody, Slice, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) fn commit(
     let sensible = step.mtime.is_none_or(|mtime| mtime.is_valid());
     require(sensible, Error::Invalid)?;
     let (realm, is_directory) = (row.realm, row.is_directory());
-    let Node::File(file) = &mut row.node else {
+    let InodeBody::File(file) = &mut row.node else {
         let error = if is_directory {
             Error::IsDirectory
         } else {
@@ -60,7 +60,7 @@ pub(crate) fn commit(
         truncate(change, step.inode, file, size)?;
     }
     if !matches!(step.content, NewContent::Same) && !asker.rights.uids.contains(&Uid::ROOT) {
-        // As Linux does when anybody writes but the superuser.
+        // Like Linux after a write by any user but the superuser.
         row.mode = row
             .mode
             .without_set_id(asker.rights.gids.contains(&row.gid));
@@ -75,7 +75,7 @@ pub(crate) fn commit(
     Ok(StepDone::Committed(row.attributes(step.inode)))
 }
 
-/// Keeps all of a tiny file's bytes in its inode.
+/// Stores all of a tiny file's bytes in its inode.
 fn set_inline(
     change: &mut Change<'_, '_>,
     step: &Commit,
@@ -136,7 +136,8 @@ fn set_extents(
     Ok(())
 }
 
-/// Extents come sorted, do not overlap and lie within a file's bounds; returns where they end.
+/// Checks that extents are sorted, do not overlap and lie within a file's bounds; returns their
+/// end.
 fn check_order(extents: &[NewExtent]) -> Outcome<u64> {
     let mut end = 0_u64;
     for new in extents {
@@ -151,7 +152,7 @@ fn check_order(extents: &[NewExtent]) -> Outcome<u64> {
     Ok(end)
 }
 
-/// An extent names a run of a slice that the session brought in under a live allocation.
+/// Checks that an extent names a run of a slice that the session created in a live allocation.
 fn check_slice(change: &Change<'_, '_>, asker: &Asker, home: Home, new: &NewExtent) -> Outcome<()> {
     let not_owned = || Error::SliceNotOwned(new.slice);
     require(owns(asker, new.slice.allocation), not_owned())?;

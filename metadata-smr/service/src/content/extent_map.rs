@@ -1,12 +1,12 @@
 //! A file's extents: replaced, split, cut.
 //!
-//! Extents are keyed by where they end, so the first row behind an offset is the extent that covers
-//! it, if any does (bcachefs keys its extents so for the same reason). A file's only extent lies in
-//! its inode instead.
+//! Extents are keyed by their end, so the first row after an offset is the extent that covers it,
+//! if any does (bcachefs keys its extents so for the same reason). A file's only extent is stored
+//! in its inode instead.
 //!
-//! A truncation drops the tail at once if it is short. If it is long, the extents stay, *dead*: the
-//! inode says from where on, ticks delete them, and until then nothing may grow or be written into
-//! that range, or old bytes would come to light.
+//! A truncation drops a short tail at once. The extents of a long tail stay, *dead*: the inode
+//! holds the offset where they begin and ticks delete them. Until then that range can be neither
+//! grown into nor written, or old bytes would reappear.
 
 use crate::change::Change;
 use crate::error::Error;
@@ -15,16 +15,16 @@ use crate::limits::{EXTENTS_DROPPED_MAX, FILE_SIZE_MAX};
 use crate::row::{Content, Extent, FileBody, Reap, key};
 use crate::rows::{Outcome, Rows, damaged, decode, require};
 
-/// Whether something was left for later.
+/// Whether a part was left for later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
-    /// Everything is gone.
+pub(crate) enum Remainder {
+    /// All is done.
     Nothing,
-    /// Something is left.
+    /// A part is left.
     Some,
 }
 
-/// An extent and where it lies in its file.
+/// An extent and its position in its file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) start: u64,
@@ -51,8 +51,8 @@ impl Placed {
     }
 }
 
-/// The first `limit` extents that end behind `from`.
-pub(crate) fn behind(
+/// The first `limit` extents that end after `from`.
+pub(crate) fn extents_after(
     rows: &impl Rows,
     inode: InodeId,
     from: u64,
@@ -67,14 +67,14 @@ pub(crate) fn behind(
             let extent: Extent = decode(row_key, bytes)?;
             let start = key::trailing_number(row_key)
                 .and_then(|end| end.checked_sub(u64::from(extent.length)))
-                .ok_or_else(|| damaged::<Extent>(row_key, "it is longer than it can be"))?;
+                .ok_or_else(|| damaged::<Extent>(row_key, "it is too long"))?;
             Ok(Placed { start, extent })
         })
         .collect()
 }
 
-/// Sets runs of a file; they are sorted and do not overlap. What lay there is dropped. References
-/// of the new extents are counted by the caller.
+/// Sets runs of a file, which are sorted and do not overlap. Their old content is dropped. The
+/// caller counts the references of the new extents.
 pub(super) fn set(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -128,7 +128,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Takes a run out of a file's content; what lies beyond the file's end is passed over.
+/// Removes a run from a file's content; the part beyond the file's end is ignored.
 pub(super) fn clear(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -136,7 +136,7 @@ pub(super) fn clear(
     from: u64,
     to: u64,
 ) -> Outcome<()> {
-    // Dead extents lie behind the end: whatever this touches is alive.
+    // Dead extents lie beyond the end: all extents up to it are live.
     let to = to.min(file.size);
     if from >= to {
         return Ok(());
@@ -148,7 +148,7 @@ pub(super) fn clear(
             if from >= length {
                 return Ok(());
             }
-            // Nobody here can cut a piece out of ciphertext.
+            // The servers cannot cut a piece out of ciphertext.
             require(from == 0 && to >= length, Error::BadContent)?;
             file.content = Content::Empty;
             Ok(())
@@ -184,13 +184,13 @@ fn covers(new: &[Placed], length: u64) -> bool {
     covered >= length
 }
 
-/// Extents looked at first for a run that is set; most runs touch one or two. Every row counts that
-/// is read, so looking far beyond a run would refuse a commit of many that touch few.
+/// The first page of extents that are read for a run; most runs touch one or two. Every row read
+/// counts, so reading far beyond a run would refuse a commit of many runs that touch few extents.
 const PUNCH_PAGE: usize = 3;
-/// Extents looked at at once where a run lies over very many.
+/// The page of extents for a run over very many.
 const PUNCH_PAGE_MAX: usize = 256;
 
-/// Takes the run from `from` to `to` out of whatever extents cover it.
+/// Removes the run from `from` to `to` from the extents that cover it.
 fn punch(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -200,9 +200,9 @@ fn punch(
 ) -> Outcome<()> {
     let (mut at, mut limit) = (from, PUNCH_PAGE);
     loop {
-        let found = behind(change, inode, at, limit)?;
+        let found = extents_after(change, inode, at, limit)?;
         punch_some(change, inode, file, (from, to), &found)?;
-        // Rows that are written bound the loop: each page but the last is deleted whole.
+        // The bound of written rows ends the loop: each page but the last is deleted completely.
         match found.last() {
             Some(last) if found.len() == limit && last.end() < to => at = last.end(),
             _ => return Ok(()),
@@ -243,7 +243,7 @@ fn punch_some(
     Ok(())
 }
 
-/// Sets a file's length: cuts what lies beyond it, or lets it grow by zeros.
+/// Sets a file's length: cuts the content beyond it, or extends the file with zeros.
 pub(crate) fn truncate(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -290,8 +290,8 @@ fn cut(change: &mut Change<'_, '_>, inode: InodeId, file: &mut FileBody, size: u
             cut_tail(change, inode, file, size)?;
             if size == 0 {
                 file.content = Content::Empty;
-                // Dead extents cover nothing; a file that has bytes in extents says so, and one
-                // whose bytes lie in its inode does not.
+                // Dead extents cover nothing. `allocated` shows whether a file has bytes in extents
+                // or in its inode.
                 file.allocated = 0;
             }
         }
@@ -305,7 +305,7 @@ fn cut_tail(
     file: &mut FileBody,
     size: u64,
 ) -> Outcome<()> {
-    let mut found = behind(change, inode, size, EXTENTS_DROPPED_MAX.saturating_add(2))?;
+    let mut found = extents_after(change, inode, size, EXTENTS_DROPPED_MAX.saturating_add(2))?;
     let straddling = found.first().copied().filter(|first| first.start < size);
     if let Some(first) = straddling {
         found.remove(0);
@@ -328,7 +328,7 @@ fn cut_tail(
         change.delete(key::extent(inode, placed.end()))?;
         drop_bytes(change, inode, file, &placed.extent)?;
     }
-    // Whatever was dead went with the rest; the work that is queued for it will find nothing.
+    // The dead extents were removed with the tail; the work queued for them will find nothing.
     file.dead_from = None;
     Ok(())
 }
@@ -338,43 +338,43 @@ pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     file: &FileBody,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     if let Content::One { extent, .. } = &file.content {
         let extent = *extent;
         drop_reference(change, inode, &extent);
         change.allocate(inode.home(), 0, u64::from(extent.length))?;
     }
     if !matches!(file.content, Content::Extents) && file.dead_from.is_none() {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     }
-    let found = behind(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
+    let found = extents_after(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
     if found.len() > EXTENTS_DROPPED_MAX {
-        return Ok(Kept::Some);
+        return Ok(Remainder::Some);
     }
     for placed in &found {
         reap_one(change, inode, placed)?;
     }
-    Ok(Kept::Nothing)
+    Ok(Remainder::Nothing)
 }
 
-/// Drops at most `limit` extents from `from` on, for the reap queue; says how many bytes they
+/// Drops at most `limit` extents from `from` on, for the reap queue; returns the bytes that they
 /// covered and whether some are left.
 pub(crate) fn reap_extents(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     from: u64,
     limit: usize,
-) -> Outcome<(u64, Kept)> {
-    let found = behind(change, inode, from, limit.saturating_add(1))?;
+) -> Outcome<(u64, Remainder)> {
+    let found = extents_after(change, inode, from, limit.saturating_add(1))?;
     let mut bytes = 0_u64;
     for placed in found.iter().take(limit) {
         reap_one(change, inode, placed)?;
         bytes = bytes.saturating_add(u64::from(placed.extent.length));
     }
     let kept = if found.len() > limit {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     };
     Ok((bytes, kept))
 }

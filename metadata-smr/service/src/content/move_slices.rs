@@ -1,4 +1,4 @@
-//! Slices of sparse packs, moved into other packs.
+//! Moves slices of sparse packs into other packs.
 //!
 //! ```text
 //!   pack a   #--#-----   -+
@@ -6,17 +6,17 @@
 //!   pack b   ---#--#--   -+
 //! ```
 //!
-//! What is moved is ciphertext: ids, keys and codecs of the slices stay, and whoever moves them
-//! needs no data key. He could put other bytes in their place all the same, so this takes the right
-//! to reconcile, also for packs of the session's own: whether it might still write the files that
-//! its slices are in by now, nobody asks here.
+//! Only ciphertext is moved: ids, keys and codecs of the slices stay, and the mover needs no data
+//! key. It could still substitute other bytes, so this needs the right to reconcile, even for packs
+//! of the session's own: nothing here checks whether the session may still write the files of its
+//! slices.
 //!
-//! Between the copy and its order slices are dropped, or moved by others; those are passed over,
-//! and so is a slice that lies in its new place already, so that an order whose answer was lost can
-//! be given again. A pack that loses its last slice is unreferenced from then on. It is not deleted
-//! here: who looked up its slices before may still be reading them.
+//! Between the copy and the order, slices may be dropped or moved by others; those are skipped, and
+//! so is a slice that is in its new place already, so that an order whose answer was lost can be
+//! repeated. A pack that loses its last slice is unreferenced from then on. It is not deleted here,
+//! because clients that looked up its slices before may still be reading them.
 
-use super::bring_in::{Pending, new_or_found, require_at_most, require_room};
+use super::bring_in::{Pending, new_or_existing, require_at_most, require_free_slot};
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
@@ -30,19 +30,19 @@ use crate::rows::{Outcome, Rows, decode, require};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-// Every slice from a pack of its own: its row and its two places; the pack and its three queues.
-// Of each new pack the row, two queues and a row of ids.
+// In the worst case every slice has a pack of its own: the row and two places of the slice; the
+// pack and its three queues. Each new pack has its row, two queues and a row of ids.
 const _: () = assert!(MOVE_SLICES_MAX * 7 + MOVE_OBJECTS_MAX * 4 <= ROWS_WRITTEN_MAX);
 
-// What lies in each new pack, each slice with the pack that it leaves, and a few rows more.
+// The slices of each new pack, each with its old pack, and a few more rows.
 const _: () = assert!(
     MOVE_OBJECTS_MAX * (PACK_SLICES_MAX as usize + 8) + MOVE_SLICES_MAX * 4 <= ROWS_READ_MAX
 );
 
-/// The runs of a pack that slices lie in: where each begins and where it ends.
+/// The runs of a pack that its slices occupy, each with its beginning and its end.
 type Runs = BTreeMap<u32, u32>;
 
-/// Moves slices; returns how many, the others being where they were not expected.
+/// Moves slices; returns the number moved, without those that are not at their expected place.
 pub(crate) fn move_slices(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -60,7 +60,7 @@ pub(crate) fn move_slices(
         require(new.class == ObjectClass::PACK, Error::BadPlacement(new.id))?;
         let once = !packs.contains_key(&new.id);
         require(once, Error::ObjectUsed(new.id))?;
-        let pack = new_or_found(change, asker, &realm, new)?;
+        let pack = new_or_existing(change, asker, &realm, new)?;
         taken.insert(new.id, runs(change, new.id, &pack)?);
         packs.insert(new.id, pack);
     }
@@ -83,7 +83,7 @@ pub(crate) fn move_slices(
     Ok(moved)
 }
 
-/// Where the slices lie of a pack that was there before.
+/// The runs of an existing pack.
 fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> {
     let Some(before) = &pack.before else {
         return Ok(Runs::new());
@@ -100,7 +100,7 @@ fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> 
         .collect()
 }
 
-/// Moves a slice; answers whether it was where it was seen.
+/// Moves a slice; returns whether it was at its expected place.
 fn move_one(
     change: &mut Change<'_, '_>,
     packs: &mut BTreeMap<ObjectId, Pending>,
@@ -129,7 +129,7 @@ fn move_one(
     require(end <= to.length && is_free, Error::BadContent)?;
     runs.insert(step.to_offset, end);
     to.gain(step.sealed_length);
-    require_room(to)?;
+    require_free_slot(to)?;
     if let Some(from) = packs.get_mut(&step.from).map(|pack| &mut pack.after) {
         require(from.class == ObjectClass::PACK, Error::BadContent)?;
         from.lose(step.sealed_length);

@@ -1,12 +1,13 @@
-//! Shards on clouds: what a commit must show, and what completion, repair and scrubs change.
+//! Shards on clouds: the proof that a commit needs, and changes by completion, repair and scrubs.
 //!
-//! Acknowledgements are claims of whoever sends them, and so are withdrawals. A writer may complete
-//! what its own session brought in; everything else takes the right to reconcile. A withdrawal
-//! changes nothing but the claim: the shard keeps its place, so that whoever restores it looks
-//! there first. One that was made wantonly costs a look, and the next confirmation undoes it.
+//! Acknowledgements and withdrawals are claims of their sender. A writer may complete objects of
+//! its own session; everything else needs the right to reconcile. A withdrawal changes only the
+//! claim: the shard keeps its place, so that a repair checks there first. An unfounded withdrawal
+//! costs one check, and the next confirmation undoes it.
 //!
-//! That an object was *checked* is a claim too, of somebody with the right to reconcile about what
-//! another principal wrote. Readers of a third principal rest on it; their own check is dearer.
+//! That an object was *checked* is also a claim: of a principal with the right to reconcile about
+//! another principal's object. Readers of a third principal rely on it, because their own check is
+//! more expensive.
 
 use super::bring_in::require_at_most;
 use super::references::put_object;
@@ -20,8 +21,8 @@ use crate::row::{Object, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Refuses unless the shards lie on different clouds in different failure domains, as many as the
-/// policy says, and enough of them are acknowledged.
+/// Refuses unless the shards are on different clouds in different failure domains, as many as the
+/// policy needs, and enough of them are acknowledged.
 pub(super) fn check(
     change: &mut Change<'_, '_>,
     id: ObjectId,
@@ -55,8 +56,8 @@ fn check_right(asker: &Asker, object: &Object) -> Outcome<()> {
     require(own || asker.rights.reconcile, Error::NoRight)
 }
 
-/// Records acknowledgements; returns how many objects are complete by it. What does not name the
-/// place where a shard is now is passed over: it was repaired or deleted meanwhile.
+/// Records acknowledgements; returns the number of objects that this completes. Shards that have
+/// moved are skipped: they were repaired or deleted in the meantime.
 pub(crate) fn confirm(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -69,7 +70,7 @@ pub(crate) fn confirm(
         (shards, CONFIRM_SHARDS_MAX),
         |row, placed| {
             row.acknowledge();
-            // The first that is told of an attempt stays: it is what the others are held to.
+            // The first receipt of an attempt stays: later ones are compared with it.
             row.receipt = row.receipt.or(placed.receipt);
         },
         |before, after| {
@@ -80,8 +81,8 @@ pub(crate) fn confirm(
     Ok(completed)
 }
 
-/// Records that objects are what their writers described. What is gone, or known to be checked, is
-/// passed over.
+/// Records that objects match their writers' description. Deleted and already checked objects are
+/// skipped.
 pub(crate) fn mark_checked(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -93,7 +94,7 @@ pub(crate) fn mark_checked(
         let Some(mut object) = change.find::<Object>(&key::object(*id))? else {
             continue;
         };
-        // Whoever could vouch for what it wrote itself could have everybody believe it.
+        // A principal that vouched for its own objects could deceive every reader.
         require(object.principal != asker.number, Error::NoRight)?;
         if !object.checked {
             object.checked = true;
@@ -103,8 +104,8 @@ pub(crate) fn mark_checked(
     Ok(())
 }
 
-/// Takes acknowledgements back; returns how many shards had one. What does not name the place where
-/// a shard is now is passed over: it was restored meanwhile.
+/// Withdraws acknowledgements; returns the number of shards that had one. Shards that have moved
+/// are skipped: they were restored in the meantime.
 pub(crate) fn withdraw(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -121,8 +122,8 @@ pub(crate) fn withdraw(
     Ok(u32::try_from(withdrawn).unwrap_or(u32::MAX))
 }
 
-/// Changes what is claimed of shards that are at the places that are named, and tells `changed` of
-/// each object that was and is another.
+/// Changes the claims of shards at the named places, and calls `changed` with each object before
+/// and after.
 fn change_claims(
     change: &mut Change<'_, '_>,
     asker: &Asker,

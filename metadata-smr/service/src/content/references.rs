@@ -1,8 +1,8 @@
-//! Who names a slice, and what of an object is live.
+//! References to slices, and the live bytes of objects.
 //!
 //! References that an operation drops are collected and accounted for at its end: at once if they
-//! are few, else by the reap queue. Objects are written through [`put_object`] alone, which keeps
-//! the queues over them in step.
+//! are few, else through the reap queue. All writes of objects go through [`put_object`], which
+//! keeps the object queues consistent.
 
 use crate::change::Change;
 use crate::error::Error;
@@ -30,7 +30,7 @@ pub(super) fn add(
     change.put(row_key, &row)
 }
 
-/// Accounts for the references that the operation has dropped.
+/// Accounts for the references that the operation dropped.
 pub(crate) fn settle_dropped(change: &mut Change<'_, '_>) -> Outcome<()> {
     let dropped = std::mem::take(&mut change.dropped);
     if dropped.len() <= SLICES_DROPPED_MAX {
@@ -57,7 +57,8 @@ pub(crate) fn settle_dropped(change: &mut Change<'_, '_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Takes references off a slice; with the last of them it goes, and its bytes of the object die.
+/// Removes references to a slice; with the last one the slice goes, and its bytes of the object
+/// die.
 pub(crate) fn release_slice(
     change: &mut Change<'_, '_>,
     home: Home,
@@ -80,7 +81,7 @@ pub(crate) fn release_slice(
     put_object(change, row.object, Some(&before), &after)
 }
 
-/// Writes an object, and its place in the queues.
+/// Writes an object, and updates its queues.
 pub(super) fn put_object(
     change: &mut Change<'_, '_>,
     id: ObjectId,

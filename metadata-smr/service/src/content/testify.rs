@@ -1,8 +1,7 @@
-//! What clouds were found to have done wrong: kept in a ring for each of them.
+//! Records the faults of clouds, in a ring for each cloud.
 //!
-//! A testimony is of one cloud, so that its ring is read once, and what is known in it is passed
-//! over. Whoever may reconcile may testify, and nobody else: the ring is small, and somebody who
-//! fills it with inventions makes room by what they push out.
+//! A testimony concerns one cloud, so its ring is read once, and known findings are skipped. It
+//! needs the right to reconcile: the ring is small, and false findings would displace real ones.
 
 use super::bring_in::require_at_most;
 use crate::change::{Asker, Change};
@@ -13,7 +12,7 @@ use crate::operation::Finding;
 use crate::row::{Evidence, EvidenceCount, Object, key};
 use crate::rows::{Outcome, Rows, decode, require};
 
-/// Keeps what is new of some findings; returns how many those are.
+/// Records the new ones of some findings; returns their number.
 pub(crate) fn testify(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -45,7 +44,7 @@ pub(crate) fn testify(
     Ok(new)
 }
 
-/// A finding beside what the order knows of its object; `None` if that is gone, or never had such a
+/// Combines a finding with the row of its object; `None` if the object is gone or never had such a
 /// shard.
 fn weigh(
     change: &Change<'_, '_>,
@@ -59,7 +58,8 @@ fn weigh(
     let Some(shard) = object.shards.get(usize::from(finding.shard.0)) else {
         return Ok(None);
     };
-    // One that was written again since is told of all the same, by the receipt that was seen then.
+    // A shard that was rewritten in the meantime is reported all the same, with the receipt seen
+    // then.
     let is_as_seen = shard.cloud == cloud && finding.attempt == shard.attempt;
     let own = if is_as_seen { shard.receipt } else { None };
     Ok(Some(Evidence {
@@ -78,12 +78,12 @@ fn weigh(
     }))
 }
 
-/// Where in its ring a cloud's next finding is put.
+/// The slot in its ring for a cloud's next finding.
 fn place(total: u64) -> u16 {
     u16::try_from(total % u64::from(EVIDENCE_PER_CLOUD)).unwrap_or(0)
 }
 
-/// How many findings there were of a cloud, and those that are kept, the oldest first.
+/// The number of all findings of a cloud, and the recorded ones, oldest first.
 pub(crate) fn evidence(rows: &impl Rows, cloud: CloudIndex) -> Outcome<(u64, Vec<Evidence>)> {
     let count: Option<EvidenceCount> = rows.find(&key::evidence_count(cloud))?;
     let total = count.unwrap_or_default().total;

@@ -6,13 +6,13 @@ use crate::change::Change;
 use crate::error::Error;
 use crate::identity::{Gid, InodeId, InodeVersion, RealmEpoch, Uid};
 use crate::limits::{LINKS_MAX, SEAL_OVERHEAD_MAX, SYMLINK_BYTES_MAX};
-use crate::operation::{Create, NewInode, Place};
+use crate::operation::{Create, EntryPlace, NewInode};
 use crate::permission::check;
 use crate::reply::StepDone;
-use crate::row::{FileBody, Inode, Node, Realm, key};
+use crate::row::{FileBody, Inode, InodeBody, Realm, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 
-/// Makes an inode and its entry.
+/// Creates an inode and its entry.
 pub(crate) fn create(
     change: &mut Change<'_, '_>,
     who: &Credentials,
@@ -35,7 +35,7 @@ pub(crate) fn create(
             existed: true,
         });
     }
-    // A directory that was removed while it is open takes no new entries.
+    // A directory that was removed while it was open accepts no new entries.
     require(parent.links > 0, Error::NotFound)?;
     check(&parent, who, Access::CHANGE_ENTRIES)?;
     let realm = change.realm(parent.realm)?;
@@ -93,8 +93,8 @@ fn new_inode(
     })
 }
 
-/// The group and mode of a new inode: a set-gid directory hands its group down, and a caller that
-/// is not in that group makes no set-gid program for it.
+/// The group and mode of a new inode: a set-gid directory passes its group on, and a caller that is
+/// not in that group creates no set-gid program for it.
 fn inherit(who: &Credentials, parent: &Inode, mode: Mode, is_directory: bool) -> (Gid, Mode) {
     if !parent.mode.has(Mode::SET_GID) {
         return (who.gid, mode);
@@ -109,10 +109,15 @@ fn inherit(who: &Credentials, parent: &Inode, mode: Mode, is_directory: bool) ->
     (parent.gid, mode)
 }
 
-fn node(who: &Credentials, kind: &NewInode, parent: InodeId, epoch: RealmEpoch) -> Outcome<Node> {
+fn node(
+    who: &Credentials,
+    kind: &NewInode,
+    parent: InodeId,
+    epoch: RealmEpoch,
+) -> Outcome<InodeBody> {
     Ok(match kind {
-        NewInode::File => Node::File(FileBody::empty()),
-        NewInode::Directory => Node::Directory {
+        NewInode::File => InodeBody::File(FileBody::empty()),
+        NewInode::Directory => InodeBody::Directory {
             parent,
             generations: NameGenerations {
                 current: epoch,
@@ -126,20 +131,20 @@ fn node(who: &Credentials, kind: &NewInode, parent: InodeId, epoch: RealmEpoch) 
             require(fits, Error::NameTooLong)?;
             let sensible = *length > 0 && !target.bytes.is_empty() && target.epoch <= epoch;
             require(sensible, Error::Invalid)?;
-            Node::Symlink {
+            InodeBody::Symlink {
                 length: *length,
                 target: target.clone(),
             }
         }
-        NewInode::Fifo => Node::Fifo,
-        NewInode::Socket => Node::Socket,
+        NewInode::Fifo => InodeBody::Fifo,
+        NewInode::Socket => InodeBody::Socket,
         NewInode::CharacterDevice(number) => {
             require(who.uid == Uid::ROOT, Error::NotPermitted)?;
-            Node::CharacterDevice(*number)
+            InodeBody::CharacterDevice(*number)
         }
         NewInode::BlockDevice(number) => {
             require(who.uid == Uid::ROOT, Error::NotPermitted)?;
-            Node::BlockDevice(*number)
+            InodeBody::BlockDevice(*number)
         }
     })
 }
@@ -147,35 +152,35 @@ fn node(who: &Credentials, kind: &NewInode, parent: InodeId, epoch: RealmEpoch) 
 /// The next inode number of the realm's home.
 fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
     let mut counters = change.home(realm.home)?;
-    let no_room = Halt::Refused(Error::NoRoom);
-    let inode = InodeId::new(realm.home, counters.next_inode).ok_or(no_room)?;
+    let limit_reached = Halt::Refused(Error::LimitReached);
+    let inode = InodeId::new(realm.home, counters.next_inode).ok_or(limit_reached)?;
     counters.next_inode = counters.next_inode.saturating_add(1);
     counters.inodes = counters.inodes.saturating_add(1);
     change.put(key::home(realm.home), &counters)?;
     Ok(inode)
 }
 
-/// Whether `who` may make another name for an inode: its owner, and those who can read and write
-/// it, where it gives them no rights that they lack. Its owner pays for each name, and a name keeps
-/// a program that the owner removed.
+/// Whether `who` may create another name for an inode: its owner, and callers that may read and
+/// write it, provided that it gives them no rights that they lack. The owner pays for each name,
+/// and a name preserves a program that the owner removed.
 ///
 /// Source: Linux, `fs/namei.c` (`may_linkat`, `safe_hardlink_source`).
 fn may_link(row: &Inode, who: &Credentials) -> bool {
     let gives_rights = row.mode.has(Mode::SET_UID) || row.mode.has(Mode::SET_GID | 0o010);
-    let harmless = matches!(row.node, Node::File(_)) && !gives_rights;
+    let harmless = matches!(row.node, InodeBody::File(_)) && !gives_rights;
     let read_and_write = Access(Access::READ.0 | Access::WRITE.0);
     who.uid == Uid::ROOT
         || who.uid == row.uid
         || (harmless && check(row, who, read_and_write).is_ok())
 }
 
-/// A further entry for an inode that is no directory.
+/// Creates a further entry for an inode that is not a directory.
 pub(crate) fn link(
     change: &mut Change<'_, '_>,
     who: &Credentials,
     time: Timestamp,
     inode: InodeId,
-    place: &Place,
+    place: &EntryPlace,
 ) -> Outcome<StepDone> {
     let mut row = change.inode(inode)?;
     let parent = change.directory(place.parent)?;

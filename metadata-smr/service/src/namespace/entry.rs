@@ -1,42 +1,42 @@
 //! Finding a sealed name in its directory.
 //!
-//! A name's hash gives the first of eight neighbouring places. A name lies at any of them, for
-//! entries never move when a neighbour goes: their cookies are what `readdir` continues from.
+//! A name's hash gives the first of eight adjacent places. A name may be at any of them, because
+//! entries never move when another is removed: `readdir` continues from their cookies.
 
 use crate::attributes::{Attributes, NameGenerations, Timestamp};
 use crate::change::Change;
 use crate::error::Error;
 use crate::identity::{Cookie, InodeId};
 use crate::limits::{COOKIE_COLLISIONS_MAX, LINKS_MAX, SEALED_NAME_BYTES_MAX};
-use crate::operation::{EntryName, Place};
-use crate::row::{Entry, Inode, Node, SealedName, key};
+use crate::operation::{EntryName, EntryPlace};
+use crate::row::{EntryRow, Inode, InodeBody, SealedName, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
 
 /// An entry and its place.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) cookie: Cookie,
-    pub(crate) entry: Entry,
+    pub(crate) entry: EntryRow,
 }
 
-/// The entry under a name, in either generation.
+/// The entry of a name, in either generation.
 pub(crate) fn lookup(
     rows: &impl Rows,
     directory: &Inode,
-    place: &Place,
+    place: &EntryPlace,
 ) -> Outcome<Option<FoundEntry>> {
     check_name(directory, &place.name)?;
-    if let Some(found) = among_neighbours(rows, place.parent, &place.name.current)?.0 {
+    if let Some(found) = find_sealed(rows, place.parent, &place.name.current)?.0 {
         return Ok(Some(found));
     }
     match &place.name.previous {
-        Some(name) => Ok(among_neighbours(rows, place.parent, name)?.0),
+        Some(name) => Ok(find_sealed(rows, place.parent, name)?.0),
         None => Ok(None),
     }
 }
 
-/// The entry under a sealed name, and the first free place for it.
-fn among_neighbours(
+/// The entry of a sealed name, and the first free place for it.
+fn find_sealed(
     rows: &impl Rows,
     directory: InodeId,
     name: &SealedName,
@@ -51,7 +51,7 @@ fn among_neighbours(
         let Some(cookie) = key::trailing_number(&row_key).filter(|cookie| *cookie < end) else {
             break;
         };
-        let entry: Entry = decode(&row_key, &bytes)?;
+        let entry: EntryRow = decode(&row_key, &bytes)?;
         if entry.generation == name.generation && entry.name == name.bytes {
             let cookie = Cookie(cookie);
             return Ok((Some(FoundEntry { cookie, entry }), None));
@@ -65,7 +65,7 @@ fn among_neighbours(
 
 /// Whether the name can belong to the directory.
 fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
-    let Node::Directory { generations, .. } = &directory.node else {
+    let InodeBody::Directory { generations, .. } = &directory.node else {
         return Err(Error::NotDirectory.into());
     };
     let NameGenerations { current, previous } = *generations;
@@ -91,17 +91,17 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
     }
 }
 
-/// Adds an entry under a name that is known to be absent.
+/// Adds an entry for a name that is known to be absent.
 pub(super) fn add(
     change: &mut Change<'_, '_>,
-    place: &Place,
+    place: &EntryPlace,
     inode: InodeId,
     row: &Inode,
 ) -> Outcome<Cookie> {
     let name = &place.name.current;
-    let (_, free) = among_neighbours(change, place.parent, name)?;
-    let cookie = free.ok_or(Halt::Refused(Error::NoRoom))?;
-    let entry = Entry {
+    let (_, free) = find_sealed(change, place.parent, name)?;
+    let cookie = free.ok_or(Halt::Refused(Error::LimitReached))?;
+    let entry = EntryRow {
         inode,
         file_type: row.file_type(),
         generation: name.generation,
@@ -131,12 +131,12 @@ pub(super) fn adjust(
     row.links = row
         .links
         .checked_add_signed(by.links)
-        .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer links than none"))?;
+        .ok_or_else(|| damaged::<Inode>(&row_key, "it would have a negative number of links"))?;
     require(row.links <= LINKS_MAX, Error::TooManyLinks)?;
-    if let Node::Directory { entries, .. } = &mut row.node {
-        *entries = entries
-            .checked_add_signed(by.entries)
-            .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer entries than none"))?;
+    if let InodeBody::Directory { entries, .. } = &mut row.node {
+        *entries = entries.checked_add_signed(by.entries).ok_or_else(|| {
+            damaged::<Inode>(&row_key, "it would have a negative number of entries")
+        })?;
     }
     row.mtime = time;
     change.save(directory, &mut row)?;

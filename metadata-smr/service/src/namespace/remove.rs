@@ -1,21 +1,21 @@
-//! unlink, rmdir, and what becomes of an inode whose last entry goes.
+//! unlink, rmdir, and the fate of an inode that loses its last entry.
 //!
 //! An inode that a session holds open lives on as that session's *orphan* until the session
-//! releases it or ends. A gateway tells with the removal whether it has the inode open, so that
-//! opening costs no ordered operation. If another session has the realm mounted the servers cannot
-//! know what it has open: the inode becomes its orphan too, and it releases what it does not need.
+//! releases it or ends. The removal carries whether the gateway has the inode open, so that opening
+//! needs no ordered operation. If another session has the realm mounted, the servers cannot know
+//! what it has open: the inode becomes its orphan too, and it releases what it does not need.
 
 use super::entry::{Adjustment, FoundEntry, adjust, lookup};
 use crate::attributes::{Access, Credentials, Timestamp};
 use crate::change::{Asker, Change};
-use crate::content::{Kept, remove_all};
+use crate::content::{Remainder, remove_all};
 use crate::error::Error;
 use crate::extended;
 use crate::identity::InodeId;
-use crate::operation::{Place, Remove};
+use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, Mount, Node, Orphan, Reap, key};
+use crate::row::{Inode, InodeBody, Mount, Orphan, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use quorumfs_bft::identity::SessionId;
 
@@ -62,8 +62,8 @@ pub(crate) fn remove_directory(
 /// Refuses unless the inode is a directory without entries.
 pub(super) fn check_empty(inode: &Inode) -> Outcome<()> {
     match inode.node {
-        Node::Directory { entries: 0, .. } => Ok(()),
-        Node::Directory { .. } => Err(Error::NotEmpty.into()),
+        InodeBody::Directory { entries: 0, .. } => Ok(()),
+        InodeBody::Directory { .. } => Err(Error::NotEmpty.into()),
         _ => Err(Error::NotDirectory.into()),
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn check_empty(inode: &Inode) -> Outcome<()> {
 fn removable(
     change: &Change<'_, '_>,
     who: &Credentials,
-    place: &Place,
+    place: &EntryPlace,
     expected: Option<InodeId>,
 ) -> Outcome<(FoundEntry, Inode)> {
     let parent = change.directory(place.parent)?;
@@ -85,7 +85,7 @@ fn removable(
     Ok((found, inode))
 }
 
-/// Takes one link off an inode; a directory loses all of its links with its only entry.
+/// Removes one link of an inode; a directory loses all of its links with its only entry.
 pub(super) fn drop_link(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -142,7 +142,7 @@ fn holders(
     Ok(holders)
 }
 
-/// The session has closed its orphan.
+/// Releases an orphan that the session has closed.
 pub(crate) fn release(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -155,7 +155,7 @@ pub(crate) fn release(
     Ok(StepDone::Released)
 }
 
-/// One session holds an orphan no more; with the last of them it goes.
+/// Removes one holder of an orphan; the orphan goes with the last one.
 pub(crate) fn drop_holder(
     change: &mut Change<'_, '_>,
     session: SessionId,
@@ -170,15 +170,15 @@ pub(crate) fn drop_holder(
     destroy(change, inode, &row)
 }
 
-/// Deletes an inode that nothing leads to, and its content now or by and by.
+/// Deletes an inode without entries and holders, and its content now or later.
 fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
-    if let Node::File(file) = &row.node
-        && remove_all(change, inode, file)? == Kept::Some
+    if let InodeBody::File(file) = &row.node
+        && remove_all(change, inode, file)? == Remainder::Some
     {
         let since = change.time();
         change.queue(&Reap::Content { inode, since })?;
     }
-    if extended::remove_all(change, inode, row)? == Kept::Some {
+    if extended::remove_all(change, inode, row)? == Remainder::Some {
         let since = change.time();
         change.queue(&Reap::Extended { inode, since })?;
     }

@@ -1,10 +1,10 @@
 //! rename(2), with `RENAME_NOREPLACE` and `RENAME_EXCHANGE`.
 //!
-//! A directory must not become its own descendant. Parents are followed from the target directory
-//! to the root, at most [`DEPTH_MAX`] of them; renames are executed one after the other, so nothing
-//! moves meanwhile.
+//! A directory must not become its own descendant. The check follows parents from the target
+//! directory to the root, at most [`DEPTH_MAX`] of them; renames are executed one after the other,
+//! so nothing moves in the meantime.
 //!
-//! Source: Linux, `fs/namei.c` (`do_renameat2`, `vfs_rename`), for what is checked in which order.
+//! Source: Linux, `fs/namei.c` (`do_renameat2`, `vfs_rename`), for the order of the checks.
 
 use super::entry::{Adjustment, FoundEntry, add, adjust, lookup};
 use super::remove::{check_empty, drop_link};
@@ -16,7 +16,7 @@ use crate::limits::DEPTH_MAX;
 use crate::operation::{Rename, RenameMode};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, Node, key};
+use crate::row::{Inode, InodeBody, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 
 /// Both ends of a rename, looked up.
@@ -41,7 +41,7 @@ pub(crate) fn rename(
     if let Some((target, _)) = &ends.target
         && target.entry.inode == source
     {
-        // Two entries of one inode: POSIX has rename do nothing.
+        // Two entries of one inode: POSIX requires that rename does nothing.
         let cookie = target.cookie;
         return done(change, step, source, cookie, None, None);
     }
@@ -114,7 +114,7 @@ fn refuse_descendant(change: &Change<'_, '_>, inode: InodeId, ancestor: InodeId)
     let mut at = inode;
     for _ in 0..DEPTH_MAX {
         require(at != ancestor, Error::IntoItself)?;
-        let Node::Directory { parent, .. } = change.directory(at)?.node else {
+        let InodeBody::Directory { parent, .. } = change.directory(at)?.node else {
             break;
         };
         if parent == at {
@@ -128,7 +128,7 @@ fn refuse_descendant(change: &Change<'_, '_>, inode: InodeId, ancestor: InodeId)
 fn check_permissions(who: &Credentials, step: &Rename, ends: &Ends) -> Outcome<()> {
     let changes_parent = step.from.parent != step.to.parent;
     let moves = |row: &Inode| -> Outcome<()> {
-        // Its `..` is going to change, which is a write to the directory itself.
+        // Its `..` changes, which is a write to the directory itself.
         if changes_parent && row.is_directory() {
             check(row, who, Access::WRITE)?;
         }
@@ -151,7 +151,7 @@ fn check_permissions(who: &Credentials, step: &Rename, ends: &Ends) -> Outcome<(
     moves(&ends.moved)
 }
 
-/// Moves the source over whatever is at the target.
+/// Moves the source over the target, if there is one.
 fn replace(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -179,14 +179,14 @@ fn replace(
     let source = ends.source.entry.inode;
     change.delete(key::entry(from, ends.source.cookie))?;
     let cookie = add(change, &step.to, source, &ends.moved)?;
-    // Out first: a full directory may rename within itself.
+    // Removal first: a full directory may rename within itself.
     adjust(change, from, time, leaving)?;
     adjust(change, to, time, arriving)?;
     settle(change, source, to)?;
     done(change, step, source, cookie, replaced, None)
 }
 
-/// Lets the two entries exchange their inodes; each keeps its name and place.
+/// Exchanges the inodes of the two entries; each keeps its name and place.
 fn exchange(
     change: &mut Change<'_, '_>,
     time: Timestamp,
@@ -219,10 +219,10 @@ fn exchange(
     )
 }
 
-/// Tells a moved inode where it lies now.
+/// Sets the new parent of a moved inode.
 fn settle(change: &mut Change<'_, '_>, inode: InodeId, directory: InodeId) -> Outcome<()> {
     let mut row = change.inode(inode)?;
-    if let Node::Directory { parent, .. } = &mut row.node {
+    if let InodeBody::Directory { parent, .. } = &mut row.node {
         *parent = directory;
     }
     change.save(inode, &mut row)

@@ -9,22 +9,22 @@ use crate::identity::{AttributeHash, InodeId, RealmEpoch};
 use crate::row::Sealed;
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// Which of an inode's extended attributes.
+/// One of an inode's extended attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct AttributePlace {
     /// The inode.
     pub inode: InodeId,
     /// Its namespace.
     pub namespace: Namespace,
-    /// The hash of its name, under the inode's generation of names; in [`Namespace::Capability`]
-    /// there is only [`AttributeHash::ONLY`].
+    /// The hash of its name, under the inode's generation of names; [`Namespace::Capability`] has
+    /// only [`AttributeHash::ONLY`].
     pub hash: AttributeHash,
-    /// That generation, or any epoch of the realm's while the inode has no attributes; another is
-    /// answered with [`Error::Changed`](crate::error::Error::Changed).
+    /// That generation, or any key epoch of the realm while the inode has no attributes; another
+    /// one is refused with [`Error::Changed`](crate::error::Error::Changed).
     pub generation: RealmEpoch,
 }
 
-/// What setting an attribute does about one that is there.
+/// What setting an attribute does with an existing one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum SetMode {
     /// Replaces it.
@@ -39,25 +39,25 @@ pub enum SetMode {
 /// Sets an extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SetExtended {
-    /// Which.
+    /// The attribute.
     pub place: AttributePlace,
     /// Its name without the namespace, sealed under the place's generation.
     pub name: Vec<u8>,
     /// Its value, at most
     /// [`EXTENDED_VALUE_BYTES_MAX`](crate::limits::EXTENDED_VALUE_BYTES_MAX) before it was sealed.
     pub value: Sealed,
-    /// Whether it may, or must, be there.
+    /// Whether it may, or must, exist.
     pub mode: SetMode,
 }
 
 /// Sets or removes an access control list. The servers enforce it, so it is plain.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SetAcl {
-    /// Of which inode.
+    /// The inode.
     pub inode: InodeId,
-    /// Which list.
+    /// The list.
     pub kind: AclKind,
-    /// The list; `None`: none from now on. An access list that says no more than a mode can leaves
-    /// the mode alone behind.
+    /// The list; `None` removes it. An access list that a mode can express is stored in the mode
+    /// alone.
     pub acl: Option<Acl>,
 }

@@ -1,27 +1,27 @@
-//! Limits of what a realm and its users may have.
+//! Quotas of a realm and its users.
 
 use crate::identity::{RealmId, Uid};
 use crate::row::Limit;
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// Whose limit.
+/// The subject of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum QuotaOf {
-    /// The realm's: what all of its inodes may have together.
+    /// The realm: the limit of all of its inodes together.
     Realm,
-    /// That of each user of the realm who has none of his own.
+    /// Each user of the realm without a limit of its own.
     Default,
-    /// One user's. The superuser can have none.
+    /// One user. The superuser cannot have a limit.
     User(Uid),
 }
 
-/// Sets a limit. What is there already may be more; it only cannot grow then.
+/// Sets a limit. Existing usage may exceed it; it cannot grow then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SetQuota {
-    /// In which realm.
+    /// The realm.
     pub realm: RealmId,
-    /// Whose.
+    /// The subject.
     pub of: QuotaOf,
-    /// The limit; `None`: none for the realm or by default, and the default one for a user.
+    /// The limit; `None`: no limit for the realm or by default, and the default one for a user.
     pub limit: Option<Limit>,
 }

@@ -1,17 +1,17 @@
-//! Whose mount a session may take.
+//! Takeover of a mount.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::SessionId;
 
-/// What becomes of the session that has the realm mounted, if another one has.
+/// What happens to another session that has the realm mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Takeover {
     /// It keeps the realm, and the operation is refused.
     Refused,
-    /// It is fenced, whoever it is.
+    /// It is fenced, whichever session it is.
     OfAny,
-    /// It is fenced if it is this one, of which the caller knows that its process has ended;
-    /// another, which may have taken the realm over meanwhile, keeps it.
+    /// It is fenced if it is this one, whose process has ended, as the caller knows. Any other
+    /// session, which may have taken the realm over in the meantime, keeps it.
     Of(SessionId),
 }
 

@@ -1,70 +1,71 @@
-//! What clouds were found to have done wrong, as far as it can be shown to them.
+//! Faults of clouds, as far as they can be shown to the providers.
 //!
-//! Of each cloud a ring is kept: the newest findings, and how many there were in all. A finding is
-//! the word of the principal that ordered it; what it can be compared with (the ordered digest, the
-//! receipt, when the object was committed) comes from the object's row at that moment.
+//! Each cloud has a ring of the newest findings and a counter of all. A finding is a claim of the
+//! principal that ordered it; the values to compare it with (the ordered digest, the receipt, the
+//! time of the object's commit) come from the object's row at that moment.
 
 use crate::identity::{ObjectClass, ObjectId, PrincipalNumber, ShardIndex};
 use crate::placement::Receipt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Digest, Time};
 
-/// What was wrong with a cloud's answer about a shard.
+/// The fault of a cloud's answer about a shard.
 ///
-/// There is no kind for what is *stale*: names are used once and objects never change, so what a
-/// cloud has rolled back is missing. And none for listings, which nothing relies on.
+/// There is no kind for *stale* answers: names are used once and objects never change, so an object
+/// that a cloud has rolled back is missing. There is none for listings either, because nothing
+/// relies on them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub enum FaultKind {
-    /// It denies what it had acknowledged.
+    /// It denies a shard that it had acknowledged.
     Missing,
     /// It answers with bytes, or a length, that the ordered digest does not cover.
     WrongBytes,
-    /// It acknowledged a put, and says that it stored something else than it was sent.
+    /// It acknowledged a put with a receipt for other bytes than those sent.
     WrongReceipt,
 }
 
-/// Whose fault it is, as far as the receipt tells.
+/// The party at fault, as far as the receipt shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
-    /// The cloud does not keep what it acknowledged.
+    /// The cloud lost or altered the data that it acknowledged.
     Cloud,
-    /// The cloud keeps what it acknowledged: whoever wrote the object ordered another digest.
+    /// The cloud stores the data that it acknowledged: the object's writer ordered another digest.
     Writer,
     /// There is no receipt, or nothing to compare with it.
     Undecided,
 }
 
-/// A finding as it is kept. The cloud and the place in its ring are in the key.
+/// A recorded finding. The cloud and the place in its ring are in the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Evidence {
-    /// Of which object.
+    /// The object.
     pub object: ObjectId,
-    /// What that is for; a part of its name at the cloud.
+    /// Its class, which is part of its name on the cloud.
     pub class: ObjectClass,
-    /// Which shard.
+    /// The shard.
     pub shard: ShardIndex,
-    /// Under which of its names.
+    /// The attempt, which determines the name.
     pub attempt: u8,
-    /// What was wrong.
+    /// The fault.
     pub fault: FaultKind,
     /// The digest that was ordered.
     pub digest: Digest,
-    /// What the cloud said when it acknowledged the shard.
+    /// The cloud's receipt from its acknowledgement.
     pub receipt: Option<Receipt>,
-    /// The checksum of what it answers now.
+    /// The checksum of its present answer.
     pub found: Option<Receipt>,
-    /// When the object was committed. What has an attempt above 0 was put later.
+    /// When the object was committed. A shard with an attempt above 0 was put later.
     pub committed: Time,
-    /// Whose the object is.
+    /// The object's principal.
     pub writer: PrincipalNumber,
-    /// Who says so.
+    /// The principal that reports it.
     pub witness: PrincipalNumber,
-    /// When that was ordered.
+    /// When the finding was ordered.
     pub testified: Time,
 }
 
 impl FaultKind {
-    /// Whose fault it is, by what the cloud said then and what it answers now.
+    /// The party at fault, from the old receipt and the present answer.
     #[must_use]
     pub fn verdict(self, receipt: Option<Receipt>, found: Option<Receipt>) -> Verdict {
         match (self, receipt, found) {
@@ -79,7 +80,7 @@ impl FaultKind {
 }
 
 impl Evidence {
-    /// Whose fault it is.
+    /// The party at fault.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.fault.verdict(self.receipt, self.found)
@@ -93,10 +94,10 @@ impl Evidence {
     }
 }
 
-/// How many findings there were of a cloud; the next one's place in the ring follows from it.
+/// The number of findings of a cloud, from which the next one's slot in the ring follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct EvidenceCount {
-    /// All of them, whether they are still kept or not.
+    /// All findings, recorded or replaced.
     pub total: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Extended attributes, a row for each.
 //!
-//! Inode, namespace and the hash of the name are in the key. How many an inode has, and under which
-//! epoch their names are sealed, is in its own row, which every change of them writes: whoever
-//! watches an inode is told of its attributes too.
+//! Inode, namespace and the hash of the name are in the key. The inode's own row has their number
+//! and the key epoch of their names; every change of them writes that row, so a watcher of an inode
+//! is notified of its attributes too.
 
 use super::Sealed;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -17,7 +17,7 @@ pub struct ExtendedAttribute {
 }
 
 impl ExtendedAttribute {
-    /// What it takes of the room that an inode has.
+    /// The bytes that count against the inode's bound.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         let bytes = self.name.len().saturating_add(self.value.bytes.len());

@@ -1,4 +1,4 @@
-//! Inodes and the entries that lead to them.
+//! Inodes and their entries.
 
 use crate::acl::{AccessAcl, Acl, Named};
 use crate::attributes::{
@@ -10,10 +10,10 @@ use crate::row::content::Extent;
 use crate::row::quota::Amount;
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// Ciphertext, and which key opens it.
+/// Ciphertext and the key epoch that opens it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Sealed {
-    /// The realm epoch whose key it is sealed under.
+    /// The key epoch whose key it is sealed under.
     pub epoch: RealmEpoch,
     /// Nonce, ciphertext and tag: opaque to the servers.
     pub bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Inode {
     pub uid: Uid,
     /// Group.
     pub gid: Gid,
-    /// Entries that lead to it; for a directory 2 and one for each subdirectory.
+    /// Entries that refer to it; for a directory 2 and one for each subdirectory.
     pub links: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -40,30 +40,30 @@ pub struct Inode {
     pub ctime: Timestamp,
     /// Creation.
     pub created: Timestamp,
-    /// Rises with every change.
+    /// Increases with every change.
     pub version: InodeVersion,
-    /// Sessions that hold it open although no entry leads to it any more.
+    /// Sessions that hold it open although it has no entry any more.
     pub holders: u32,
-    /// What its access list has beside the mode.
+    /// The part of its access list that its mode lacks.
     pub acl: Option<AccessAcl>,
-    /// Of a directory: what is made in it begins with.
+    /// A directory's initial list of new entries.
     pub default_acl: Option<Acl>,
-    /// How many extended attributes it has; `None`: it never had any, nor a list that was set.
+    /// Its extended attributes, summarised; `None`: it never had any, nor a list that was set.
     pub extended: Option<Extended>,
-    /// What depends on the kind.
-    pub node: Node,
+    /// The part that depends on the kind.
+    pub node: InodeBody,
 }
 
-/// What depends on the kind of inode.
+/// The part that depends on the kind of inode.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum Node {
+pub enum InodeBody {
     /// A regular file.
     File(FileBody),
     /// A directory.
     Directory {
-        /// Where `..` leads; the root is its own parent.
+        /// The inode of `..`; the root is its own parent.
         parent: InodeId,
-        /// What its names are sealed under.
+        /// The generations that its names are sealed under.
         generations: NameGenerations,
         /// Entries in it.
         entries: u64,
@@ -92,10 +92,10 @@ pub struct FileBody {
     pub size: u64,
     /// Bytes that its extents cover.
     pub allocated: u64,
-    /// Where the bytes are.
+    /// The bytes or their place.
     pub content: Content,
     /// Extents at this offset and beyond are dead: a truncation left them for the reap queue.
-    /// Nothing is written there before they are gone.
+    /// Nothing is written there before they are deleted.
     pub dead_from: Option<u64>,
 }
 
@@ -111,8 +111,8 @@ impl FileBody {
         }
     }
 
-    /// Bytes that are kept of it, wherever: what `st_blocks` counts, so that no program takes a
-    /// file whose bytes lie in its inode for one hole.
+    /// Bytes stored for it, in extents or in its inode: the basis of `st_blocks`, so that no
+    /// program mistakes a file that is stored in its inode for one hole.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         match &self.content {
@@ -122,29 +122,29 @@ impl FileBody {
     }
 }
 
-/// Where a file's bytes are. Whatever no extent covers reads as zeros.
+/// The place of a file's bytes. Gaps between extents read as zeros.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Content {
-    /// Nowhere: it has none.
+    /// It has none.
     Empty,
-    /// Here, because it is tiny.
+    /// Stored here, because it is tiny.
     Inline(Inline),
-    /// In one extent, kept here.
+    /// One extent, stored here.
     One {
-        /// Where in the file it begins.
+        /// Its offset in the file.
         offset: u64,
         /// The extent.
         extent: Extent,
     },
-    /// In rows of their own.
+    /// Extents in rows of their own.
     Extents,
 }
 
 /// A tiny file's bytes.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Inline {
-    /// How many of the plain bytes count. A truncation lowers it, for the servers cannot cut
-    /// ciphertext; what the file regains later reads as zeros.
+    /// The number of valid plain bytes. A truncation lowers it, because the servers cannot cut
+    /// ciphertext; bytes that the file regains later read as zeros.
     pub length: u16,
     /// The bytes.
     pub sealed: Sealed,
@@ -155,29 +155,29 @@ impl Inode {
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         match self.node {
-            Node::File(_) => FileType::File,
-            Node::Directory { .. } => FileType::Directory,
-            Node::Symlink { .. } => FileType::Symlink,
-            Node::Fifo => FileType::Fifo,
-            Node::Socket => FileType::Socket,
-            Node::CharacterDevice(_) => FileType::CharacterDevice,
-            Node::BlockDevice(_) => FileType::BlockDevice,
+            InodeBody::File(_) => FileType::File,
+            InodeBody::Directory { .. } => FileType::Directory,
+            InodeBody::Symlink { .. } => FileType::Symlink,
+            InodeBody::Fifo => FileType::Fifo,
+            InodeBody::Socket => FileType::Socket,
+            InodeBody::CharacterDevice(_) => FileType::CharacterDevice,
+            InodeBody::BlockDevice(_) => FileType::BlockDevice,
         }
     }
 
     /// Whether it is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
-        matches!(self.node, Node::Directory { .. })
+        matches!(self.node, InodeBody::Directory { .. })
     }
 
-    /// What it counts for its owner and its realm: all that makes the servers' state grow with it,
-    /// content, names, a link's target, extended attributes and lists.
+    /// The usage that it counts for its owner and its realm: all parts that enlarge the servers'
+    /// state, which are content, names, a symlink's target, extended attributes and lists.
     #[must_use]
     pub fn charge(&self) -> Amount {
         let own = match &self.node {
-            Node::File(file) => file.kept(),
-            Node::Symlink { target, .. } => target.bytes.len() as u64,
+            InodeBody::File(file) => file.kept(),
+            InodeBody::Symlink { target, .. } => target.bytes.len() as u64,
             _ => 0,
         };
         // A directory has one name; its links count those of its subdirectories.
@@ -198,12 +198,12 @@ impl Inode {
         Amount { bytes, inodes: 1 }
     }
 
-    /// What `stat` shows of it.
+    /// Its attributes for `stat`.
     #[must_use]
     pub fn attributes(&self, inode: InodeId) -> Attributes {
         let (size, allocated, detail) = match &self.node {
-            Node::File(file) => (file.size, file.kept(), Detail::File),
-            Node::Directory {
+            InodeBody::File(file) => (file.size, file.kept(), Detail::File),
+            InodeBody::Directory {
                 parent,
                 generations,
                 ..
@@ -215,11 +215,11 @@ impl Inode {
                     generations: *generations,
                 },
             ),
-            Node::Symlink { length, .. } => (u64::from(*length), 0, Detail::Symlink),
-            Node::Fifo => (0, 0, Detail::Fifo),
-            Node::Socket => (0, 0, Detail::Socket),
-            Node::CharacterDevice(number) => (0, 0, Detail::CharacterDevice(*number)),
-            Node::BlockDevice(number) => (0, 0, Detail::BlockDevice(*number)),
+            InodeBody::Symlink { length, .. } => (u64::from(*length), 0, Detail::Symlink),
+            InodeBody::Fifo => (0, 0, Detail::Fifo),
+            InodeBody::Socket => (0, 0, Detail::Socket),
+            InodeBody::CharacterDevice(number) => (0, 0, Detail::CharacterDevice(*number)),
+            InodeBody::BlockDevice(number) => (0, 0, Detail::BlockDevice(*number)),
         };
         Attributes {
             inode,
@@ -247,12 +247,12 @@ impl Inode {
 
 /// A directory entry. Its cookie is in the key.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Entry {
-    /// Where it leads.
+pub struct EntryRow {
+    /// The inode.
     pub inode: InodeId,
-    /// The kind of inode there, for listings.
+    /// The inode's kind, for listings.
     pub file_type: FileType,
-    /// What the name is sealed under.
+    /// The generation that the name is sealed under.
     pub generation: RealmEpoch,
     /// The sealed name; equal ciphertext is the same name.
     pub name: Vec<u8>,
@@ -263,16 +263,16 @@ pub struct Entry {
 /// An inode without entries that a session holds open. The key names both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Orphan {
-    /// The realm it lay in.
+    /// Its realm.
     pub realm: RealmId,
 }
 
-/// A sealed name and where in its directory it belongs.
+/// A sealed name and its place in the directory.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SealedName {
     /// The first place for it: [`Cookie::from_prf`] of its keyed hash.
     pub cookie: Cookie,
-    /// What it is sealed under.
+    /// The generation that it is sealed under.
     pub generation: RealmEpoch,
     /// The ciphertext.
     pub bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! Where each row lies: a tag, a slash, and big-endian numbers.
+//! The keys of rows: a tag, a slash, and big-endian numbers.
 //!
 //! Rows of inodes are keyed by home and number, and an inode number begins with its home, so one
-//! prefix `X/home` is one partition's share: the unit of transfer and deletion. The slash keeps a
-//! tag from being the beginning of another.
+//! prefix `X/home` is one partition's part: the unit of transfer and deletion. The slash prevents a
+//! tag from being the prefix of another.
 
 use crate::attributes::Namespace;
 use crate::identity::{
@@ -92,7 +92,7 @@ pub fn principal(principal: &PrincipalId) -> Vec<u8> {
     key!(PRINCIPAL, principal.0)
 }
 
-/// Whose a principal's number is.
+/// The principal of a number.
 #[must_use]
 pub fn numbered(number: PrincipalNumber) -> Vec<u8> {
     key!(NUMBERED, number.0.to_be_bytes())
@@ -211,8 +211,8 @@ pub fn extents(inode: InodeId) -> Vec<u8> {
     key!(EXTENT, inode.0.to_be_bytes())
 }
 
-/// An extent of a file, by the offset at which it ends (exclusive): the extent that covers an
-/// offset is then the first one behind it, and no scan has to go backwards.
+/// An extent of a file, by its end (exclusive): the extent that covers an offset is then the first
+/// one after it, and no scan has to go backwards.
 #[must_use]
 pub fn extent(inode: InodeId, end: u64) -> Vec<u8> {
     key!(EXTENT, inode.0.to_be_bytes(), end.to_be_bytes())
@@ -242,25 +242,25 @@ pub fn object(object: ObjectId) -> Vec<u8> {
     key!(OBJECT, object.to_be_bytes())
 }
 
-/// All objects that nothing refers to.
+/// All objects without references.
 #[must_use]
 pub fn all_unreferenced() -> Vec<u8> {
     UNREFERENCED.to_vec()
 }
 
-/// An object that nothing refers to.
+/// An object without references.
 #[must_use]
 pub fn unreferenced(object: ObjectId) -> Vec<u8> {
     key!(UNREFERENCED, object.to_be_bytes())
 }
 
-/// All slices that lie in a pack.
+/// All slices in a pack.
 #[must_use]
 pub fn all_packed(pack: ObjectId) -> Vec<u8> {
     key!(PACKED, pack.to_be_bytes())
 }
 
-/// A slice that lies in a pack.
+/// A slice in a pack.
 #[must_use]
 pub fn packed(pack: ObjectId, home: Home, slice: SliceId) -> Vec<u8> {
     key!(
@@ -307,37 +307,37 @@ pub fn reap(number: u64) -> Vec<u8> {
     key!(REAP, number.to_be_bytes())
 }
 
-/// All that is told of a cloud.
+/// All evidence about a cloud.
 #[must_use]
 pub fn all_evidence(cloud: CloudIndex) -> Vec<u8> {
     key!(EVIDENCE, [cloud.0])
 }
 
-/// A place in a cloud's ring of evidence.
+/// A slot in a cloud's ring of evidence.
 #[must_use]
 pub fn evidence(cloud: CloudIndex, place: u16) -> Vec<u8> {
     key!(EVIDENCE, [cloud.0], place.to_be_bytes())
 }
 
-/// How much was told of a cloud.
+/// The number of findings of a cloud.
 #[must_use]
 pub fn evidence_count(cloud: CloudIndex) -> Vec<u8> {
     key!(EVIDENCE_COUNT, [cloud.0])
 }
 
-/// What a realm has and may have.
+/// The usage and quotas of a realm.
 #[must_use]
 pub fn quota(realm: RealmId) -> Vec<u8> {
     key!(QUOTA, realm.0.to_be_bytes())
 }
 
-/// What each user of a realm has and may have.
+/// The usage and quotas of each user of a realm.
 #[must_use]
 pub fn user_quotas(realm: RealmId) -> Vec<u8> {
     key!(USER_QUOTA, realm.0.to_be_bytes())
 }
 
-/// What a user of a realm has and may have.
+/// The usage and quota of a user of a realm.
 #[must_use]
 pub fn user_quota(realm: RealmId, uid: Uid) -> Vec<u8> {
     key!(USER_QUOTA, realm.0.to_be_bytes(), uid.0.to_be_bytes())
@@ -379,7 +379,7 @@ pub fn trailing_object(key: &[u8]) -> Option<ObjectId> {
         .and_then(|bytes| ObjectId::from_be_bytes(bytes))
 }
 
-/// The last 14 bytes of a key as a slice and where its row lies.
+/// The last 14 bytes of a key as a slice and the home of its row.
 #[must_use]
 pub fn trailing_slice(key: &[u8]) -> Option<(Home, SliceId)> {
     let (home, slice) = key.last_chunk::<14>()?.split_first_chunk::<2>()?;

@@ -1,4 +1,4 @@
-//! Principals, their sessions, and the ids that sessions were granted.
+//! Principals, their sessions, and the ids granted to sessions.
 
 use crate::attributes::Credentials;
 use crate::identity::{AllocationId, Gid, PrincipalId, PrincipalNumber, RealmId, Uid};
@@ -8,43 +8,43 @@ use quorumfs_bft::identity::{SessionId, Time};
 /// A key pair that may open sessions.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Principal {
-    /// X25519 key that others wrap for.
+    /// The X25519 key for wrapping secrets.
     pub wrapping_key: [u8; 32],
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// What people call it.
+    /// Its name for people.
     pub label: String,
-    /// Sessions that it has open.
+    /// The number of its open sessions.
     pub sessions: u32,
-    /// What rows know it by.
+    /// Its number in rows.
     pub number: PrincipalNumber,
 }
 
-/// Whose a number is. It stays when the principal goes: what it wrote may outlive it.
+/// The principal of a number. It stays when the principal goes, because its objects may outlive it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Numbered {
     /// The key.
     pub principal: PrincipalId,
-    /// What people called it when it got its number.
+    /// Its name for people at the time of the number's assignment.
     pub label: String,
 }
 
-/// What a principal may do. A gateway, however malicious, can do no more.
+/// A principal's rights. A gateway, however malicious, can do no more.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Rights {
-    /// Uids that it may speak for.
+    /// Uids that it may act for.
     pub uids: Assertable<Uid>,
-    /// Gids that it may speak for.
+    /// Gids that it may act for.
     pub gids: Assertable<Gid>,
     /// May mount, and take a mount over.
     pub mount: bool,
-    /// May confirm, repair and replace what others have placed.
+    /// May confirm, repair and replace objects of others.
     pub reconcile: bool,
-    /// May change principals, realms and clouds once that is possible at run time.
+    /// May change principals, realms and clouds where that is possible at run time.
     pub administer: bool,
 }
 
-/// A set of ids that somebody may speak for.
+/// A set of ids that a principal may act for.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Assertable<T> {
     /// All of them.
@@ -65,7 +65,7 @@ impl<T: PartialEq> Assertable<T> {
 }
 
 impl Rights {
-    /// Everything: what the owner of a volume has.
+    /// All rights: those of a volume's owner.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Rights {
         }
     }
 
-    /// Whether the principal may speak for `credentials`.
+    /// Whether the principal may act for `credentials`.
     #[must_use]
     pub fn may_assert(&self, credentials: &Credentials) -> bool {
         self.uids.contains(&credentials.uid)
@@ -89,13 +89,13 @@ impl Rights {
 /// A client process.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Session {
-    /// Opened by whom.
+    /// Its principal.
     pub principal: PrincipalId,
-    /// Since when.
+    /// When it was opened.
     pub opened: Time,
     /// The realm that it has mounted.
     pub mounted: Option<RealmId>,
-    /// The session that took its mount over; every write of this one is refused since.
+    /// The session that took its mount over; every write of this session is refused since.
     pub fenced_by: Option<SessionId>,
     /// Its live allocations.
     pub allocations: Vec<AllocationId>,
@@ -104,12 +104,12 @@ pub struct Session {
 /// A range of ids: objects and slices 0 to `count` of this allocation.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Allocation {
-    /// Whose it is.
+    /// Its session.
     pub session: SessionId,
-    /// How many ids of each kind.
+    /// The number of ids of each kind.
     pub count: u32,
-    /// One bit for each object id that a commit has brought in.
+    /// One bit for each object id that a commit has used.
     pub objects_used: Vec<u8>,
-    /// One bit for each slice id that a commit has brought in.
+    /// One bit for each slice id that a commit has used.
     pub slices_used: Vec<u8>,
 }

@@ -1,8 +1,8 @@
-//! What a realm and each of its users have, and may have.
+//! The usage and quotas of a realm and each of its users.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// What quotas count.
+/// The resources that quotas count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Resource {
     /// Bytes of content.
@@ -20,21 +20,21 @@ impl std::fmt::Display for Resource {
     }
 }
 
-/// So much of both.
+/// Amounts of both resources.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, BorshSerialize, BorshDeserialize,
 )]
 pub struct Amount {
-    /// Bytes: of content, what extents cover, and what lies in inodes (holes cost nothing; bytes
-    /// that several files share count for each); of everything else, what [`Inode::charge`] says.
+    /// Bytes: those of content that extents cover or inodes store (holes cost nothing; bytes that
+    /// several files share count for each), and the rest of [`Inode::charge`].
     ///
     /// [`Inode::charge`]: crate::row::Inode::charge
     pub bytes: u64,
-    /// Inodes, those that are only held open included.
+    /// Inodes, including those that are only held open.
     pub inodes: u64,
 }
 
-/// At most so much; what is `None` is not limited.
+/// Limits; `None` is unlimited.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, BorshSerialize, BorshDeserialize,
 )]
@@ -46,9 +46,9 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// What is left of a resource by this limit; `u64::MAX` if it has none.
+    /// The amount of a resource that is left; `u64::MAX` if it is unlimited.
     #[must_use]
-    pub fn room(&self, of: Resource, used: &Amount) -> u64 {
+    pub fn remaining(&self, of: Resource, used: &Amount) -> u64 {
         let (limit, used) = match of {
             Resource::Bytes => (self.bytes, used.bytes),
             Resource::Inodes => (self.inodes, used.inodes),
@@ -60,19 +60,19 @@ impl Limit {
 /// A realm's quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct RealmQuota {
-    /// What all of its inodes have together.
+    /// The usage of all of its inodes together.
     pub used: Amount,
-    /// What they may have together, whoever owns them.
+    /// The limit of all of them, of any owner.
     pub limit: Limit,
-    /// What each user may have who has no limit of his own; the superuser is bound by none.
+    /// The limit of each user without one of its own; the superuser has none.
     pub default: Limit,
 }
 
-/// A user's quota in a realm. There is no row for one who has nothing and no limit of his own.
+/// A user's quota in a realm. Users without usage and limit have no row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct UserQuota {
-    /// What the inodes have that he owns.
+    /// The usage of the user's inodes.
     pub used: Amount,
-    /// What they may have; `None`: what the realm's default says.
+    /// The user's limit; `None`: the realm's default.
     pub limit: Option<Limit>,
 }

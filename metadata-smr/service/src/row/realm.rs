@@ -1,4 +1,4 @@
-//! Realms: whose keys, which policy, who mounts.
+//! Realms: keys, policy, mount.
 
 use crate::identity::{CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch};
 use crate::limits::WRAPPED_KEY_BYTES_MAX;
@@ -6,61 +6,60 @@ use crate::placement::Policy;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Digest, SessionId, Signature, Time};
 
-/// What lives together.
+/// The scope of keys, members and policy.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Realm {
     /// Its root directory.
     pub root: InodeId,
-    /// Where its new inodes are created.
+    /// The home of its new inodes.
     pub home: Home,
-    /// How its objects are spread.
+    /// The spreading of its objects.
     pub policy: Policy,
-    /// What is sealed from now on is sealed under this epoch.
+    /// The key epoch that seals everything from now on.
     pub epoch: RealmEpoch,
-    /// How often it was mounted.
+    /// The number of its mounts so far.
     pub mounts: MountEpoch,
 }
 
-/// What it takes to read what is sealed under an epoch.
+/// The secrets that are needed to read what is sealed under a key epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Lock {
     /// A member's key.
     Members,
-    /// A member's key and the secret that is shared over the clouds.
+    /// A member's key and the secret shared over the clouds.
     MembersAndClouds,
 }
 
-/// One generation of a realm's keys. Whoever begins it signs all of it for each member, so that
-/// the servers can change nothing: neither take the second lock away nor swap a digest.
+/// A realm's key epoch. The principal that begins it signs all of it for each member, so that the
+/// servers can change nothing: neither remove the second lock nor replace a digest.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Epoch {
-    /// When it was begun, by the clock of who did.
+    /// When it was begun, by the clock of its initiator.
     pub begun: Time,
-    /// What it takes to read.
+    /// Its locks.
     pub lock: Lock,
     /// The previous epoch's key, sealed under this one's; empty for epoch 0.
     pub previous: Vec<u8>,
-    /// Where the secret is that is shared over the clouds; with lock 2 and only then.
+    /// The shares of the secret on the clouds; with lock 2 and only then.
     pub shares: Option<Shares>,
 }
 
-/// A secret that is shared over the clouds, one share on each.
+/// A secret shared over the clouds, one share on each.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Shares {
-    /// Under whose names the shares lie, with the class
-    /// [`SHARE`](crate::identity::ObjectClass::SHARE).
+    /// The id of the shares' names, with the class [`SHARE`](crate::identity::ObjectClass::SHARE).
     pub object: ObjectId,
-    /// How many of them give the secret: f + 1.
+    /// The number of shares that give the secret: f + 1.
     pub threshold: u8,
     /// Their digests, by cloud.
     pub digests: Vec<Digest>,
-    /// The clouds from which they were read back before anything was sealed, in order.
+    /// The clouds from which shares were read back before anything was sealed, in order.
     pub confirmed: Vec<CloudIndex>,
 }
 
 impl Epoch {
-    /// Whether it can be the epoch of this number in a realm that spreads by `policy`. How many
-    /// clouds have confirmed is apart: see [`Shares::is_confirmed`].
+    /// Whether it can be the epoch of this number in a realm with this `policy`. The number of
+    /// confirmations is a separate check: [`Shares::is_confirmed`].
     #[must_use]
     pub fn is_sound(&self, number: RealmEpoch, policy: &Policy) -> bool {
         let previous = match number {
@@ -88,45 +87,45 @@ impl Shares {
                 .is_none_or(|cloud| cloud.0 < policy.clouds())
     }
 
-    /// How many clouds have to have confirmed: n − f, so that however f of them lie or vanish,
-    /// f + 1 remain, and no f clouds can keep an epoch from beginning.
+    /// The number of confirmations that are needed: n − f, so that f + 1 remain even if f of them
+    /// lie or vanish, and f clouds alone cannot prevent an epoch.
     #[must_use]
     pub const fn wanted(policy: &Policy) -> u8 {
         policy.clouds().saturating_sub(policy.faulty())
     }
 
-    /// Whether that many have.
+    /// Whether there are that many.
     #[must_use]
     pub fn is_confirmed(&self, policy: &Policy) -> bool {
         self.confirmed.len() >= usize::from(Self::wanted(policy))
     }
 }
 
-/// Somebody who can read a realm.
+/// A principal that can read a realm.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Member {
-    /// The epoch whose key is wrapped; it opens the earlier ones.
+    /// The key epoch whose key is wrapped; it opens the earlier ones.
     pub epoch: RealmEpoch,
     /// The wrapped key: opaque to the servers.
     pub wrapped: Vec<u8>,
-    /// Who vouches for the member.
+    /// The principal that vouches for the member.
     pub signer: PrincipalId,
-    /// Their signature; members verify it, the servers do not.
+    /// Its signature; members verify it, the servers do not.
     pub signature: Signature,
 }
 
 /// The session that has a realm mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Mount {
-    /// Which one.
+    /// The session.
     pub session: SessionId,
-    /// Opened by whom.
+    /// Its principal.
     pub principal: PrincipalId,
     /// The mount's number in the realm.
     pub epoch: MountEpoch,
     /// Since when, by the agreed clock.
     pub since: Time,
-    /// How often other sessions have changed something in the realm since then. As long as this
-    /// stands still, what the mount has learned is still so.
+    /// How often other sessions have changed the realm since then. While it is unchanged, the
+    /// mount's cached metadata is valid.
     pub others: u64,
 }

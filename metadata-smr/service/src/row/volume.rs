@@ -1,4 +1,4 @@
-//! What is true of the whole volume.
+//! Rows of the whole volume.
 
 use crate::identity::{CloudIndex, PrincipalId, VolumeId};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -11,15 +11,16 @@ pub struct Format {
     pub volume: VolumeId,
     /// The format of rows, objects and messages.
     pub format: u32,
-    /// Bits for what a reader must understand beyond the format.
+    /// Bits of features that a reader must understand beyond the format.
     pub features: u64,
-    /// Rises when a volume is recovered from its clouds; fences the collectors of the old cluster.
+    /// Increases when a volume is recovered from its clouds; fences the collectors of the old
+    /// cluster.
     pub incarnation: u32,
-    /// u: failures of any kind that the metadata stays live with.
+    /// u: failures of any kind that the metadata service tolerates and stays live.
     pub up: u16,
-    /// r: commission failures that it stays right with.
+    /// r: commission failures that it tolerates and stays right.
     pub right: u16,
-    /// The servers of epoch 0.
+    /// The servers of membership epoch 0.
     pub replicas: Vec<ReplicaInfo>,
     /// The volume root key, which signed the genesis and lies offline.
     pub root_key: PublicKey,
@@ -32,35 +33,35 @@ pub struct ReplicaInfo {
     pub id: ReplicaId,
     /// Its key: for votes and, as a pinned identity, for TLS.
     pub key: PublicKey,
-    /// Where it listens: host and port.
+    /// Its address: host and port.
     pub address: String,
 }
 
 /// One object store.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Cloud {
-    /// Its place in the volume's list.
+    /// Its index in the volume's list.
     pub index: CloudIndex,
-    /// Which backend speaks to it; `local` is a directory.
+    /// The backend; `local` is a directory.
     pub kind: String,
-    /// Who could lose all of it at once: owner and control plane. f counts these.
+    /// The party that could lose all of it at once: owner and control plane. f counts these.
     pub failure_domain: String,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// The key for names and headers of its objects, wrapped for each who reads or writes there.
+    /// The key for names and headers of its objects, wrapped for each of its readers and writers.
     pub naming_keys: Vec<WrappedKey>,
 }
 
 /// A key that only one principal can unwrap; opaque to the servers.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct WrappedKey {
-    /// Who can.
+    /// The principal.
     pub recipient: PrincipalId,
     /// The wrapping: encapsulated key and ciphertext.
     pub bytes: Vec<u8>,
 }
 
-/// Numbers of the volume that only rise.
+/// Numbers of the volume that only increase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct Counters {
     /// The next allocation.

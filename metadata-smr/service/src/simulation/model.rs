@@ -1,9 +1,9 @@
-//! The file system as one plain machine would keep it: what replies are judged by.
+//! The file system as a plain single machine would implement it, to judge replies.
 //!
 //! Written from the manual pages, not from the service: maps in memory, a file as a map from offset
-//! to where its byte comes from, no rows, no queues, no bounds. It speaks for compounds of one
-//! session whose names are "sealed" by [`seal_name`](super::seal_name), and predicts errors, inode
-//! numbers and everything of `stat` but times and versions.
+//! to the source of its byte, no rows, no queues, no bounds. It covers compounds of one session
+//! whose names are "sealed" by [`seal_name`](super::seal_name), and predicts errors, inode numbers
+//! and everything of `stat` but times and versions.
 //!
 //! A model is a value: a search for a linearization clones it at every branch.
 
@@ -21,7 +21,7 @@ use crate::operation::{
     CloneRange, Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response, StepDone};
+use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system in memory.
@@ -41,14 +41,14 @@ struct Inode {
     links: u32,
     lists: acl::Lists,
     extended: extended::Extended,
-    kind: Kind,
+    kind: ModelKind,
 }
 
-/// Where a byte comes from: a slice and a place in it.
-type Source = (SliceId, u32);
+/// The source of a byte: a slice and an offset in it.
+type ByteSource = (SliceId, u32);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ModelKind {
     Directory {
         parent: InodeId,
         entries: BTreeMap<Vec<u8>, InodeId>,
@@ -56,7 +56,7 @@ enum Kind {
     File {
         size: u64,
         inline: u64,
-        bytes: BTreeMap<u64, Source>,
+        bytes: BTreeMap<u64, ByteSource>,
     },
     Symlink {
         length: u64,
@@ -65,8 +65,8 @@ enum Kind {
     Special,
 }
 
-/// A step that a model understands comes to the inodes that its reply tells about, in order.
-type Told = Result<Vec<InodeId>, Error>;
+/// The result of a modelled step: the inodes that its reply shows, in order.
+type StepResult = Result<Vec<InodeId>, Error>;
 
 impl Default for Model {
     fn default() -> Self {
@@ -77,7 +77,7 @@ impl Default for Model {
             links: 2,
             lists: acl::Lists::default(),
             extended: extended::Extended::default(),
-            kind: Kind::Directory {
+            kind: ModelKind::Directory {
                 parent: InodeId::ROOT,
                 entries: BTreeMap::new(),
             },
@@ -92,8 +92,8 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Applies an operation as it was sent, and says whether it can have been answered so;
-    /// `None` is an answer that nobody saw.
+    /// Applies an operation as it was sent, and returns whether the answer is possible; `None` is a
+    /// lost answer.
     pub fn execute(&mut self, operation: &[u8], answer: Option<&[u8]>) -> bool {
         let compound = match Operation::from_bytes(operation) {
             Ok(Operation::Compound(compound)) => compound,
@@ -104,22 +104,22 @@ impl Model {
                 return answer.is_none_or(done);
             }
             Ok(other) => {
-                let living = self.living();
-                return self.shards.execute(&other, &living, answer);
+                let live_slices = self.live_slices();
+                return self.shards.execute(&other, &live_slices, answer);
             }
             Err(_) => return true,
         };
-        let told = self.compound(&compound);
+        let predicted = self.compound(&compound);
         let Some(answer) = answer else {
             return true;
         };
         match Response::from_bytes(answer) {
-            Ok(response) => self.agrees(&told, &response),
+            Ok(response) => self.agrees(&predicted, &response),
             Err(_) => false,
         }
     }
 
-    /// Whether a query can have been answered so.
+    /// Whether the answer to a query is possible.
     #[must_use]
     pub fn read(&self, query: &[u8], answer: &[u8]) -> bool {
         let (Ok(query), Ok(Answer(answer))) =
@@ -132,7 +132,7 @@ impl Model {
             (Question::Lookup(place), answer) => {
                 let expected = self.find(who, place);
                 match (expected, answer) {
-                    (Ok(Some(id)), Ok(Found::Entry { inode, parent, .. })) => {
+                    (Ok(Some(id)), Ok(QueryResult::Entry { inode, parent, .. })) => {
                         id == inode.inode && self.shows(inode) && self.shows(parent)
                     }
                     (Ok(None), Err(Error::NotFound)) => true,
@@ -140,34 +140,38 @@ impl Model {
                     _ => false,
                 }
             }
-            (Question::Attributes(id), Ok(Found::Attributes(attributes))) => {
+            (Question::Attributes(id), Ok(QueryResult::Attributes(attributes))) => {
                 attributes.inode == *id && self.shows(attributes)
             }
             (Question::Attributes(id), Err(error)) => {
                 !self.inodes.contains_key(id) && *error == Error::Stale(*id)
             }
-            (Question::Objects { after, limit }, Ok(Found::Objects { objects, more })) => {
-                let living = self.living();
-                self.shards.shows(*after, *limit, &living, (objects, *more))
+            (Question::Objects { after, limit }, Ok(QueryResult::Objects { objects, more })) => {
+                let live_slices = self.live_slices();
+                self.shards
+                    .shows(*after, *limit, &live_slices, (objects, *more))
             }
-            (Question::SparsePacks { after, limit }, Ok(Found::SparsePacks { packs, more })) => {
-                let living = self.living();
+            (
+                Question::SparsePacks { after, limit },
+                Ok(QueryResult::SparsePacks { packs, more }),
+            ) => {
+                let live_slices = self.live_slices();
                 let ids: Vec<_> = packs.iter().map(|(id, _, _)| *id).collect();
                 self.shards
-                    .shows_sparse(*after, *limit, &living, (&ids, *more))
+                    .shows_sparse(*after, *limit, &live_slices, (&ids, *more))
             }
             (
                 Question::PackedSlices { pack, after, limit },
-                Ok(Found::PackedSlices { slices, more }),
+                Ok(QueryResult::PackedSlices { slices, more }),
             ) => {
                 let after = after.map(|(_, slice)| slice);
-                let living = self.living();
+                let live_slices = self.live_slices();
                 let shown = (slices.as_slice(), *more);
                 self.shards
-                    .shows_packed((*pack, after), *limit, &living, shown)
+                    .shows_packed((*pack, after), *limit, &live_slices, shown)
             }
-            (Question::Directory { inode, .. }, Ok(Found::Directory(page))) => {
-                let Some(Kind::Directory { entries, .. }) = self.kind(*inode) else {
+            (Question::Directory { inode, .. }, Ok(QueryResult::Directory(page))) => {
+                let Some(ModelKind::Directory { entries, .. }) = self.kind(*inode) else {
                     return false;
                 };
                 let listed: BTreeMap<_, _> = page
@@ -179,7 +183,7 @@ impl Model {
             }
             (Question::Directory { inode, .. }, Err(error)) => match self.inodes.get(inode) {
                 None => *error == Error::Stale(*inode),
-                Some(row) if !matches!(row.kind, Kind::Directory { .. }) => {
+                Some(row) if !matches!(row.kind, ModelKind::Directory { .. }) => {
                     *error == Error::NotDirectory
                 }
                 Some(row) => *error == Error::Denied && !row.allows(who, 4),
@@ -188,31 +192,36 @@ impl Model {
         }
     }
 
-    /// What a compound should come to; if it fails nothing changes.
+    /// The predicted result of a compound; if it fails nothing changes.
     pub fn compound(&mut self, compound: &Compound) -> Result<Vec<Vec<InodeId>>, Error> {
         let mut next = self.clone();
         for precondition in &compound.preconditions {
             next.check(precondition)?;
         }
         let steps = compound.steps.iter();
-        let told = steps
+        let predicted = steps
             .map(|step| next.step_within_limits(&compound.credentials, step))
             .collect::<Result<Vec<_>, _>>()?;
         *self = next;
-        Ok(told)
+        Ok(predicted)
     }
 
-    /// Whether a response is what the model came to.
+    /// Whether a response is the model's result.
     #[must_use]
-    pub fn agrees(&self, told: &Result<Vec<Vec<InodeId>>, Error>, response: &Response) -> bool {
-        match (told, &response.0) {
+    pub fn agrees(
+        &self,
+        predicted: &Result<Vec<Vec<InodeId>>, Error>,
+        response: &Response,
+    ) -> bool {
+        match (predicted, &response.0) {
             (Err(expected), Err(refusal)) => *expected == refusal.error,
-            (Ok(told), Ok(Done::Compound(steps))) => {
+            (Ok(predicted), Ok(Done::Compound(steps))) => {
                 let ids = |step| shown(step).iter().map(|a| a.inode).collect::<Vec<_>>();
-                let same_ids = told
-                    .iter()
-                    .eq(steps.iter().map(ids).collect::<Vec<_>>().iter());
-                // What earlier steps showed, later ones may have changed.
+                let same_ids =
+                    predicted
+                        .iter()
+                        .eq(steps.iter().map(ids).collect::<Vec<_>>().iter());
+                // Later steps may have changed what earlier ones showed.
                 let last = steps.last().map(shown).unwrap_or_default();
                 same_ids && last.iter().all(|attributes| self.shows(attributes))
             }
@@ -220,24 +229,24 @@ impl Model {
         }
     }
 
-    /// Where each byte of a file below `limit` comes from, zeros left out; and its size.
+    /// The source of each byte of a file below `limit`, without zeros; and its size.
     #[must_use]
-    pub fn bytes(&self, inode: InodeId) -> Option<(u64, BTreeMap<u64, Source>)> {
+    pub fn bytes(&self, inode: InodeId) -> Option<(u64, BTreeMap<u64, ByteSource>)> {
         match self.kind(inode)? {
-            Kind::File { size, bytes, .. } => Some((*size, bytes.clone())),
+            ModelKind::File { size, bytes, .. } => Some((*size, bytes.clone())),
             _ => None,
         }
     }
 
     /// The slices that some byte of a file comes from.
-    fn living(&self) -> BTreeSet<SliceId> {
-        let mut living = BTreeSet::new();
+    fn live_slices(&self) -> BTreeSet<SliceId> {
+        let mut live_slices = BTreeSet::new();
         for inode in self.inodes.values() {
-            if let Kind::File { bytes, .. } = &inode.kind {
-                living.extend(bytes.values().map(|(slice, _)| *slice));
+            if let ModelKind::File { bytes, .. } = &inode.kind {
+                live_slices.extend(bytes.values().map(|(slice, _)| *slice));
             }
         }
-        living
+        live_slices
     }
 
     /// All inodes that exist.
@@ -245,17 +254,17 @@ impl Model {
         self.inodes.keys().copied()
     }
 
-    /// Whether `attributes` are what `stat` should show; of an inode that is gone, no links.
+    /// Whether `attributes` are those that `stat` should show; a deleted inode has no links.
     #[must_use]
     pub fn shows(&self, attributes: &Attributes) -> bool {
         let Some(inode) = self.inodes.get(&attributes.inode) else {
             return attributes.links == 0;
         };
         let (size, parent) = match &inode.kind {
-            Kind::File { size, .. } => (*size, None),
-            Kind::Symlink { length, .. } => (*length, None),
-            Kind::Special => (0, None),
-            Kind::Directory { parent, .. } => (0, Some(*parent)),
+            ModelKind::File { size, .. } => (*size, None),
+            ModelKind::Symlink { length, .. } => (*length, None),
+            ModelKind::Special => (0, None),
+            ModelKind::Directory { parent, .. } => (0, Some(*parent)),
         };
         let shown_parent = match attributes.detail {
             Detail::Directory { parent, .. } => Some(parent),
@@ -274,7 +283,7 @@ impl Model {
             && inode.extended.len() == usize::from(attributes.extended.count)
     }
 
-    fn kind(&self, inode: InodeId) -> Option<&Kind> {
+    fn kind(&self, inode: InodeId) -> Option<&ModelKind> {
         self.inodes.get(&inode).map(|inode| &inode.kind)
     }
 
@@ -297,22 +306,22 @@ impl Model {
                 Some(found) if found == *inode => Ok(()),
                 Some(_) => Err(Error::Changed),
             },
-            // The model keeps no versions: only existence is predicted.
+            // The model has no versions: only existence is predicted.
             Precondition::Unchanged { inode, .. } => self.get(*inode).map(|_| ()),
         }
     }
 
-    fn step_within_limits(&mut self, who: &Credentials, step: &Step) -> Told {
+    fn step_within_limits(&mut self, who: &Credentials, step: &Step) -> StepResult {
         if !self.limits.are_any() {
             return self.step(who, step);
         }
         let before = self.usage();
-        let told = self.step(who, step)?;
+        let predicted = self.step(who, step)?;
         self.limits.allow(&before, &self.usage())?;
-        Ok(told)
+        Ok(predicted)
     }
 
-    fn step(&mut self, who: &Credentials, step: &Step) -> Told {
+    fn step(&mut self, who: &Credentials, step: &Step) -> StepResult {
         match step {
             Step::Create(create) => self.create(who, create),
             Step::Link { inode, place } => self.link(who, *inode, place),
@@ -332,12 +341,12 @@ impl Model {
             Step::SetExtended(set) => self.set_extended(who, set),
             Step::SetAcl(set) => self.set_acl(who, set),
             Step::RemoveExtended(place) => self.remove_extended(who, place),
-            // The model keeps no times.
+            // The model has no times.
             Step::Accessed(_) => Ok(Vec::new()),
         }
     }
 
-    fn set_attributes(&mut self, who: &Credentials, set: &SetAttributes) -> Told {
+    fn set_attributes(&mut self, who: &Credentials, set: &SetAttributes) -> StepResult {
         let inode = self.get_mut(set.inode)?;
         let root = who.uid.0 == 0;
         let owner = root || who.uid.0 == inode.uid;
@@ -360,7 +369,7 @@ impl Model {
                 _ => {}
             }
         }
-        let directory = matches!(inode.kind, Kind::Directory { .. });
+        let directory = matches!(inode.kind, ModelKind::Directory { .. });
         let stranger = !root && !in_group(who, inode.gid);
         inode.uid = set.uid.map_or(inode.uid, |uid| uid.0);
         inode.gid = set.gid.map_or(inode.gid, |gid| gid.0);
@@ -382,7 +391,7 @@ impl Model {
             if !root && set.mode.is_none() {
                 inode.lose_set_id(!in_group(who, inode.gid));
             }
-            let Kind::File {
+            let ModelKind::File {
                 size,
                 inline,
                 bytes,
@@ -398,22 +407,22 @@ impl Model {
         Ok(vec![set.inode])
     }
 
-    /// Commits of a session with every right, under ids that are its own.
-    fn commit(&mut self, commit: &Commit) -> Told {
+    /// Commits of a session with every right, under its own ids.
+    fn commit(&mut self, commit: &Commit) -> StepResult {
         let burned = self.shards.burned(&commit.objects);
         let cloned = match &commit.content {
             NewContent::Clone(range) => Some(self.bytes_to_clone(commit.inode, range)),
             _ => None,
         };
         let inode = self.get_mut(commit.inode)?;
-        let Kind::File {
+        let ModelKind::File {
             size,
             inline,
             bytes,
         } = &mut inode.kind
         else {
             return Err(match inode.kind {
-                Kind::Directory { .. } => Error::IsDirectory,
+                ModelKind::Directory { .. } => Error::IsDirectory,
                 _ => Error::WrongKind,
             });
         };
@@ -471,13 +480,13 @@ impl Model {
         Ok(vec![commit.inode])
     }
 
-    /// Where the bytes of a run come from that a file is to take from another, by their new places.
+    /// The sources of the bytes of a cloned run, by their new offsets.
     fn bytes_to_clone(
         &self,
         into: InodeId,
         range: &CloneRange,
-    ) -> Result<BTreeMap<u64, Source>, Error> {
-        let Kind::File {
+    ) -> Result<BTreeMap<u64, ByteSource>, Error> {
+        let ModelKind::File {
             size,
             inline,
             bytes,
@@ -499,10 +508,10 @@ impl Model {
     }
 }
 
-/// Takes a run out of a file; inline bytes go all together or not at all.
+/// Removes a run from a file; inline bytes are removed all together or not at all.
 fn punch(
     inline: &mut u64,
-    bytes: &mut BTreeMap<u64, Source>,
+    bytes: &mut BTreeMap<u64, ByteSource>,
     run: std::ops::Range<u64>,
 ) -> Result<(), Error> {
     if run.start < *inline && !run.is_empty() {
@@ -518,7 +527,7 @@ fn punch(
 impl Inode {
     fn allows(&self, who: &Credentials, wanted: u16) -> bool {
         if who.uid.0 == 0 {
-            let runs = self.mode & 0o111 != 0 || matches!(self.kind, Kind::Directory { .. });
+            let runs = self.mode & 0o111 != 0 || matches!(self.kind, ModelKind::Directory { .. });
             return wanted & 1 == 0 || runs;
         }
         let of = (Uid(self.uid), Gid(self.gid), Mode(self.mode));

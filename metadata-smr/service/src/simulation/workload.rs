@@ -1,8 +1,8 @@
 //! Random compounds and queries on a few names in a few directories, and claims about shards.
 //!
 //! Most are valid, many are not, so that refusals are exercised as well: wrong kinds, names that
-//! are taken or missing, callers without permission, moves of a directory below itself. The source
-//! of chance is the caller's.
+//! are taken or missing, callers without permission, moves of a directory below itself. The caller
+//! supplies the source of chance.
 
 mod shards;
 
@@ -10,7 +10,7 @@ use super::{compound, place};
 use crate::attributes::{Credentials, FileType, Mode, Timestamp};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, RealmEpoch, Uid};
 use crate::operation::{
-    Accessed, Commit, Compound, Create, NewContent, NewInode, Operation, Place, Precondition,
+    Accessed, Commit, Compound, Create, EntryPlace, NewContent, NewInode, Operation, Precondition,
     Remove, Rename, RenameMode, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
@@ -19,19 +19,19 @@ use crate::row::{Inline, Sealed};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const MODES: [u16; 8] = [0o755, 0o777, 0o700, 0o644, 0o1777, 0o2775, 0o6755, 0o000];
-/// Directories beyond this many are not gone into.
+/// Directories beyond this number are not entered.
 const DIRECTORIES_MAX: usize = 6;
 
-/// What can be sent to the service.
+/// A message to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Something to be ordered.
+    /// An operation to be ordered.
     Execute(Vec<u8>),
-    /// Something to be asked.
+    /// A query.
     Query(Vec<u8>),
 }
 
-/// Makes random calls, and learns from replies which inodes there are.
+/// Makes random calls, and learns the existing inodes from replies.
 #[derive(Clone, Debug)]
 pub struct Workload {
     directories: Vec<InodeId>,
@@ -59,8 +59,8 @@ impl Default for Workload {
 pub type Chance<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 impl Workload {
-    /// A workload of one session, which also holds files open that it removes, and brings in
-    /// objects under ids of its own.
+    /// A workload of one session, which also holds open files that it removes, and creates objects
+    /// under its own ids.
     #[must_use]
     pub fn of_one_session() -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Workload {
     /// The next call.
     pub fn next(&mut self, chance: Chance<'_>) -> Call {
         if !self.opened {
-            // Lets everybody work in the root.
+            // Lets every user work in the root.
             self.opened = true;
             let set = SetAttributes {
                 mode: Some(Mode(0o1777)),
@@ -86,7 +86,7 @@ impl Workload {
             return Call::Query(self.query(chance).to_bytes());
         }
         if self.held && chance(6) == 0 {
-            // Files that are known to be some get slices, so that there is something to move.
+            // Known files get slices, so that there are slices to move.
             let file = pick(&self.files, chance).unwrap_or(InodeId::ROOT);
             if let Some(commit) = self.shards.commit(file, chance) {
                 let (root, time) = (Credentials::root(), Timestamp::default());
@@ -124,7 +124,7 @@ impl Workload {
             }
         }
         if self.directories.len() > DIRECTORIES_MAX {
-            // The root stays; of the others the oldest is forgotten.
+            // The root stays; of the others the oldest is dropped.
             self.directories.remove(1);
         }
         if self.others.len() > 16 {
@@ -150,7 +150,7 @@ impl Workload {
         }
     }
 
-    fn place(&self, chance: Chance<'_>) -> Place {
+    fn place(&self, chance: Chance<'_>) -> EntryPlace {
         let parent = self.directory(chance);
         place(parent, pick(&NAMES, chance).unwrap_or("a"))
     }

@@ -1,4 +1,4 @@
-//! Times of access: what moves with them, which is nothing, and who may move them.
+//! Times of access: nothing else changes with them, and the rights to change them.
 
 use super::harness::*;
 use crate::attributes::{Attributes, Credentials, Mode, Timestamp};
@@ -14,7 +14,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp { seconds, nanos: 5 }
 }
 
-/// Bytes of a step, which its fixture holds.
+/// The bytes of a step, for its fixture.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = Step::Accessed(vec![Accessed {
         inode: InodeId(2),
@@ -24,14 +24,14 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     vec![("operation-accessed", operation.to_bytes())]
 }
 
-impl World {
+impl TestService {
     fn accessed(&mut self, caller: &Caller, read: &[(InodeId, Timestamp)]) -> Result<(), Error> {
         let of = |(inode, time): &(InodeId, Timestamp)| Accessed {
             inode: *inode,
             time: *time,
         };
         let step = Step::Accessed(read.iter().map(of).collect());
-        // On nobody's behalf: who the caller speaks for decides.
+        // The principal's rights decide, not the credentials.
         let done = self.step(caller, &Credentials::root(), step)?;
         assert_eq!(done, StepDone::Accessed);
         Ok(())
@@ -52,7 +52,7 @@ impl World {
 
 #[test]
 fn a_time_of_access_moves_forward_and_nothing_else_does() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let (one, two) = (world.old(&caller, "one"), world.old(&caller, "two"));
     world
@@ -69,8 +69,8 @@ fn a_time_of_access_moves_forward_and_nothing_else_does() {
 }
 
 #[test]
-fn nobody_reads_in_the_future() {
-    let mut world = World::new();
+fn an_access_time_is_never_in_the_future() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.old(&caller, "file");
     world
@@ -84,8 +84,8 @@ fn nobody_reads_in_the_future() {
 }
 
 #[test]
-fn what_is_gone_is_passed_over_and_what_is_too_much_refused() {
-    let mut world = World::new();
+fn deleted_inodes_are_skipped_and_too_many_are_refused() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.old(&caller, "file");
     let gone = InodeId(u64::MAX >> 1);
@@ -111,8 +111,8 @@ fn what_is_gone_is_passed_over_and_what_is_too_much_refused() {
 }
 
 #[test]
-fn a_principal_moves_no_time_of_what_it_could_not_read() {
-    let mut world = World::new();
+fn a_principal_changes_no_access_time_of_a_file_that_it_could_not_read() {
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = world.old(&owner, "file");
     let step = SetAttributes {

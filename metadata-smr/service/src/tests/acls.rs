@@ -1,4 +1,4 @@
-//! Access control lists: who sets them, what they decide, what is made under them.
+//! Access control lists: the right to set them, their decisions, and inheritance.
 
 use super::harness::*;
 use crate::acl::{AccessAcl, Acl, AclKind, Named};
@@ -8,7 +8,7 @@ use crate::identity::{Gid, InodeId, Uid};
 use crate::limits::ACL_ENTRIES_MAX;
 use crate::operation::{Create, NewInode, SetAcl, SetAttributes, Step};
 use crate::query::Question;
-use crate::reply::{Found, StepDone};
+use crate::reply::{QueryResult, StepDone};
 use crate::row::Sealed;
 use crate::simulation::place;
 use quorumfs_bft::service::Caller;
@@ -32,7 +32,7 @@ fn user(uid: u32) -> Credentials {
     Credentials::user(Uid(uid), Gid(uid))
 }
 
-impl World {
+impl TestService {
     fn set_acl(
         &mut self,
         caller: &Caller,
@@ -48,7 +48,7 @@ impl World {
 
     fn lists(&mut self, caller: &Caller, inode: InodeId) -> (Option<AccessAcl>, Option<Acl>) {
         match self.ask(caller, Question::Extended(inode)) {
-            Ok(Found::Extended {
+            Ok(QueryResult::Extended {
                 acl, default_acl, ..
             }) => (acl, default_acl),
             other => panic!("{other:?}"),
@@ -59,7 +59,7 @@ impl World {
         let access = Access(access);
         let question = Question::Access { inode, access };
         match self.ask_as(caller, who, question) {
-            Ok(Found::Allowed) => true,
+            Ok(QueryResult::Allowed) => true,
             Err(Error::Denied) => false,
             other => panic!("{other:?}"),
         }
@@ -97,7 +97,7 @@ impl World {
 
 #[test]
 fn a_list_lets_in_whom_it_names_and_chmod_moves_its_mask() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let root = Credentials::root();
@@ -105,7 +105,7 @@ fn a_list_lets_in_whom_it_names_and_chmod_moves_its_mask() {
     let set = world.set_acl(&caller, &root, (file, AclKind::Access), Some(acl.clone()));
     let set = set.unwrap();
     assert_eq!((set.mode, set.acl.access), (Mode(0o660), true));
-    assert_eq!(world.lists(&caller, file).0, acl.beside_mode());
+    assert_eq!(world.lists(&caller, file).0, acl.beyond_mode());
     assert!(world.may(&caller, user(7), file, 6));
     assert!(world.may(&caller, user(9), file, 4) && !world.may(&caller, user(9), file, 2));
     assert!(!world.may(&caller, user(8), file, 4));
@@ -130,7 +130,7 @@ fn a_list_lets_in_whom_it_names_and_chmod_moves_its_mask() {
 
 #[test]
 fn a_list_that_a_mode_can_say_is_a_mode() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let access = (file, AclKind::Access);
@@ -149,7 +149,7 @@ fn a_list_that_a_mode_can_say_is_a_mode() {
 
 #[test]
 fn only_owners_set_lists_and_only_where_there_can_be_some() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let file = world.create(&caller, InodeId::ROOT, "file");
@@ -187,12 +187,12 @@ fn only_owners_set_lists_and_only_where_there_can_be_some() {
         .map(|uid| (Uid(uid), 1))
         .collect();
     let refused = world.set_acl(&caller, &root, access, Some(unsorted));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
 }
 
 #[test]
-fn what_is_made_in_a_directory_begins_with_its_default_list() {
-    let mut world = World::new();
+fn new_inodes_begin_with_the_default_list_of_their_directory() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let directory = world.mkdir(&caller, InodeId::ROOT, "directory");
@@ -238,7 +238,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
     assert!(world.may(&caller, user(7), below.inode, 7));
     let (access, inherited) = world.lists(&caller, deep.inode);
     assert_eq!(inherited, Some(default.clone()));
-    assert_eq!(access, default.beside_mode());
+    assert_eq!(access, default.beyond_mode());
     let target = Sealed {
         epoch: crate::identity::RealmEpoch(0),
         bytes: b"target".to_vec(),
@@ -249,7 +249,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
     assert_eq!((link.mode, link.acl.access), (Mode(0o777), false));
 }
 
-/// What is kept and said of access control lists, for the fixtures.
+/// Rows and messages of access control lists, for the fixtures.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = |kind, acl| {
         let inode = InodeId(258);

@@ -1,4 +1,4 @@
-//! Whose an object is, who may vouch for it, and what is kept of what clouds did wrong.
+//! Owners of objects, the right to vouch for them, and the recorded faults of clouds.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode};
@@ -8,15 +8,15 @@ use crate::limits::{EVIDENCE_PER_CLOUD, TESTIFY_FINDINGS_MAX};
 use crate::operation::{Create, Finding, NewInode, Operation, PlacedShard, Step};
 use crate::placement::Receipt;
 use crate::query::Question;
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::row::{Evidence, FaultKind, Object, Verdict};
 use crate::simulation::place;
 use quorumfs_bft::service::Caller;
 
 const CLOUD: CloudIndex = CloudIndex(2);
 
-/// A file of the owner's that everybody may write.
-fn shared_file(world: &mut World, owner: &Caller) -> InodeId {
+/// A file of the owner that every user may write.
+fn shared_file(world: &mut TestService, owner: &Caller) -> InodeId {
     let create = Step::Create(Create {
         place: place(InodeId::ROOT, "f"),
         kind: NewInode::File,
@@ -27,13 +27,13 @@ fn shared_file(world: &mut World, owner: &Caller) -> InodeId {
     world.step(owner, &Credentials::root(), create).unwrap();
     let found = world.ask(owner, Question::Lookup(place(InodeId::ROOT, "f")));
     match found {
-        Ok(Found::Entry { inode, .. }) => inode.inode,
+        Ok(QueryResult::Entry { inode, .. }) => inode.inode,
         other => panic!("{other:?}"),
     }
 }
 
-/// An object that `caller` brings in.
-fn written(world: &mut World, caller: &Caller, who: &Credentials, file: InodeId) -> ObjectId {
+/// An object that `caller` creates.
+fn written(world: &mut TestService, caller: &Caller, who: &Credentials, file: InodeId) -> ObjectId {
     let allocation = world.allocate(caller, 4);
     let write = commit(file, allocation, 0, &[(0, 100)]);
     let object = write.objects[0].id;
@@ -41,14 +41,14 @@ fn written(world: &mut World, caller: &Caller, who: &Credentials, file: InodeId)
     object
 }
 
-fn row(world: &mut World, caller: &Caller, object: ObjectId) -> Object {
+fn row(world: &mut TestService, caller: &Caller, object: ObjectId) -> Object {
     match world.ask(caller, Question::Object(object)) {
-        Ok(Found::Object(row)) => row,
+        Ok(QueryResult::Object(row)) => row,
         other => panic!("{other:?}"),
     }
 }
 
-fn vouch(world: &mut World, caller: &Caller, object: ObjectId) -> Result<Done, Error> {
+fn vouch(world: &mut TestService, caller: &Caller, object: ObjectId) -> Result<Done, Error> {
     let operation = Operation::ConfirmPlaced {
         shards: vec![],
         checked: vec![object],
@@ -69,7 +69,7 @@ fn finding(object: ObjectId, shard: u8) -> Finding {
     }
 }
 
-fn testify(world: &mut World, caller: &Caller, findings: Vec<Finding>) -> Result<u32, Error> {
+fn testify(world: &mut TestService, caller: &Caller, findings: Vec<Finding>) -> Result<u32, Error> {
     let operation = Operation::Testify {
         cloud: CLOUD,
         findings,
@@ -81,16 +81,16 @@ fn testify(world: &mut World, caller: &Caller, findings: Vec<Finding>) -> Result
     }
 }
 
-fn evidence(world: &mut World, caller: &Caller) -> (u64, Vec<Evidence>) {
+fn evidence(world: &mut TestService, caller: &Caller) -> (u64, Vec<Evidence>) {
     match world.ask(caller, Question::Evidence(CLOUD)) {
-        Ok(Found::Evidence { total, kept }) => (total, kept),
+        Ok(QueryResult::Evidence { total, kept }) => (total, kept),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn an_object_says_whose_it_is_after_its_session_has_ended() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = shared_file(&mut world, &owner);
     let user = world.open(ALICE);
@@ -98,18 +98,18 @@ fn an_object_says_whose_it_is_after_its_session_has_ended() {
     world.close(&user);
     let number = row(&mut world, &owner, object).principal;
     let found = world.ask(&owner, Question::Principal(number));
-    let Ok(Found::Principal(found)) = found else {
+    let Ok(QueryResult::Principal(found)) = found else {
         panic!("{found:?}")
     };
     assert_eq!(found.principal, ALICE);
     assert!(!found.label.is_empty());
-    let nobody = world.ask(&owner, Question::Principal(PrincipalNumber(99)));
-    assert_eq!(nobody, Err(Error::NotFound));
+    let unknown = world.ask(&owner, Question::Principal(PrincipalNumber(99)));
+    assert_eq!(unknown, Err(Error::NotFound));
 }
 
 #[test]
-fn nobody_vouches_for_what_its_own_principal_wrote_nor_without_the_right() {
-    let mut world = World::new();
+fn a_principal_cannot_vouch_for_its_own_objects_nor_without_the_right() {
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = shared_file(&mut world, &owner);
     let user = world.open(ALICE);
@@ -133,7 +133,7 @@ fn nobody_vouches_for_what_its_own_principal_wrote_nor_without_the_right() {
 
 #[test]
 fn the_first_receipt_of_an_attempt_stays() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = shared_file(&mut world, &owner);
     let object = written(&mut world, &owner, &Credentials::root(), file);
@@ -163,8 +163,8 @@ fn the_first_receipt_of_an_attempt_stays() {
 }
 
 #[test]
-fn what_is_testified_is_weighed_by_the_row_and_kept_once() {
-    let mut world = World::new();
+fn findings_are_checked_against_the_row_and_recorded_once() {
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = shared_file(&mut world, &owner);
     let user = world.open(ALICE);
@@ -172,7 +172,7 @@ fn what_is_testified_is_weighed_by_the_row_and_kept_once() {
     let found = finding(object, 2);
     let refused = testify(&mut world, &user, vec![found]);
     assert_eq!(refused, Err(Error::NoRight));
-    // It names a receipt that the row does not have, and that is all that is known.
+    // It has a receipt that the row does not have, and nothing else is known.
     let claimed = Finding {
         receipt: Some(Receipt::Crc32c([8; 4])),
         ..found
@@ -208,7 +208,7 @@ fn what_is_testified_is_weighed_by_the_row_and_kept_once() {
 
 #[test]
 fn the_oldest_evidence_gives_way_and_is_still_counted() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = shared_file(&mut world, &owner);
     let object = written(&mut world, &owner, &Credentials::root(), file);

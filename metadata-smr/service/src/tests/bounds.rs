@@ -1,4 +1,4 @@
-//! What is large: refused whole, or left to the ticks.
+//! Large operations: refused completely, or left to the ticks.
 
 use super::harness::*;
 use crate::attributes::Credentials;
@@ -7,11 +7,11 @@ use crate::identity::InodeId;
 use crate::limits::ROWS_WRITTEN_MAX;
 use crate::operation::{NewContent, SetAttributes, Step};
 use crate::query::Question;
-use crate::reply::Found;
+use crate::reply::QueryResult;
 use quorumfs_bft::service::Caller;
 
 /// Writes `count` extents of 10 bytes, 10 bytes apart, in commits of at most 150.
-fn many_extents(world: &mut World, caller: &Caller, inode: InodeId, count: u32) {
+fn many_extents(world: &mut TestService, caller: &Caller, inode: InodeId, count: u32) {
     let allocation = world.allocate(caller, 1024);
     let runs: Vec<(u64, u32)> = (0..count).map(|i| (u64::from(i) * 20, 10)).collect();
     for (first, part) in (0..).step_by(150).zip(runs.chunks(150)) {
@@ -23,7 +23,12 @@ fn many_extents(world: &mut World, caller: &Caller, inode: InodeId, count: u32) 
     }
 }
 
-fn truncate(world: &mut World, caller: &Caller, inode: InodeId, size: u64) -> Result<(), Error> {
+fn truncate(
+    world: &mut TestService,
+    caller: &Caller,
+    inode: InodeId,
+    size: u64,
+) -> Result<(), Error> {
     let set = SetAttributes {
         size: Some(size),
         ..SetAttributes::of(inode)
@@ -34,7 +39,7 @@ fn truncate(world: &mut World, caller: &Caller, inode: InodeId, size: u64) -> Re
 
 #[test]
 fn a_long_tail_goes_by_ticks_and_no_old_byte_comes_to_light_meanwhile() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "large");
     many_extents(&mut world, &caller, inode, 600);
@@ -64,7 +69,7 @@ fn a_long_tail_goes_by_ticks_and_no_old_byte_comes_to_light_meanwhile() {
         to: u64::MAX,
         limit: 256,
     };
-    let Ok(Found::Content(page)) = world.ask(&caller, question) else {
+    let Ok(QueryResult::Content(page)) = world.ask(&caller, question) else {
         panic!()
     };
     assert_eq!(page.extents.len(), 11, "0, 20, …, 180 and half of 200");
@@ -74,7 +79,7 @@ fn a_long_tail_goes_by_ticks_and_no_old_byte_comes_to_light_meanwhile() {
 
 #[test]
 fn a_short_tail_does_not_wait_for_long_ones() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     for name in ["large", "larger"] {
         let inode = world.create(&caller, InodeId::ROOT, name);
@@ -100,7 +105,7 @@ fn a_short_tail_does_not_wait_for_long_ones() {
 
 #[test]
 fn a_large_file_is_out_of_sight_at_once_and_leaves_nothing_in_the_end() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "large");
     many_extents(&mut world, &caller, inode, 700);
@@ -119,7 +124,7 @@ fn a_large_file_is_out_of_sight_at_once_and_leaves_nothing_in_the_end() {
 
 #[test]
 fn an_overwrite_of_too_many_extents_is_refused_whole_and_its_parts_are_done() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "fragments");
     let allocation = world.allocate(&caller, 1024);
@@ -162,8 +167,8 @@ fn an_overwrite_of_too_many_extents_is_refused_whole_and_its_parts_are_done() {
 }
 
 #[test]
-fn scattered_overwrites_look_only_at_what_they_touch() {
-    let mut world = World::new();
+fn scattered_overwrites_read_only_the_extents_that_they_touch() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "database");
     many_extents(&mut world, &caller, inode, 1000);
@@ -176,12 +181,12 @@ fn scattered_overwrites_look_only_at_what_they_touch() {
 
 #[test]
 fn a_file_that_was_cut_to_nothing_covers_nothing_at_once() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "log");
     many_extents(&mut world, &caller, inode, 600);
     truncate(&mut world, &caller, inode, 0).unwrap();
-    let allocated = |world: &mut World| world.attributes(&caller, inode).unwrap().allocated;
+    let allocated = |world: &mut TestService| world.attributes(&caller, inode).unwrap().allocated;
     assert!(!world.rows(b"E/").is_empty());
     assert_eq!(allocated(&mut world), 0);
     world.drain();
@@ -190,11 +195,11 @@ fn a_file_that_was_cut_to_nothing_covers_nothing_at_once() {
 
 #[test]
 fn orphans_go_with_their_session_by_ticks() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     for index in 0..120 {
         let name = format!("file {index}");
-        // Eight names share a hash at most: one directory each keeps them apart.
+        // At most eight names share a hash: a directory for each separates them.
         let directory = world.mkdir(&caller, InodeId::ROOT, "d");
         world.create(&caller, directory, &name);
         for step in [

@@ -1,4 +1,4 @@
-//! Bytes of one file in another, and holes: who may, and how much at once.
+//! Clones and holes: permissions and bounds.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode};
@@ -21,7 +21,7 @@ fn of(inode: InodeId, content: NewContent) -> Step {
     })
 }
 
-/// What the format's fixture is made of.
+/// The steps of the format's fixture.
 pub(super) fn hole_and_clone() -> Vec<Step> {
     let hole = NewContent::Hole {
         offset: 4096,
@@ -56,7 +56,7 @@ fn clone(to: InodeId, source: InodeId, length: u64) -> Step {
 }
 
 /// A file of `count` extents of two bytes, three bytes apart.
-fn fragments(world: &mut World, caller: &Caller, name: &str, count: u32) -> InodeId {
+fn fragments(world: &mut TestService, caller: &Caller, name: &str, count: u32) -> InodeId {
     let inode = world.create(caller, InodeId::ROOT, name);
     let allocation = world.allocate(caller, count);
     let runs: Vec<(u64, u32)> = (0..u64::from(count)).map(|i| (i * 3, 2)).collect();
@@ -69,7 +69,7 @@ fn fragments(world: &mut World, caller: &Caller, name: &str, count: u32) -> Inod
 
 #[test]
 fn a_clone_shares_slices_until_the_last_of_its_files_goes() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let (caller, root) = (world.open(OWNER), Credentials::root());
     let source = fragments(&mut world, &caller, "source", 3);
     let copy = world.create(&caller, InodeId::ROOT, "copy");
@@ -77,7 +77,7 @@ fn a_clone_shares_slices_until_the_last_of_its_files_goes() {
     assert!(done.is_ok(), "{done:?}");
     let attributes = world.attributes(&caller, copy).unwrap();
     assert_eq!((attributes.size, attributes.allocated), (8, 6));
-    let references = |world: &World| -> Vec<u32> {
+    let references = |world: &TestService| -> Vec<u32> {
         let rows = world.rows(b"S/");
         let slices = rows.iter().map(|(_, value)| Slice::from_bytes(value));
         slices.map(|slice| slice.unwrap().references).collect()
@@ -93,8 +93,8 @@ fn a_clone_shares_slices_until_the_last_of_its_files_goes() {
 }
 
 #[test]
-fn nobody_clones_what_it_may_not_read() {
-    let mut world = World::new();
+fn a_clone_needs_read_permission_on_its_source() {
+    let mut world = TestService::new();
     let (owner, root) = (world.open(OWNER), Credentials::root());
     let source = fragments(&mut world, &owner, "secret", 2);
     let copy = world.create(&owner, InodeId::ROOT, "copy");
@@ -119,7 +119,7 @@ fn nobody_clones_what_it_may_not_read() {
 
 #[test]
 fn a_clone_rests_on_its_source_as_it_was_seen() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let (caller, root) = (world.open(OWNER), Credentials::root());
     let source = fragments(&mut world, &caller, "source", 2);
     let copy = world.create(&caller, InodeId::ROOT, "copy");
@@ -153,7 +153,7 @@ fn a_clone_rests_on_its_source_as_it_was_seen() {
 
 #[test]
 fn a_clone_or_hole_over_too_many_extents_is_refused_whole_and_its_parts_are_done() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let (caller, root) = (world.open(OWNER), Credentials::root());
     let source = fragments(&mut world, &caller, "source", 1024);
     let copy = world.create(&caller, InodeId::ROOT, "copy");

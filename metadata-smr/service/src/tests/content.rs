@@ -1,4 +1,4 @@
-//! Objects and slices: what a commit must show, what completion and repair change.
+//! Objects and slices: the proof that a commit needs; changes by completion and repair.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, Timestamp};
@@ -6,17 +6,17 @@ use crate::error::Error;
 use crate::identity::{CloudIndex, InodeId, ObjectId, ShardIndex};
 use crate::operation::{Create, NewContent, NewInode, Operation, PlacedShard, Step};
 use crate::query::Question;
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::simulation::{compound, place};
 use quorumfs_bft::service::Caller;
 
-fn under_replicated(world: &mut World, caller: &Caller) -> Vec<(u8, ObjectId)> {
+fn under_replicated(world: &mut TestService, caller: &Caller) -> Vec<(u8, ObjectId)> {
     let question = Question::UnderReplicated {
         after: None,
         limit: 10,
     };
     match world.ask(caller, question) {
-        Ok(Found::UnderReplicated { objects, .. }) => {
+        Ok(QueryResult::UnderReplicated { objects, .. }) => {
             objects.into_iter().map(|(p, id, _)| (p, id)).collect()
         }
         other => panic!("{other:?}"),
@@ -25,7 +25,7 @@ fn under_replicated(world: &mut World, caller: &Caller) -> Vec<(u8, ObjectId)> {
 
 #[test]
 fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 4);
@@ -56,7 +56,7 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
     assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
     assert!(under_replicated(&mut world, &caller).is_empty());
 
-    // A shard was found to be bad: it is put again under its next name.
+    // A shard was found to be damaged: it is put again under its next name.
     let replace = |attempt, cloud| Operation::ReplacePlacement {
         shard: PlacedShard {
             attempt,
@@ -83,12 +83,12 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
     let found = world.ask(&caller, question);
     let objects = vec![object];
     let more = false;
-    assert_eq!(found, Ok(Found::Unreferenced { objects, more }));
+    assert_eq!(found, Ok(QueryResult::Unreferenced { objects, more }));
 }
 
 #[test]
 fn a_commit_shows_a_write_quorum_on_clouds_that_fail_apart() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 16);
@@ -118,8 +118,8 @@ fn a_commit_shows_a_write_quorum_on_clouds_that_fail_apart() {
 }
 
 #[test]
-fn what_a_commit_brings_in_it_must_use_and_fit() {
-    let mut world = World::new();
+fn objects_of_a_commit_must_be_used_and_fit() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 16);
@@ -159,8 +159,8 @@ fn what_a_commit_brings_in_it_must_use_and_fit() {
 }
 
 #[test]
-fn a_file_without_write_permission_takes_what_its_open_handle_wrote() {
-    let mut world = World::new();
+fn a_file_without_write_permission_accepts_writes_of_an_open_handle() {
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let chmod = crate::operation::SetAttributes {
         mode: Some(Mode(0o1777)),
@@ -192,12 +192,12 @@ fn a_file_without_write_permission_takes_what_its_open_handle_wrote() {
     assert_eq!(
         refused,
         Err(Error::Denied),
-        "nobody that it may speak for could"
+        "no identity that it may act for could"
     );
 }
 
 /// A file with an object that has all of its shards; returns the object.
-fn whole_object(world: &mut World, caller: &Caller, name: &str) -> ObjectId {
+fn whole_object(world: &mut TestService, caller: &Caller, name: &str) -> ObjectId {
     let inode = world.create(caller, InodeId::ROOT, name);
     let allocation = world.allocate(caller, 4);
     let mut write = commit(inode, allocation, 0, &[(0, 100)]);
@@ -218,7 +218,11 @@ fn placed(object: ObjectId, shard: u8, attempt: u8) -> PlacedShard {
     }
 }
 
-fn withdraw(world: &mut World, caller: &Caller, shards: Vec<PlacedShard>) -> Result<u32, Error> {
+fn withdraw(
+    world: &mut TestService,
+    caller: &Caller,
+    shards: Vec<PlacedShard>,
+) -> Result<u32, Error> {
     match world.run(caller, &Operation::WithdrawPlaced { shards }) {
         Ok(Done::Withdrawn { shards }) => Ok(shards),
         Err(refusal) => Err(refusal.error),
@@ -227,8 +231,8 @@ fn withdraw(world: &mut World, caller: &Caller, shards: Vec<PlacedShard>) -> Res
 }
 
 #[test]
-fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
-    let mut world = World::new();
+fn withdrawn_shards_raise_the_urgency_of_repair() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let first = whole_object(&mut world, &caller, "f");
     let second = whole_object(&mut world, &caller, "g");
@@ -245,9 +249,9 @@ fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
         [(0, second), (1, first)],
         "the fewer shards may still be lost, the earlier"
     );
-    // The shard keeps its place: whoever restores it looks there first.
-    let row = |world: &mut World, id| match world.ask(&caller, Question::Object(id)) {
-        Ok(Found::Object(row)) => row,
+    // The shard keeps its place: a repair checks there first.
+    let row = |world: &mut TestService, id| match world.ask(&caller, Question::Object(id)) {
+        Ok(QueryResult::Object(row)) => row,
         other => panic!("{other:?}"),
     };
     let shard = row(&mut world, first).shards[3];
@@ -268,7 +272,7 @@ fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
     let shard = row(&mut world, first).shards[3];
     assert_eq!((shard.acknowledged, shard.withdrawn), (true, false));
 
-    // What is really gone takes the next name.
+    // Shards that are really gone take the next name.
     for shard in [0, 2] {
         let replace = Operation::ReplacePlacement {
             shard: placed(second, shard, 1),
@@ -286,8 +290,8 @@ fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
 }
 
 #[test]
-fn a_withdrawal_of_what_has_another_place_by_now_is_without_effect() {
-    let mut world = World::new();
+fn a_withdrawal_of_a_shard_that_moved_has_no_effect() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let object = whole_object(&mut world, &caller, "f");
     let replace = Operation::ReplacePlacement {
@@ -301,7 +305,7 @@ fn a_withdrawal_of_what_has_another_place_by_now_is_without_effect() {
         ..placed(object, 1, 1)
     };
     let nowhere = placed(object, 9, 0);
-    let nobodys = ObjectId {
+    let absent = ObjectId {
         counter: 77,
         ..object
     };
@@ -309,7 +313,7 @@ fn a_withdrawal_of_what_has_another_place_by_now_is_without_effect() {
         placed(object, 1, 0),
         elsewhere,
         nowhere,
-        placed(nobodys, 0, 0),
+        placed(absent, 0, 0),
     ];
     assert_eq!(withdraw(&mut world, &caller, passed_over), Ok(0));
     assert_eq!(root, world.root());
@@ -339,8 +343,8 @@ fn a_withdrawal_of_what_has_another_place_by_now_is_without_effect() {
 }
 
 #[test]
-fn a_commit_cannot_bring_in_what_was_withdrawn() {
-    let mut world = World::new();
+fn a_commit_cannot_bring_in_a_withdrawn_object() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 4);
@@ -353,7 +357,7 @@ fn a_commit_cannot_bring_in_what_was_withdrawn() {
 
 #[test]
 fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let mut objects: Vec<_> = (0..7)
         .map(|i| whole_object(&mut world, &caller, &format!("f{i}")))
@@ -361,7 +365,7 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
     let (mut after, mut seen) = (None, Vec::new());
     loop {
         let question = Question::Objects { after, limit: 3 };
-        let Ok(Found::Objects {
+        let Ok(QueryResult::Objects {
             objects: page,
             more,
         }) = world.ask(&caller, question)
@@ -373,7 +377,7 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
         seen.extend(page.iter().map(|(id, _)| *id));
         after = seen.last().copied();
         if seen.len() == 3 {
-            // What is written meanwhile lies behind: ids rise.
+            // Objects written in the meantime come later, because ids ascend.
             objects.push(whole_object(&mut world, &caller, "late"));
         }
         if !more {
@@ -382,7 +386,7 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
     }
     assert_eq!(seen, objects);
     let question = Question::Objects { after, limit: 0 };
-    let nothing = Found::Objects {
+    let nothing = QueryResult::Objects {
         objects: Vec::new(),
         more: false,
     };
@@ -391,16 +395,16 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
 
 #[test]
 fn content_counts_as_changed_when_it_was_written_if_that_was_about_now_and_never_before() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 10);
     let made = world.attributes(&caller, inode).unwrap().ctime;
     let mut counter = 0;
-    let mut changed = |told: Timestamp| {
+    let mut changed = |sent: Timestamp| {
         let step = Step::Commit(commit(inode, allocation, counter, &[(0, 100)]));
         counter += 1;
-        let operation = compound(Credentials::root(), told, vec![step]);
+        let operation = compound(Credentials::root(), sent, vec![step]);
         world.run(&caller, &operation).unwrap();
         world.attributes(&caller, inode).unwrap().ctime
     };
@@ -421,5 +425,5 @@ fn content_counts_as_changed_when_it_was_written_if_that_was_about_now_and_never
         "{by_the_order:?}"
     );
     assert_eq!(changed(at(5)), at(5));
-    assert_eq!(changed(at(7)), at(5), "not believed, and not back");
+    assert_eq!(changed(at(7)), at(5), "not accepted, and never decreased");
 }

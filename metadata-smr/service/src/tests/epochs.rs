@@ -1,4 +1,4 @@
-//! New epochs: who may begin one, which one is next, and what it has to show.
+//! New key epochs: the right to begin one, their order, and the proof that one needs.
 
 use super::harness::*;
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::identity::*;
 use crate::limits::{MEMBERS_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::operation::{BeginEpoch, Operation};
 use crate::query::Question;
-use crate::reply::{Done, Found, SealedUnder};
+use crate::reply::{Done, QueryResult, SealedUnder};
 use crate::row::*;
 use quorumfs_bft::identity::{Digest, PublicKey, Signature, Time};
 use quorumfs_bft::service::Caller;
@@ -49,7 +49,7 @@ fn with_clouds(number: u32, allocation: AllocationId, confirmed: &[u8]) -> Begin
     begin
 }
 
-fn run(world: &mut World, caller: &Caller, begin: &BeginEpoch) -> Result<RealmEpoch, Error> {
+fn run(world: &mut TestService, caller: &Caller, begin: &BeginEpoch) -> Result<RealmEpoch, Error> {
     match world.run(caller, &Operation::BeginEpoch(begin.clone())) {
         Ok(Done::EpochBegun { number }) => Ok(number),
         Ok(other) => panic!("{other:?}"),
@@ -57,9 +57,12 @@ fn run(world: &mut World, caller: &Caller, begin: &BeginEpoch) -> Result<RealmEp
     }
 }
 
-fn realm(world: &mut World, caller: &Caller) -> (Realm, Vec<(RealmEpoch, Epoch)>, Option<Member>) {
+fn realm(
+    world: &mut TestService,
+    caller: &Caller,
+) -> (Realm, Vec<(RealmEpoch, Epoch)>, Option<Member>) {
     match world.ask_as(caller, alice(), Question::Realm(RealmId::ROOT)) {
-        Ok(Found::Realm {
+        Ok(QueryResult::Realm {
             realm,
             epochs,
             member,
@@ -71,7 +74,7 @@ fn realm(world: &mut World, caller: &Caller) -> (Realm, Vec<(RealmEpoch, Epoch)>
 
 #[test]
 fn an_epoch_replaces_the_wrappings_and_is_shown_with_the_ones_before() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let allocation = world.allocate(&owner, 8);
     let begin = with_clouds(1, allocation, &[0, 1, 3]);
@@ -86,7 +89,7 @@ fn an_epoch_replaces_the_wrappings_and_is_shown_with_the_ones_before() {
         before: RealmEpoch(1),
         limit: 9,
     };
-    let Ok(Found::Epochs { epochs: older }) = world.ask(&owner, before) else {
+    let Ok(QueryResult::Epochs { epochs: older }) = world.ask(&owner, before) else {
         panic!("no epochs");
     };
     assert_eq!(older, epochs[..1]);
@@ -94,8 +97,8 @@ fn an_epoch_replaces_the_wrappings_and_is_shown_with_the_ones_before() {
 }
 
 #[test]
-fn who_is_left_out_is_a_member_no_more_and_administrators_cannot_be() {
-    let mut world = World::new();
+fn an_omitted_member_is_removed_and_administrators_cannot_be_omitted() {
+    let mut world = TestService::new();
     let (owner, alice) = (world.open(OWNER), world.open(ALICE));
     let mut begin = members_only(1);
     begin.members.remove(0);
@@ -105,14 +108,14 @@ fn who_is_left_out_is_a_member_no_more_and_administrators_cannot_be() {
     assert_eq!(run(&mut world, &owner, &begin), Ok(RealmEpoch(1)));
     assert_eq!(realm(&mut world, &alice).2, None);
     let members = world.ask(&owner, Question::Members(RealmId::ROOT));
-    assert_eq!(members, Ok(Found::Members(vec![(OWNER, member(1))])));
+    assert_eq!(members, Ok(QueryResult::Members(vec![(OWNER, member(1))])));
     assert_eq!(run(&mut world, &owner, &members_only(2)), Ok(RealmEpoch(2)));
     assert_eq!(realm(&mut world, &alice).2, Some(member(2)));
 }
 
 #[test]
-fn the_same_again_is_the_same_success_and_anything_else_is_told_the_epoch() {
-    let mut world = World::new();
+fn a_repeated_request_succeeds_and_any_other_learns_the_epoch() {
+    let mut world = TestService::new();
     let (owner, other) = (world.open(OWNER), world.open(OWNER));
     let allocation = world.allocate(&owner, 8);
     let begin = with_clouds(1, allocation, &[0, 1, 2]);
@@ -123,7 +126,7 @@ fn the_same_again_is_the_same_success_and_anything_else_is_told_the_epoch() {
     let wrong = Err(Error::WrongEpoch {
         current: RealmEpoch(1),
     });
-    // Another session's race, other members, another number, one that was skipped.
+    // Another session's race, other members, another number, a skipped number.
     let racing = world.allocate(&other, 8);
     let begin_too = with_clouds(1, racing, &[0, 1, 2]);
     assert_eq!(run(&mut world, &other, &begin_too), wrong);
@@ -140,8 +143,8 @@ fn the_same_again_is_the_same_success_and_anything_else_is_told_the_epoch() {
 }
 
 #[test]
-fn only_who_administers_begins_an_epoch() {
-    let mut world = World::new();
+fn only_an_administrator_begins_an_epoch() {
+    let mut world = TestService::new();
     let alice = world.open(ALICE);
     let refused = run(&mut world, &alice, &members_only(1));
     assert_eq!(refused, Err(Error::NoRight));
@@ -149,7 +152,7 @@ fn only_who_administers_begins_an_epoch() {
 
 #[test]
 fn fewer_than_n_minus_f_confirmations_do_not_begin_an_epoch() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let allocation = world.allocate(&owner, 8);
     let few = Err(Error::TooFewConfirmed {
@@ -168,7 +171,7 @@ fn fewer_than_n_minus_f_confirmations_do_not_begin_an_epoch() {
 #[test]
 fn an_epoch_has_to_fit_its_lock_and_its_bounds() {
     type Change = fn(&mut BeginEpoch);
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let allocation = world.allocate(&owner, 8);
     let wrong: [Change; 10] = [
@@ -201,7 +204,7 @@ fn an_epoch_has_to_fit_its_lock_and_its_bounds() {
 
 #[test]
 fn slices_are_counted_by_the_epoch_that_they_are_sealed_under() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let inode = world.create(&owner, InodeId::ROOT, "file");
     let allocation = world.allocate(&owner, 64);
@@ -220,7 +223,7 @@ fn slices_are_counted_by_the_epoch_that_they_are_sealed_under() {
     let (mut after, mut pages) = (None, 0);
     loop {
         let question = Question::SlicesByEpoch { after, limit: 2 };
-        let Ok(Found::SlicesByEpoch { epochs, next }) = world.ask(&owner, question) else {
+        let Ok(QueryResult::SlicesByEpoch { epochs, next }) = world.ask(&owner, question) else {
             panic!("no count");
         };
         pages += 1;

@@ -1,4 +1,4 @@
-//! Extended attributes: who may, how much room there is, what takes them away.
+//! Extended attributes: permissions, bounds, removal.
 
 use super::harness::*;
 use crate::attributes::{Attributes, Credentials, Mode, Namespace};
@@ -12,7 +12,7 @@ use crate::operation::{
     AttributePlace, NewContent, NewInode, SetAttributes, SetExtended, SetMode, Step,
 };
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Found, ListedExtended, StepDone};
+use crate::reply::{Answer, ListedExtended, QueryResult, StepDone};
 use crate::row::{ExtendedAttribute, Inline, Row, Sealed, key};
 use proptest::prelude::*;
 use quorumfs_bft::service::Caller;
@@ -47,7 +47,7 @@ fn set(inode: InodeId, namespace: Namespace, name: u8, value: &[u8]) -> SetExten
     }
 }
 
-impl World {
+impl TestService {
     fn set_extended(&mut self, caller: &Caller, step: SetExtended) -> Result<Attributes, Error> {
         self.change_extended(caller, &Credentials::root(), Step::SetExtended(step))
     }
@@ -66,7 +66,7 @@ impl World {
 
     fn extended(&mut self, caller: &Caller, who: Credentials, of: InodeId) -> Vec<ListedExtended> {
         match self.ask_as(caller, who, Question::Extended(of)) {
-            Ok(Found::Extended { listed, .. }) => listed,
+            Ok(QueryResult::Extended { listed, .. }) => listed,
             other => panic!("{other:?}"),
         }
     }
@@ -87,7 +87,7 @@ fn chmod(inode: InodeId, mode: u16) -> Step {
 
 #[test]
 fn user_attributes_take_write_permission_and_lie_on_files_and_directories_alone() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let directory = world.mkdir(&caller, InodeId::ROOT, "directory");
@@ -95,7 +95,7 @@ fn user_attributes_take_write_permission_and_lie_on_files_and_directories_alone(
     for (inode, mode) in [(file, 0o620), (directory, 0o777)] {
         world.step(&caller, &root, chmod(inode, mode)).unwrap();
     }
-    let step = |inode, who: &Credentials, world: &mut World| {
+    let step = |inode, who: &Credentials, world: &mut TestService| {
         let step = Step::SetExtended(set(inode, Namespace::User, 1, b"value"));
         world.change_extended(&caller, who, step).map(|_| ())
     };
@@ -136,7 +136,7 @@ fn user_attributes_take_write_permission_and_lie_on_files_and_directories_alone(
 
 #[test]
 fn the_other_namespaces_are_the_superusers_to_write() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     world
@@ -162,8 +162,8 @@ fn the_other_namespaces_are_the_superusers_to_write() {
 }
 
 #[test]
-fn a_principal_is_told_what_it_may_know() {
-    let mut world = World::new();
+fn a_principal_sees_only_permitted_information() {
+    let mut world = TestService::new();
     let (owner, other) = (world.open(OWNER), world.open(ALICE));
     let file = world.create(&owner, InodeId::ROOT, "file");
     for namespace in [Namespace::User, Namespace::Trusted, Namespace::Security] {
@@ -177,21 +177,25 @@ fn a_principal_is_told_what_it_may_know() {
             .unwrap();
         world.extended(&other, alice(), file)
     };
-    let told = |listed: Vec<ListedExtended>| -> Vec<_> {
+    let shown = |listed: Vec<ListedExtended>| -> Vec<_> {
         let listed = listed.into_iter();
         listed
             .map(|it| (it.namespace, it.value.is_some()))
             .collect()
     };
     let readable = vec![(Namespace::User, true), (Namespace::Security, true)];
-    assert_eq!(told(seen(0o604)), readable);
+    assert_eq!(shown(seen(0o604)), readable);
     let secret = vec![(Namespace::User, false), (Namespace::Security, true)];
-    assert_eq!(told(seen(0o660)), secret, "names are no secret, values are");
+    assert_eq!(
+        shown(seen(0o660)),
+        secret,
+        "names are no secret, values are"
+    );
 }
 
 #[test]
-fn create_and_replace_ask_what_is_there() {
-    let mut world = World::new();
+fn create_and_replace_check_the_existing_attribute() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let step = |mode, value: &[u8]| SetExtended {
@@ -217,8 +221,8 @@ fn create_and_replace_ask_what_is_there() {
 }
 
 #[test]
-fn an_inode_has_room_for_so_many_and_so_much() {
-    let mut world = World::new();
+fn an_inode_bounds_the_number_and_size_of_its_attributes() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let (file, full) = (
         world.create(&caller, InodeId::ROOT, "file"),
@@ -232,9 +236,12 @@ fn an_inode_has_room_for_so_many_and_so_much() {
     world.set_extended(&caller, at(1, long)).unwrap();
     let rest = EXTENDED_BYTES_MAX as usize - long - 40;
     let refused = world.set_extended(&caller, at(2, rest + 1));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
     world.set_extended(&caller, at(2, rest)).unwrap();
-    assert_eq!(world.set_extended(&caller, at(3, 1)), Err(Error::NoRoom));
+    assert_eq!(
+        world.set_extended(&caller, at(3, 1)),
+        Err(Error::LimitReached)
+    );
     world.set_extended(&caller, at(1, 10)).unwrap();
     world.set_extended(&caller, at(3, 1)).unwrap();
 
@@ -247,14 +254,14 @@ fn an_inode_has_room_for_so_many_and_so_much() {
         world.set_extended(&caller, short(number)).unwrap();
     }
     let refused = world.set_extended(&caller, short(EXTENDED_MAX));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
     let listed = world.extended(&caller, Credentials::root(), full);
     assert_eq!(listed.len(), usize::from(EXTENDED_MAX));
 }
 
 #[test]
-fn what_no_client_should_send_is_refused() {
-    let mut world = World::new();
+fn malformed_operations_are_refused() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let good = || set(file, Namespace::User, 1, b"value");
@@ -287,7 +294,7 @@ fn what_no_client_should_send_is_refused() {
 
 #[test]
 fn capabilities_go_with_a_write_a_truncation_and_a_new_owner() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let allocation = world.allocate(&caller, 8);
@@ -298,7 +305,7 @@ fn capabilities_go_with_a_write_a_truncation_and_a_new_owner() {
         mtime: Some(crate::operation::SetTime::Now),
         ..SetAttributes::of(file)
     };
-    let kept = |world: &mut World| {
+    let kept = |world: &mut TestService| {
         let listed = world.extended(&caller, Credentials::root(), file);
         let capability = |it: &ListedExtended| it.namespace == Namespace::Capability;
         assert_eq!(
@@ -349,7 +356,7 @@ fn capabilities_go_with_a_write_a_truncation_and_a_new_owner() {
 #[test]
 fn attributes_go_with_their_inode() {
     for count in [1, EXTENDED_DROPPED_MAX, EXTENDED_DROPPED_MAX + 1, 200] {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let file = world.create(&caller, InodeId::ROOT, "file");
         let other = world.create(&caller, InodeId::ROOT, "other");
@@ -375,11 +382,11 @@ fn attributes_go_with_their_inode() {
 }
 
 #[test]
-fn whoever_watches_an_inode_is_told_of_its_attributes() {
+fn a_watcher_of_an_inode_is_notified_of_its_attributes() {
     use crate::Metadata;
     use quorumfs_bft::service::Service;
     use quorumfs_bft::state::Area;
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "file");
     let query = Query {
@@ -399,12 +406,12 @@ fn whoever_watches_an_inode_is_told_of_its_attributes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is done, an inode's row says how many attributes there are and how many bytes.
+    /// After any operation an inode's row has the number and bytes of its attributes.
     #[test]
     fn counts_are_those_of_the_rows(
         calls in proptest::collection::vec((0_u8..4, 0_u8..6, 0_usize..40, 0_u8..4), 1..60),
     ) {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let file = world.create(&caller, InodeId::ROOT, "file");
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
@@ -442,7 +449,7 @@ proptest! {
     }
 }
 
-/// What is kept and said of extended attributes, for the fixtures.
+/// Rows and messages of extended attributes, for the fixtures.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = set(InodeId(258), Namespace::Security, 3, b"sealed value");
     let row = ExtendedAttribute {
@@ -460,10 +467,10 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         name: step.name.clone(),
         value: Some(step.value.clone()),
     };
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let attributes = world.attributes(&caller, InodeId::ROOT).unwrap();
-    let found = Found::Extended {
+    let found = QueryResult::Extended {
         attributes,
         listed: vec![listed],
         acl: None,

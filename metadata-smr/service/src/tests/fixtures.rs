@@ -1,15 +1,15 @@
-//! Bytes that were written once must be read for ever: golden fixtures of rows, keys, operations,
+//! Bytes once written must be readable for ever: golden fixtures of rows, keys, operations,
 //! queries, replies and the genesis. A difference is a change of the format.
 
 use super::clones::hole_and_clone;
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, NameGenerations, Timestamp};
-use crate::error::{Error, FailedAt, Refusal};
+use crate::error::{Error, FailedAt, OperationError};
 use crate::identity::*;
 use crate::operation::*;
 use crate::placement::Receipt;
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response};
+use crate::reply::{Answer, Done, QueryResult, Response};
 use crate::row::*;
 use crate::simulation::{compound, place, principal, seal_name, sign, unsigned_genesis};
 use quorumfs_bft::identity::{Digest, Sequence, SessionId, Signature, Time};
@@ -21,7 +21,7 @@ fn time() -> Timestamp {
     }
 }
 
-fn inode(node: Node) -> Inode {
+fn inode(node: InodeBody) -> Inode {
     Inode {
         realm: RealmId(0),
         mode: Mode(0o4755),
@@ -62,7 +62,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         bytes: b"ciphertext".to_vec(),
     };
     let file = |content| {
-        inode(Node::File(FileBody {
+        inode(InodeBody::File(FileBody {
             size: 8,
             allocated: 8,
             content,
@@ -77,7 +77,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         length: 3,
         sealed: sealed.clone(),
     };
-    let directory = Node::Directory {
+    let directory = InodeBody::Directory {
         parent: InodeId::ROOT,
         generations: NameGenerations {
             current: RealmEpoch(1),
@@ -94,7 +94,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("row-inode-directory", inode(directory).to_bytes()),
         (
             "row-inode-symlink",
-            inode(Node::Symlink {
+            inode(InodeBody::Symlink {
                 length: 3,
                 target: sealed,
             })
@@ -102,7 +102,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "row-entry",
-            Entry {
+            EntryRow {
                 inode: InodeId(2),
                 file_type: crate::attributes::FileType::File,
                 generation: RealmEpoch(0),
@@ -204,12 +204,12 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
     ];
     let lookup = Query {
         credentials: Credentials::user(Uid(1000), Gid(100)),
-        question: Question::Lookup(Place {
+        question: Question::Lookup(EntryPlace {
             parent: InodeId::ROOT,
             name: seal_name(InodeId::ROOT, "name").into(),
         }),
     };
-    let refusal = Refusal {
+    let refusal = OperationError {
         at: FailedAt::Step(2),
         error: Error::Mounted {
             session: SessionId(4),
@@ -217,7 +217,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             since: Time(5),
         },
     };
-    let attributes = inode(Node::File(FileBody::empty())).attributes(InodeId(2));
+    let attributes = inode(InodeBody::File(FileBody::empty())).attributes(InodeId(2));
     messages.extend(vec![
         (
             "operation-compound",
@@ -246,14 +246,14 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
         ("reply-refused", Response(Err(refusal)).to_bytes()),
         (
             "answer-attributes",
-            Answer(Ok(Found::Attributes(attributes))).to_bytes(),
+            Answer(Ok(QueryResult::Attributes(attributes))).to_bytes(),
         ),
         ("answer-denied", Answer(Err(Error::Denied)).to_bytes()),
     ]);
     messages
 }
 
-/// What a scrub asks and orders.
+/// The questions and operations of a scrub.
 fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     let mut row = object_row(new);
     row.shards[1].withdraw();
@@ -273,7 +273,7 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             limit: 64,
         },
     };
-    let page = Found::Objects {
+    let page = QueryResult::Objects {
         objects: vec![(new.id, row.clone())],
         more: true,
     };
@@ -289,7 +289,7 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Rows and messages about whose fault something is.
+/// Rows and messages about faults.
 fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     let receipt = Some(Receipt::Crc32c([1, 2, 3, 4]));
     let mut row = object_row(new);
@@ -341,7 +341,7 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
         cloud: CloudIndex(1),
         findings: vec![finding],
     };
-    let found = Found::Evidence {
+    let found = QueryResult::Evidence {
         total: 300,
         kept: vec![evidence],
     };
@@ -369,13 +369,13 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "answer-principal",
-            Answer(Ok(Found::Principal(numbered))).to_bytes(),
+            Answer(Ok(QueryResult::Principal(numbered))).to_bytes(),
         ),
         ("answer-evidence", Answer(Ok(found)).to_bytes()),
     ]
 }
 
-/// What compaction asks and orders.
+/// The questions and operations of compaction.
 fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8>)> {
     let pack = NewObject {
         class: ObjectClass::PACK,
@@ -429,14 +429,14 @@ fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8
         ),
         (
             "answer-sparse-packs",
-            found(Found::SparsePacks {
+            found(QueryResult::SparsePacks {
                 packs: vec![(pack.id, object_row(&pack), Time(6))],
                 more: false,
             }),
         ),
         (
             "answer-packed-slices",
-            found(Found::PackedSlices {
+            found(QueryResult::PackedSlices {
                 slices: vec![(Home(1), slice.id, place)],
                 more: true,
             }),
@@ -444,7 +444,7 @@ fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8
     ]
 }
 
-/// A new epoch with both locks.
+/// A new key epoch with both locks.
 fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
     let epoch = Epoch {
         begun: Time(7),
@@ -489,7 +489,7 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         after: Some((Home(1), slice)),
         limit: 4096,
     };
-    let counted = Found::SlicesByEpoch {
+    let counted = QueryResult::SlicesByEpoch {
         epochs: vec![crate::reply::SealedUnder {
             epoch: RealmEpoch(1),
             slices: 2,
@@ -498,7 +498,7 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         next: Some((Home(1), slice)),
     };
     let number = RealmEpoch(1);
-    let refused = Refusal {
+    let refused = OperationError {
         at: FailedAt::Operation,
         error: Error::WrongEpoch { current: number },
     };
@@ -524,7 +524,7 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         ("reply-wrong-epoch", Response(Err(refused)).to_bytes()),
         (
             "answer-members",
-            Answer(Ok(Found::Members(vec![(OWNER, member)]))).to_bytes(),
+            Answer(Ok(QueryResult::Members(vec![(OWNER, member)]))).to_bytes(),
         ),
         ("answer-slices-by-epoch", Answer(Ok(counted)).to_bytes()),
     ]

@@ -1,12 +1,12 @@
-//! A world of one replica: sessions, operations, queries, ticks.
+//! A service on one replica: sessions, operations, queries, ticks.
 
 use crate::attributes::{Attributes, Credentials, Mode, Timestamp};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, OperationError};
 use crate::identity::*;
 use crate::operation::*;
 use crate::placement::{Policy, Shard};
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response, StepDone};
+use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::{Metadata, limits};
@@ -22,15 +22,15 @@ pub(super) fn alice() -> Credentials {
     Credentials::user(Uid(1000), Gid(100))
 }
 
-pub(super) struct World {
+pub(super) struct TestService {
     pub(super) space: KeySpace<MemoryStore>,
     pub(super) sequence: u64,
     sessions: u64,
-    /// What the batches say of the servers' disks.
+    /// Whether the batches report the servers' disks as nearly full.
     pub(super) short_of_space: bool,
 }
 
-impl World {
+impl TestService {
     pub(super) fn new() -> Self {
         let principals = vec![
             principal(OWNER, Rights::all()),
@@ -39,7 +39,7 @@ impl World {
         Self::of(&sign(&unsigned_genesis(principals, (1, 1, 4)).unwrap()))
     }
 
-    /// Begun with this genesis.
+    /// Starts with this genesis.
     pub(super) fn of(genesis: &[u8]) -> Self {
         let mut space = KeySpace::open(MemoryStore::new()).unwrap();
         let mut txn = space.begin(Area::Service, Sequence(0));
@@ -75,7 +75,7 @@ impl World {
         let mut txn = self.space.begin(Area::Service, context.sequence);
         let expected = Metadata.may_open(&txn.view(), &principal).unwrap();
         let credit = Metadata.open_session(&mut txn, &context, &caller).unwrap();
-        assert_eq!(expected, credit.is_some(), "told beforehand");
+        assert_eq!(expected, credit.is_some(), "predicted");
         txn.commit();
         credit.map(|_| caller)
     }
@@ -99,7 +99,11 @@ impl World {
         answer.to_vec()
     }
 
-    pub(super) fn run(&mut self, caller: &Caller, operation: &Operation) -> Result<Done, Refusal> {
+    pub(super) fn run(
+        &mut self,
+        caller: &Caller,
+        operation: &Operation,
+    ) -> Result<Done, OperationError> {
         let bytes = self.run_bytes(caller, &operation.to_bytes());
         Response::from_bytes(&bytes).unwrap().0
     }
@@ -143,7 +147,7 @@ impl World {
         caller: &Caller,
         credentials: Credentials,
         question: Question,
-    ) -> Result<Found, Error> {
+    ) -> Result<QueryResult, Error> {
         let query = Query {
             credentials,
             question,
@@ -152,19 +156,23 @@ impl World {
         Answer::from_bytes(&bytes).unwrap().0
     }
 
-    pub(super) fn ask(&mut self, caller: &Caller, question: Question) -> Result<Found, Error> {
+    pub(super) fn ask(
+        &mut self,
+        caller: &Caller,
+        question: Question,
+    ) -> Result<QueryResult, Error> {
         self.ask_as(caller, Credentials::root(), question)
     }
 
     pub(super) fn attributes(&mut self, caller: &Caller, inode: InodeId) -> Option<Attributes> {
         match self.ask(caller, Question::Attributes(inode)) {
-            Ok(Found::Attributes(attributes)) => Some(attributes),
+            Ok(QueryResult::Attributes(attributes)) => Some(attributes),
             Err(Error::Stale(_)) => None,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Ticks until nothing is due; returns how many ticks it took and checks their bound.
+    /// Ticks until nothing is due; checks their bound and returns their number.
     pub(super) fn drain(&mut self) -> usize {
         let mut ticks = 0;
         loop {

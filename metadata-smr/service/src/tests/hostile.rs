@@ -1,4 +1,4 @@
-//! Bytes from somebody who wants to hurt.
+//! Hostile bytes.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, Timestamp};
@@ -26,7 +26,7 @@ proptest! {
     fn no_bytes_make_it_panic_or_change_a_thing(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let root = world.root();
         for first in [None, Some(crate::VERSION)] {
@@ -39,13 +39,13 @@ proptest! {
         }
     }
 
-    /// Good operations with some bytes changed get past the decoder.
+    /// Valid operations with some bytes changed pass the decoder.
     #[test]
     fn no_changed_operation_makes_it_panic(
         draws in proptest::collection::vec(any::<u64>(), 400),
         flips in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..4),
     ) {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut draws = draws.into_iter().cycle();
@@ -67,8 +67,8 @@ proptest! {
 }
 
 #[test]
-fn newer_and_oversized_requests_are_told_so() {
-    let mut world = World::new();
+fn newer_and_oversized_requests_have_errors_of_their_own() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let error = |bytes: &[u8]| Response::from_bytes(bytes).unwrap().0.unwrap_err().error;
     let newer = [crate::VERSION + 1, 0, 0];
@@ -83,7 +83,7 @@ fn newer_and_oversized_requests_are_told_so() {
 
 #[test]
 fn extreme_numbers_are_refused() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let file = world.create(&caller, InodeId::ROOT, "f");
     let allocation = world.allocate(&caller, 4);
@@ -119,7 +119,7 @@ fn extreme_numbers_are_refused() {
     };
     let create = |name: crate::row::SealedName| {
         Step::Create(Create {
-            place: Place {
+            place: EntryPlace {
                 parent: InodeId::ROOT,
                 name: name.into(),
             },
@@ -155,7 +155,7 @@ fn extreme_numbers_are_refused() {
 
 #[test]
 fn pages_are_bounded_whatever_is_asked_for() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     for name in ["a", "b", "c"] {
         world.create(&caller, InodeId::ROOT, name);
@@ -169,7 +169,7 @@ fn pages_are_bounded_whatever_is_asked_for() {
             limit: 0,
             by_handle: false,
         };
-        let Ok(crate::reply::Found::Directory(page)) = world.ask(&caller, question) else {
+        let Ok(crate::reply::QueryResult::Directory(page)) = world.ask(&caller, question) else {
             panic!()
         };
         assert_eq!(page.entries.len(), 1);
@@ -197,15 +197,15 @@ fn pages_are_bounded_whatever_is_asked_for() {
 }
 
 #[test]
-fn a_ninth_name_with_the_same_hash_finds_no_room_and_the_others_keep_their_places() {
-    let mut world = World::new();
+fn a_ninth_name_with_the_same_hash_is_refused_and_the_others_keep_their_cookies() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let clash = |index: u8| crate::row::SealedName {
         cookie: Cookie::from_prf(77),
         generation: RealmEpoch(0),
         bytes: vec![index; 20],
     };
-    let at = |index| Place {
+    let at = |index| EntryPlace {
         parent: InodeId::ROOT,
         name: clash(index).into(),
     };
@@ -222,7 +222,10 @@ fn a_ninth_name_with_the_same_hash_finds_no_room_and_the_others_keep_their_place
     for index in 0..8 {
         world.step(&caller, &root, create(index)).unwrap();
     }
-    assert_eq!(world.step(&caller, &root, create(8)), Err(Error::NoRoom));
+    assert_eq!(
+        world.step(&caller, &root, create(8)),
+        Err(Error::LimitReached)
+    );
     let remove = Remove {
         place: at(0),
         expected: None,
@@ -230,7 +233,7 @@ fn a_ninth_name_with_the_same_hash_finds_no_room_and_the_others_keep_their_place
     };
     world.step(&caller, &root, Step::Unlink(remove)).unwrap();
     for index in 1..8_u8 {
-        let Ok(crate::reply::Found::Entry { cookie, .. }) =
+        let Ok(crate::reply::QueryResult::Entry { cookie, .. }) =
             world.ask(&caller, Question::Lookup(at(index)))
         else {
             panic!("{index}")

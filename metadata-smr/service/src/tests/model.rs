@@ -1,6 +1,6 @@
 //! The service against the model, over random histories.
 
-use super::harness::{OWNER, World, object, slice};
+use super::harness::{OWNER, TestService, object, slice};
 use crate::attributes::Credentials;
 use crate::codec::decode;
 use crate::identity::{InodeId, ObjectId, SliceId};
@@ -8,8 +8,8 @@ use crate::operation::{
     CloneRange, Commit, NewContent, NewExtent, NewSlice, Operation, SetAttributes, Step,
 };
 use crate::query::Question;
-use crate::reply::{Found, Response};
-use crate::row::{Extent, FileBody, Inode, Node, Object, Row, Slice};
+use crate::reply::{QueryResult, Response};
+use crate::row::{Extent, FileBody, Inode, InodeBody, Object, Row, Slice};
 use crate::simulation::model::Model;
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
-/// A stream of chance from a seed.
+/// A stream of random numbers from a seed.
 pub(super) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -32,9 +32,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_reply_is_what_a_plain_file_system_would_give(seed in any::<u64>()) {
+    fn every_reply_equals_that_of_a_plain_file_system(seed in any::<u64>()) {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut model = Model::default();
@@ -87,11 +87,11 @@ proptest! {
     }
 }
 
-/// Commits and truncates a few files at random, compares each byte's source with the model, and in
-/// the end counts every reference anew.
+/// Commits and truncates a few files at random, compares each byte's source with the model, and
+/// finally counts every reference anew.
 fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
     let mut chance = chance(seed);
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let mut model = Model::default();
     let mut next = 0;
@@ -145,7 +145,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
                 let mut at = chance(20);
                 for _ in 0..=chance(3) {
                     let length = 1 + chance(20) as u32;
-                    // Sometimes a run of a slice that an earlier commit brought in.
+                    // Sometimes a run of a slice that an earlier commit created.
                     let again = old
                         .iter()
                         .copied()
@@ -203,7 +203,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
     let usage = world.ask(&caller, Question::Usage(crate::identity::RealmId::ROOT));
     prop_assert_eq!(
         usage,
-        Ok(Found::Usage {
+        Ok(QueryResult::Usage {
             inodes: 1,
             allocated: 0
         })
@@ -211,7 +211,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn world_has(world: &World, id: SliceId) -> bool {
+fn world_has(world: &TestService, id: SliceId) -> bool {
     !world
         .rows(&crate::row::key::slice(crate::identity::Home(0), id))
         .is_empty()
@@ -238,9 +238,9 @@ fn apply(model: &mut Model, step: Step) -> Result<(), crate::error::Error> {
     model.compound(&compound).map(|_| ())
 }
 
-/// Each byte of a file comes from where the model says.
+/// Checks that each byte of a file comes from the model's source.
 fn compare(
-    world: &mut World,
+    world: &mut TestService,
     caller: &Caller,
     model: &Model,
     inode: InodeId,
@@ -255,7 +255,7 @@ fn compare(
             to: u64::MAX,
             limit: 2,
         };
-        let Ok(Found::Content(page)) = world.ask(caller, question) else {
+        let Ok(QueryResult::Content(page)) = world.ask(caller, question) else {
             panic!("no content")
         };
         prop_assert_eq!(page.attributes.size, size);
@@ -277,7 +277,7 @@ fn compare(
 }
 
 /// References, live bytes, queues and counters, counted anew from the rows.
-pub(super) fn consistent(world: &World) -> Result<(), TestCaseError> {
+pub(super) fn consistent(world: &TestService) -> Result<(), TestCaseError> {
     let read = |bytes: &[u8]| bytes.to_vec();
     let mut references: BTreeMap<SliceId, u32> = BTreeMap::new();
     let mut allocated = 0;
@@ -290,7 +290,7 @@ pub(super) fn consistent(world: &World) -> Result<(), TestCaseError> {
     }
     let mut in_inodes = 0;
     for (_, value) in world.rows(b"I/") {
-        if let Node::File(FileBody {
+        if let InodeBody::File(FileBody {
             content, allocated, ..
         }) = Inode::from_bytes(&value).unwrap().node
         {
@@ -352,7 +352,7 @@ proptest! {
 
     #[test]
     fn two_replicas_with_the_same_operations_have_the_same_root(seed in any::<u64>()) {
-        let mut worlds = [World::new(), World::new()];
+        let mut worlds = [TestService::new(), TestService::new()];
         let mut workload = Workload::of_one_session();
         let mut chance = chance(seed);
         let callers: Vec<_> = worlds.iter_mut().map(|world| world.open(OWNER)).collect();
@@ -372,7 +372,7 @@ proptest! {
                 worlds[0].root();
             }
         }
-        let roots: Vec<_> = worlds.iter_mut().map(World::root).collect();
+        let roots: Vec<_> = worlds.iter_mut().map(TestService::root).collect();
         prop_assert_eq!(roots[0], roots[1]);
     }
 }

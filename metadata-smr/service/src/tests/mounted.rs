@@ -1,5 +1,5 @@
-//! What a mount is told of changes by others: as long as the count stands still, what it has
-//! learned is still so.
+//! A mount's count of changes by others: while it is unchanged, the mount's cached metadata is
+//! valid.
 
 use super::harness::*;
 use super::model::chance;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::identity::{InodeId, MountEpoch, RealmId};
 use crate::operation::{Accessed, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
-use crate::reply::{Found, Response};
+use crate::reply::{QueryResult, Response};
 use crate::row::{Inode, Mount, Row};
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 const REALM: RealmId = RealmId::ROOT;
 
 /// An answer, for the fixtures of the format.
-pub(super) fn found() -> Found {
-    Found::Mounted(Some(Mount {
+pub(super) fn found() -> QueryResult {
+    QueryResult::Mounted(Some(Mount {
         session: SessionId(4),
         principal: OWNER,
         epoch: MountEpoch(2),
@@ -29,9 +29,9 @@ pub(super) fn found() -> Found {
     }))
 }
 
-/// A world in which the first session has the realm mounted.
-fn mounted() -> (World, Caller, Caller) {
-    let mut world = World::new();
+/// A service in which the first session has the realm mounted.
+fn mounted() -> (TestService, Caller, Caller) {
+    let mut world = TestService::new();
     let (holder, other) = (world.open(OWNER), world.open(OWNER));
     world.run(&holder, &mount(Takeover::Refused)).unwrap();
     (world, holder, other)
@@ -44,7 +44,7 @@ fn mount(takeover: Takeover) -> Operation {
     }
 }
 
-fn change(world: &mut World, caller: &Caller, mode: u16) {
+fn change(world: &mut TestService, caller: &Caller, mode: u16) {
     let chmod = Step::SetAttributes(SetAttributes {
         mode: Some(Mode(mode)),
         ..SetAttributes::of(InodeId::ROOT)
@@ -52,14 +52,14 @@ fn change(world: &mut World, caller: &Caller, mode: u16) {
     world.step(caller, &Credentials::root(), chmod).unwrap();
 }
 
-fn row(world: &mut World, caller: &Caller) -> Option<Mount> {
+fn row(world: &mut TestService, caller: &Caller) -> Option<Mount> {
     match world.ask(caller, Question::Mounted(REALM)) {
-        Ok(Found::Mounted(mount)) => mount,
+        Ok(QueryResult::Mounted(mount)) => mount,
         other => panic!("{other:?}"),
     }
 }
 
-fn others(world: &mut World, caller: &Caller) -> u64 {
+fn others(world: &mut TestService, caller: &Caller) -> u64 {
     row(world, caller).unwrap().others
 }
 
@@ -87,7 +87,7 @@ fn changes_by_others_are_counted_and_a_mounts_own_are_not() {
 }
 
 #[test]
-fn a_mount_that_was_taken_over_is_told_and_the_next_begins_anew() {
+fn a_mount_learns_of_its_takeover_and_the_next_begins_anew() {
     let (mut world, holder, other) = mounted();
     change(&mut world, &other, 0o701);
     let first = row(&mut world, &holder).unwrap();
@@ -106,10 +106,10 @@ fn a_mount_that_was_taken_over_is_told_and_the_next_begins_anew() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever another session sends: if it changes a row that a mount's answers come from, it is
-    /// counted. What the mount sends never is.
+    /// Every operation of another session is counted if it changes a row that the mount's answers
+    /// come from. The mount's own operations never are.
     #[test]
-    fn nothing_that_another_session_changes_goes_uncounted(seed in any::<u64>()) {
+    fn every_change_of_another_session_is_counted(seed in any::<u64>()) {
         let mut chance = chance(seed);
         let (mut world, holder, other) = mounted();
         let mut workload = Workload::of_one_session();
@@ -136,9 +136,9 @@ proptest! {
     }
 }
 
-/// Rows of inodes but for their times of access, entries, extents and extended attributes. What has
-/// no name is nobody's but its holder's.
-fn known(world: &World) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Rows of inodes without their times of access, entries, extents and extended attributes. An inode
+/// without a name is visible to its holder alone.
+fn known(world: &TestService) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut known = Vec::new();
     let inodes = world.rows(b"I/").into_iter();
     let named: BTreeSet<Vec<u8>> = inodes

@@ -1,4 +1,4 @@
-//! Names: what a compound keeps together, who holds what was unlinked, what a rename refuses.
+//! Names: atomic compounds, holders of unlinked files, refusals of renames.
 
 use super::harness::*;
 use crate::attributes::Credentials;
@@ -7,7 +7,7 @@ use crate::identity::{InodeId, RealmId};
 use crate::limits::DEPTH_MAX;
 use crate::operation::{Compound, Create, NewInode, Operation, Precondition, RenameMode, Step};
 use crate::query::Question;
-use crate::reply::{Found, StepDone};
+use crate::reply::{QueryResult, StepDone};
 use crate::simulation::place;
 
 fn create_step(parent: InodeId, name: &str) -> Step {
@@ -22,7 +22,7 @@ fn create_step(parent: InodeId, name: &str) -> Step {
 
 #[test]
 fn a_step_that_fails_in_the_middle_leaves_nothing_of_the_others() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     world.create(&caller, InodeId::ROOT, "taken");
     let root = world.root();
@@ -45,7 +45,7 @@ fn a_step_that_fails_in_the_middle_leaves_nothing_of_the_others() {
 
 #[test]
 fn a_precondition_that_fails_is_named() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let inode = world.create(&caller, InodeId::ROOT, "a");
     let version = world.attributes(&caller, inode).unwrap().version;
@@ -75,7 +75,7 @@ fn a_precondition_that_fails_is_named() {
 
 #[test]
 fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let mount = world.open(OWNER);
     let other = world.open(OWNER);
     let realm = RealmId::ROOT;
@@ -88,13 +88,13 @@ fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
     let step = Step::Unlink(removal(InodeId::ROOT, "f", true));
     let done = world.step(&other, &Credentials::root(), step).unwrap();
     assert!(matches!(done, StepDone::Removed { removed, .. } if removed.held));
-    let orphans = |world: &mut World, caller| {
+    let orphans = |world: &mut TestService, caller| {
         let question = Question::Orphans {
             after: None,
             limit: 10,
         };
         match world.ask(caller, question) {
-            Ok(Found::Orphans { inodes, .. }) => inodes,
+            Ok(QueryResult::Orphans { inodes, .. }) => inodes,
             other => panic!("{other:?}"),
         }
     };
@@ -125,7 +125,7 @@ fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
 
 #[test]
 fn a_tree_deeper_than_a_rename_looks_can_be_removed_but_not_moved_into() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let mut directories = vec![InodeId::ROOT];
     for _ in 0..=DEPTH_MAX {
@@ -142,8 +142,8 @@ fn a_tree_deeper_than_a_rename_looks_can_be_removed_but_not_moved_into() {
 }
 
 #[test]
-fn an_exchange_keeps_names_and_places_and_swaps_what_they_lead_to() {
-    let mut world = World::new();
+fn an_exchange_keeps_names_and_cookies_and_swaps_the_inodes() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let directory = world.mkdir(&caller, InodeId::ROOT, "d");
     let file = world.create(&caller, InodeId::ROOT, "f");
@@ -166,7 +166,7 @@ fn an_exchange_keeps_names_and_places_and_swaps_what_they_lead_to() {
     assert_eq!(moved.inode, file);
     assert_eq!(exchanged.map(|attributes| attributes.inode), Some(below));
     assert_eq!((from_parent.links, to_parent.links), (4, 2));
-    let Ok(Found::Entry { inode, .. }) =
+    let Ok(QueryResult::Entry { inode, .. }) =
         world.ask(&caller, Question::Lookup(place(InodeId::ROOT, "f")))
     else {
         panic!()
@@ -176,7 +176,7 @@ fn an_exchange_keeps_names_and_places_and_swaps_what_they_lead_to() {
 
 #[test]
 fn inode_numbers_are_never_used_again() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What is written somewhere keeps its number.
+//! Stored numbers never change.
 
 use crate::error::Error;
 use crate::row::Resource;
@@ -10,7 +10,7 @@ fn every_error_keeps_its_number() {
     assert_eq!((first[0], last[0]), (0, 41));
     let full = Error::RealmQuota {
         of: Resource::Bytes,
-        room: 0,
+        remaining: 0,
     };
     assert_eq!(borsh::to_vec(&full).unwrap()[0], 45);
 }

@@ -1,4 +1,4 @@
-//! Who may do what: principals, sessions, mounts, allocations.
+//! Permissions: principals, sessions, mounts, allocations.
 
 use super::harness::*;
 use crate::attributes::{Access, Credentials, Mode};
@@ -7,7 +7,7 @@ use crate::identity::{AllocationId, Gid, InodeId, RealmId, Uid};
 use crate::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
 use crate::operation::{Create, NewInode, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::simulation::place;
 
 const REALM: RealmId = RealmId::ROOT;
@@ -28,7 +28,7 @@ fn chmod(inode: InodeId, mode: u16) -> Step {
 
 #[test]
 fn only_principals_open_sessions_and_not_without_end() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     assert!(world.try_open(STRANGER).is_none());
     let first = world.open(OWNER);
     for _ in 1..PRINCIPAL_SESSIONS_MAX {
@@ -41,7 +41,7 @@ fn only_principals_open_sessions_and_not_without_end() {
 
 #[test]
 fn a_principal_speaks_only_for_its_own() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(ALICE);
     let strangers = [
         Credentials::root(),
@@ -75,14 +75,14 @@ fn a_principal_speaks_only_for_its_own() {
         access: Access::READ,
     };
     let allowed = world.ask_as(&caller, alice(), question);
-    assert_eq!(allowed, Ok(Found::Allowed));
+    assert_eq!(allowed, Ok(QueryResult::Allowed));
     let refused = world.run(&caller, &mount(Takeover::OfAny)).unwrap_err();
     assert_eq!(refused.error, Error::NoRight);
 }
 
 #[test]
 fn a_fenced_session_writes_nothing_more() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let (first, second) = (world.open(OWNER), world.open(OWNER));
     world.run(&first, &mount(Takeover::Refused)).unwrap();
     world.run(&first, &mount(Takeover::Refused)).unwrap();
@@ -117,7 +117,7 @@ fn a_fenced_session_writes_nothing_more() {
         assert_eq!(refused.errno(), crate::error::Errno::ESTALE);
         assert_eq!(root, world.root());
     }
-    // Its end takes nothing from the session that took over.
+    // Its end removes nothing of the session that took over.
     world.close(&first);
     let third = world.open(OWNER);
     assert!(world.run(&third, &mount(Takeover::Refused)).is_err());
@@ -132,23 +132,23 @@ fn a_fenced_session_writes_nothing_more() {
 }
 
 #[test]
-fn who_knows_that_one_mount_is_dead_takes_the_realm_from_that_one_and_no_other() {
-    let mut world = World::new();
-    let (dead, beside, next) = (world.open(OWNER), world.open(OWNER), world.open(OWNER));
+fn a_takeover_from_a_dead_mount_fences_that_mount_alone() {
+    let mut world = TestService::new();
+    let (dead, other, next) = (world.open(OWNER), world.open(OWNER), world.open(OWNER));
     world.run(&dead, &mount(Takeover::Refused)).unwrap();
     let from_dead = mount(Takeover::Of(dead.session));
-    let from_beside = mount(Takeover::Of(beside.session));
-    let refused = world.run(&next, &from_beside).unwrap_err().error;
+    let from_other = mount(Takeover::Of(other.session));
+    let refused = world.run(&next, &from_other).unwrap_err().error;
     assert!(matches!(refused, Error::Mounted { session, .. } if session == dead.session));
-    // Somebody else takes it over meanwhile, and is not dead.
-    world.run(&beside, &mount(Takeover::OfAny)).unwrap();
+    // Another session takes it over in the meantime, and is alive.
+    world.run(&other, &mount(Takeover::OfAny)).unwrap();
     let refused = world.run(&next, &from_dead).unwrap_err().error;
-    assert!(matches!(refused, Error::Mounted { session, .. } if session == beside.session));
-    let done = world.run(&next, &from_beside).unwrap();
+    assert!(matches!(refused, Error::Mounted { session, .. } if session == other.session));
+    let done = world.run(&next, &from_other).unwrap();
     assert!(
-        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == beside.session)
+        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == other.session)
     );
-    // Where nobody has it, there is nobody to fence.
+    // Without a holder no session is fenced.
     world
         .run(&next, &Operation::UnmountRealm { realm: REALM })
         .unwrap();
@@ -159,7 +159,7 @@ fn who_knows_that_one_mount_is_dead_takes_the_realm_from_that_one_and_no_other()
 
 #[test]
 fn ids_are_used_once_and_only_by_their_session() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let (first, second) = (world.open(OWNER), world.open(OWNER));
     let root = Credentials::root();
     let file = world.create(&first, InodeId::ROOT, "f");
@@ -176,7 +176,8 @@ fn ids_are_used_once_and_only_by_their_session() {
     let again = world.step(&first, &root, write(allocation, 0));
     assert_eq!(again, Err(Error::ObjectUsed(object)));
 
-    // The slice alone, in an object of the same session: burned as well, even once it is gone.
+    // The slice alone, in an object of the same session: its id is burned as well, even after its
+    // end.
     let mut alone = commit(file, allocation, 0, &[(0, 10)]);
     alone.objects.clear();
     let slice = alone.slices[0].id;
@@ -187,7 +188,7 @@ fn ids_are_used_once_and_only_by_their_session() {
     let again = world.step(&first, &root, Step::Commit(alone));
     assert_eq!(again, Err(Error::SliceUsed(slice)));
 
-    // Somebody else's slice cannot be named.
+    // Another session's slice cannot be named.
     let own = world.allocate(&second, 4);
     let mut stolen = commit(file, own, 0, &[(0, 10)]);
     stolen.objects.clear();
@@ -214,8 +215,8 @@ fn ids_are_used_once_and_only_by_their_session() {
 }
 
 #[test]
-fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
-    let mut world = World::new();
+fn placements_are_changed_by_their_writer_or_with_the_right_to_reconcile() {
+    let mut world = TestService::new();
     let owner = world.open(OWNER);
     let file = world.create(&owner, InodeId::ROOT, "f");
     let allocation = world.allocate(&owner, 4);
@@ -253,8 +254,8 @@ fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
 }
 
 #[test]
-fn a_fenced_session_is_answered_nothing_but_who_it_is() {
-    let mut world = World::new();
+fn a_fenced_session_may_ask_only_for_its_identity() {
+    let mut world = TestService::new();
     let (first, second) = (world.open(OWNER), world.open(OWNER));
     let inode = world.create(&first, InodeId::ROOT, "file");
     world.run(&first, &mount(Takeover::Refused)).unwrap();
@@ -280,13 +281,13 @@ fn a_fenced_session_is_answered_nothing_but_who_it_is() {
 }
 
 #[test]
-fn who_cuts_or_gives_a_file_keeps_the_bit_of_a_group_that_may_not_execute_if_of_that_group() {
+fn a_truncation_or_chown_by_a_group_member_keeps_the_set_gid_bit_without_group_execute() {
     let member = Credentials {
         groups: vec![Gid(50)],
         ..alice()
     };
     for (who, left) in [(alice(), 0o666), (member, 0o2666)] {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let owner = world.open(OWNER);
         let inode = world.create(&owner, InodeId::ROOT, "file");
         let give = Step::SetAttributes(SetAttributes {
@@ -314,9 +315,9 @@ fn who_cuts_or_gives_a_file_keeps_the_bit_of_a_group_that_may_not_execute_if_of_
 }
 
 #[test]
-fn set_id_bits_go_when_anybody_writes_but_the_superuser() {
+fn set_id_bits_are_cleared_by_every_write_but_the_superusers() {
     for (principal, expected) in [(OWNER, 0o4755), (ALICE, 0o755)] {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let owner = world.open(OWNER);
         let inode = world.create(&owner, InodeId::ROOT, "program");
         let give = Step::SetAttributes(SetAttributes {

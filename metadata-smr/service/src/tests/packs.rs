@@ -1,4 +1,4 @@
-//! Packs: brought in by whoever comes first, listed, found when little of them is needed, emptied.
+//! Packs: created by the first commit, listed, found when they are sparse, emptied.
 
 use super::harness::*;
 use super::model::{chance, consistent};
@@ -8,14 +8,14 @@ use crate::identity::*;
 use crate::limits::{MOVE_OBJECTS_MAX, MOVE_SLICES_MAX, PACK_SLICES_MAX, ROWS_WRITTEN_MAX};
 use crate::operation::*;
 use crate::query::Question;
-use crate::reply::{Done, Found, Response};
+use crate::reply::{Done, QueryResult, Response};
 use crate::row::{Object, ObjectState, PackedSlice, Row, key};
 use crate::simulation::workload::{Call, Workload};
 use quorumfs_bft::identity::Digest;
 use quorumfs_bft::service::Caller;
 use quorumfs_bft::state::Area;
 
-/// Sealed bytes of each slice here.
+/// Sealed bytes of each slice in these tests.
 const SEALED: u32 = 100;
 
 fn pack(allocation: AllocationId, counter: u32, slots: u32) -> NewObject {
@@ -60,7 +60,7 @@ fn moved(slice: SliceId, from: (&NewObject, u32), to: (&NewObject, u32)) -> Slic
 }
 
 struct Packs {
-    world: World,
+    world: TestService,
     caller: Caller,
     allocation: AllocationId,
     files: Vec<InodeId>,
@@ -68,7 +68,7 @@ struct Packs {
 
 impl Packs {
     fn new() -> Self {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let files = ["a", "b", "c", "d"].map(|name| world.create(&caller, InodeId::ROOT, name));
         Self {
@@ -146,7 +146,7 @@ impl Packs {
             limit: 100,
         };
         match self.world.ask(&self.caller, question) {
-            Ok(Found::SparsePacks { packs, more: false }) => {
+            Ok(QueryResult::SparsePacks { packs, more: false }) => {
                 packs.iter().map(|(id, _, _)| *id).collect()
             }
             other => panic!("{other:?}"),
@@ -159,7 +159,8 @@ impl Packs {
             let pack = pack.id;
             let limit = 2;
             let question = Question::PackedSlices { pack, after, limit };
-            let Ok(Found::PackedSlices { slices, more }) = self.world.ask(&self.caller, question)
+            let Ok(QueryResult::PackedSlices { slices, more }) =
+                self.world.ask(&self.caller, question)
             else {
                 panic!("no page")
             };
@@ -176,7 +177,7 @@ impl Packs {
 
     fn row(&mut self, pack: &NewObject) -> Option<Object> {
         match self.world.ask(&self.caller, Question::Object(pack.id)) {
-            Ok(Found::Object(row)) => Some(row),
+            Ok(QueryResult::Object(row)) => Some(row),
             _ => None,
         }
     }
@@ -187,14 +188,14 @@ impl Packs {
 }
 
 #[test]
-fn commits_that_race_share_a_pack_whoever_comes_first() {
+fn racing_commits_share_a_pack_in_either_order() {
     let mut packs = Packs::new();
     let pack = packs.pack(0, 4);
     let inode = |packs: &Packs, index: usize| packs.files[index];
     packs
         .commit(packed(inode(&packs, 2), 0, &pack, 2, 2))
         .unwrap();
-    // A shard was acknowledged meanwhile, and another had to be put again.
+    // In the meantime a shard was acknowledged, and another had to be put again.
     let at = |shard, attempt| PlacedShard {
         object: pack.id,
         shard: ShardIndex(shard),
@@ -233,7 +234,7 @@ fn commits_that_race_share_a_pack_whoever_comes_first() {
     let row = packs.row(&pack).unwrap();
     assert_eq!((row.slices, row.live_bytes), (4, 400));
     assert!(row.shards.iter().all(|shard| shard.acknowledged));
-    assert_eq!(row.shards[1].attempt, 1, "what is known of it stays");
+    assert_eq!(row.shards[1].attempt, 1, "its known place stays");
     let listed = packs.listed(&pack);
     let slots: Vec<_> = listed
         .iter()
@@ -243,7 +244,7 @@ fn commits_that_race_share_a_pack_whoever_comes_first() {
 }
 
 #[test]
-fn a_pack_that_is_not_what_it_was_is_not_taken_for_it() {
+fn a_pack_that_changed_in_between_is_refused() {
     let mut packs = Packs::new();
     let pack = packs.pack(0, 4);
     let inode = packs.files[0];
@@ -264,19 +265,19 @@ fn a_pack_that_is_not_what_it_was_is_not_taken_for_it() {
     ] {
         assert_eq!(packs.commit(commit), used);
     }
-    // Nothing comes to it: it was named for nothing.
+    // It gets no slice, so it must not be named.
     let mut nothing = packed(inode, 20, &pack, 1, 1);
     nothing.slices.clear();
     nothing.content = NewContent::Same;
     assert_eq!(packs.commit(nothing), Err(Error::BadContent));
-    // A block is brought in once.
+    // A block is created once.
     let block = commit(inode, packs.allocation, 7, &[(40, 10)]);
     packs.commit(block.clone()).unwrap();
     let mut again = packed(inode, 60, &block.objects[0], 8, 0);
     again.slices[0].object = block.objects[0].id;
     let refused = packs.commit(again);
     assert_eq!(refused, Err(Error::ObjectUsed(block.objects[0].id)));
-    // Nor is it another session's to add to, nor anybody's whose allocation is closed.
+    // Neither another session nor a session with a closed allocation may add to it.
     let other = packs.world.open(OWNER);
     let step = Step::Commit(packed(inode, 20, &pack, 1, 1));
     let refused = packs.world.step(&other, &Credentials::root(), step);
@@ -337,7 +338,7 @@ fn a_pack_is_sparse_while_less_than_half_of_it_is_needed() {
 }
 
 #[test]
-fn slices_that_live_are_moved_and_what_went_meanwhile_is_passed_over() {
+fn live_slices_are_moved_and_released_ones_are_skipped() {
     let mut packs = Packs::new();
     let (first, second) = (packs.pack(0, 4), packs.pack(1, 4));
     let one = packs.fill(&first, 0, 4);
@@ -368,22 +369,22 @@ fn slices_that_live_are_moved_and_what_went_meanwhile_is_passed_over() {
         to: 100,
         limit: 10,
     };
-    let Ok(Found::Content(page)) = packs.world.ask(&packs.caller, question) else {
+    let Ok(QueryResult::Content(page)) = packs.world.ask(&packs.caller, question) else {
         panic!()
     };
     let (id, slice) = &page.slices[0];
     assert_eq!((*id, slice.object, slice.offset), (one[3], target.id, 0));
     assert_eq!(page.objects[0].0, target.id);
-    // The answer was lost, and the order is given again.
+    // The answer was lost, and the order is repeated.
     assert_eq!(packs.moves(&[&target], &steps), Ok(0));
-    // Nothing is left to move: the pack does not come into being, and its id is burned.
+    // Nothing is left to move: the pack is not created, and its id is burned.
     let late = packs.pack(3, 2);
     let step = moved(one[3], (&first, 3), (&late, 0));
     assert_eq!(packs.moves(&[&late], &[step]), Ok(0));
     assert_eq!(packs.row(&late), None);
     let commit = packed(packs.files[0], 0, &late, 40, 0);
     assert_eq!(packs.commit(commit), Err(Error::ObjectUsed(late.id)));
-    // What was moved is dropped like anything else.
+    // A moved slice is dropped like any other.
     packs.remove("a");
     packs.remove("d");
     assert_eq!(packs.unreferenced(), 3);
@@ -459,7 +460,7 @@ fn moves_that_do_not_fit_are_refused_whole() {
 }
 
 #[test]
-fn who_may_not_reconcile_moves_nothing_and_nobody_into_anothers_pack() {
+fn moves_need_the_right_to_reconcile_and_a_pack_of_the_caller() {
     let mut packs = Packs::new();
     let first = packs.pack(0, 4);
     let slices = packs.fill(&first, 0, 1);
@@ -473,7 +474,7 @@ fn who_may_not_reconcile_moves_nothing_and_nobody_into_anothers_pack() {
     );
     let refused = packs.moves(&[&target], &[step]);
     assert_eq!(refused, Err(Error::ObjectNotOwned(target.id)));
-    // Whoever may reconcile moves what others wrote.
+    // A principal with the right to reconcile moves others' slices.
     let other = packs.world.open(OWNER);
     let allocation = packs.world.allocate(&other, 4);
     let target = pack(allocation, 0, 2);
@@ -522,7 +523,7 @@ fn the_largest_move_and_the_fullest_pack_stay_within_their_bounds() {
             };
             all.extend(more);
         }
-        // What lay there is dropped by the reap queue.
+        // The reap queue drops the old content.
         let step = Step::Commit(commit);
         let root = Credentials::root();
         packs.world.step(&packs.caller, &root, step).unwrap();
@@ -553,7 +554,7 @@ fn the_workload_moves_slices_and_is_refused_and_passed_over() {
     let (mut counted, mut missed, mut refused, mut shared) = (0, 0, 0, 0);
     for seed in 0..40 {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         for _ in 0..200 {

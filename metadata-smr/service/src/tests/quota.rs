@@ -1,4 +1,4 @@
-//! Quotas: counted exactly, and enforced where something grows.
+//! Quotas: counted exactly, and enforced on growth.
 
 mod growth;
 
@@ -10,7 +10,7 @@ use crate::identity::{Gid, InodeId, RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::*;
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response, StepDone};
+use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use crate::row::*;
 use crate::simulation::model::Model;
 use crate::simulation::place;
@@ -20,7 +20,7 @@ use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
 const REALM: RealmId = RealmId::ROOT;
-/// What a name counts.
+/// The bytes that a name counts.
 const NAME: u64 = 512;
 
 fn bytes(limit: u64) -> Option<Limit> {
@@ -63,7 +63,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         used,
         limit: bytes(7),
     };
-    let (uid, room) = (Uid(1000), 5);
+    let (uid, remaining) = (Uid(1000), 5);
     let error = |error| Answer(Err(error)).to_bytes();
     vec![
         ("row-realm-quota", realm.to_bytes()),
@@ -90,11 +90,11 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("reply-quota-set", Response(Ok(Done::QuotaSet)).to_bytes()),
         (
             "answer-quota",
-            Answer(Ok(Found::Quota { realm, user })).to_bytes(),
+            Answer(Ok(QueryResult::Quota { realm, user })).to_bytes(),
         ),
         (
             "answer-quotas",
-            Answer(Ok(Found::Quotas {
+            Answer(Ok(QueryResult::Quotas {
                 realm,
                 users: vec![(uid, user)],
                 more: true,
@@ -106,32 +106,32 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             error(Error::UserQuota {
                 uid,
                 of: Resource::Bytes,
-                room,
+                remaining,
             }),
         ),
         (
             "answer-realm-quota",
             error(Error::RealmQuota {
                 of: Resource::Inodes,
-                room,
+                remaining,
             }),
         ),
     ]
 }
 
-/// What each user has, counted from the inodes' rows.
-fn counted(world: &World) -> BTreeMap<Uid, Amount> {
+/// The usage of each user, counted from the inodes' rows.
+fn counted(world: &TestService) -> BTreeMap<Uid, Amount> {
     let mut all: BTreeMap<Uid, Amount> = BTreeMap::new();
     for (_, value) in world.rows(b"I/") {
         let row = Inode::from_bytes(&value).unwrap();
         let sum = all.entry(row.uid).or_default();
         sum.inodes += 1;
         sum.bytes += match &row.node {
-            Node::File(file) => match &file.content {
+            InodeBody::File(file) => match &file.content {
                 Content::Inline(inline) => file.allocated + u64::from(inline.length),
                 _ => file.allocated,
             },
-            Node::Symlink { target, .. } => target.bytes.len() as u64,
+            InodeBody::Symlink { target, .. } => target.bytes.len() as u64,
             _ => 0,
         };
         let names = if row.is_directory() {
@@ -149,8 +149,8 @@ fn counted(world: &World) -> BTreeMap<Uid, Amount> {
     all
 }
 
-/// What the rows say that each user has, and the realm.
-fn kept(world: &World) -> (BTreeMap<Uid, Amount>, Amount) {
+/// The usage of each user and of the realm, according to the quota rows.
+fn kept(world: &TestService) -> (BTreeMap<Uid, Amount>, Amount) {
     let users = world.rows(b"QU/").into_iter().map(|(key, value)| {
         let row = UserQuota::from_bytes(&value).unwrap();
         (key::trailing_uid(&key).unwrap(), row.used)
@@ -170,8 +170,8 @@ fn sum(all: &BTreeMap<Uid, Amount>) -> Amount {
     })
 }
 
-/// What is counted is what is there.
-pub(super) fn counts(world: &World) -> Result<(), TestCaseError> {
+/// Checks that the counters equal the rows.
+pub(super) fn counts(world: &TestService) -> Result<(), TestCaseError> {
     let expected = counted(world);
     let (users, realm) = kept(world);
     prop_assert_eq!(&users, &expected);
@@ -179,7 +179,7 @@ pub(super) fn counts(world: &World) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-impl World {
+impl TestService {
     fn quota(&mut self, caller: &Caller, whose: QuotaOf, limit: Option<Limit>) {
         assert_eq!(self.run(caller, &of(whose, limit)), Ok(Done::QuotaSet));
     }
@@ -218,9 +218,9 @@ fn user(uid: u32) -> Credentials {
     Credentials::user(Uid(uid), Gid(uid))
 }
 
-/// A world in whose root directory everybody can create.
-fn shared() -> (World, Caller) {
-    let mut world = World::new();
+/// A service in whose root directory every user can create.
+fn shared() -> (TestService, Caller) {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let open = SetAttributes {
         mode: Some(Mode(0o777)),
@@ -242,12 +242,12 @@ const ALL_KINDS: [NewInode; 4] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// The same histories as those of the model, with limits that come and go: what is counted is
-    /// what is there after each operation, and what is refused is what the model refuses.
+    /// The histories of the model, with limits that come and go: after each operation the counters
+    /// equal the rows, and the refusals are those of the model.
     #[test]
-    fn what_is_counted_is_what_is_there_after_each_operation(seed in any::<u64>()) {
+    fn the_counters_equal_the_rows_after_each_operation(seed in any::<u64>()) {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut model = Model::default();
@@ -302,7 +302,7 @@ fn a_user_at_his_limit_makes_no_inode_of_any_kind_and_others_do() {
     let full = Error::UserQuota {
         uid: Uid(7),
         of: Resource::Inodes,
-        room: 0,
+        remaining: 0,
     };
     assert_eq!(full.errno(), Errno::EDQUOT);
     let root = world.root();
@@ -323,25 +323,25 @@ fn a_user_at_his_limit_makes_no_inode_of_any_kind_and_others_do() {
 }
 
 #[test]
-fn one_who_has_more_than_he_may_can_do_all_but_grow() {
+fn a_user_over_the_quota_can_do_anything_but_grow() {
     let (mut world, caller) = shared();
     let file = world
         .make_as(&caller, &user(7), "file", NewInode::File)
         .unwrap();
     let allocation = world.allocate(&caller, 16);
     let who = Credentials::root();
-    let write = |world: &mut World, first, runs: &[(u64, u32)]| {
+    let write = |world: &mut TestService, first, runs: &[(u64, u32)]| {
         let step = Step::Commit(commit(file, allocation, first, runs));
         world.step(&caller, &who, step).map(|_| ())
     };
     write(&mut world, 0, &[(0, 1000)]).unwrap();
     world.quota(&caller, QuotaOf::User(Uid(7)), bytes(NAME + 600));
     write(&mut world, 1, &[(0, 1000)]).unwrap();
-    let full = |room| {
+    let full = |remaining| {
         Err(Error::UserQuota {
             uid: Uid(7),
             of: Resource::Bytes,
-            room,
+            remaining,
         })
     };
     assert_eq!(write(&mut world, 2, &[(1000, 1)]), full(0));
@@ -360,7 +360,7 @@ fn one_who_has_more_than_he_may_can_do_all_but_grow() {
 }
 
 #[test]
-fn a_file_is_given_only_to_one_who_has_room_for_it() {
+fn a_file_is_given_only_to_a_user_whose_quota_allows_it() {
     let (mut world, caller) = shared();
     let file = world.create(&caller, InodeId::ROOT, "file");
     let allocation = world.allocate(&caller, 4);
@@ -370,10 +370,10 @@ fn a_file_is_given_only_to_one_who_has_room_for_it() {
     let full = Error::UserQuota {
         uid: Uid(7),
         of: Resource::Bytes,
-        room: NAME + 999,
+        remaining: NAME + 999,
     };
     assert_eq!(world.chown(&caller, file, Uid(7)), Err(full));
-    // A limit of his own takes the place of the default, also if it is none.
+    // A user's own limit overrides the default, even if it is unlimited.
     world.quota(&caller, QuotaOf::User(Uid(7)), Some(Limit::default()));
     world.chown(&caller, file, Uid(7)).unwrap();
     assert_eq!(kept(&world).0[&Uid(7)].bytes, NAME + 1000);
@@ -383,12 +383,12 @@ fn a_file_is_given_only_to_one_who_has_room_for_it() {
     world.quota(&caller, QuotaOf::User(Uid(7)), None);
     assert!(
         world.rows(&key::user_quota(REALM, Uid(7))).is_empty(),
-        "who has nothing has no row"
+        "a user without usage has no row"
     );
 }
 
 #[test]
-fn the_realms_limit_binds_everybody_and_a_users_binds_not_the_superuser() {
+fn the_realms_limit_binds_every_user_and_a_users_limit_not_the_superuser() {
     let (mut world, caller) = shared();
     world.quota(&caller, QuotaOf::Default, inodes(0));
     let whose = QuotaOf::User(Uid::ROOT);
@@ -400,7 +400,7 @@ fn the_realms_limit_binds_everybody_and_a_users_binds_not_the_superuser() {
     let made = world.make_as(&caller, &root, "two", NewInode::File);
     let full = Error::RealmQuota {
         of: Resource::Inodes,
-        room: 0,
+        remaining: 0,
     };
     assert_eq!(full.errno(), Errno::ENOSPC);
     assert_eq!(made, Err(full));
@@ -409,7 +409,7 @@ fn the_realms_limit_binds_everybody_and_a_users_binds_not_the_superuser() {
 }
 
 #[test]
-fn cloned_bytes_count_for_each_file_and_what_is_held_open_until_it_is_closed() {
+fn cloned_bytes_count_for_each_file_and_open_files_until_they_are_closed() {
     let (mut world, caller) = shared();
     let one = world.create(&caller, InodeId::ROOT, "one");
     let two = world
@@ -489,7 +489,7 @@ fn a_long_tail_counts_until_it_is_gone_and_a_deleted_file_does_not() {
 }
 
 #[test]
-fn quotas_are_set_by_who_administers_and_shown_to_whom_they_concern() {
+fn quotas_are_set_by_an_administrator_and_shown_to_the_users_that_they_bind() {
     let (mut world, caller) = shared();
     let alice_there = world.open(ALICE);
     let refused = world.run(&alice_there, &of(QuotaOf::Realm, bytes(0)));
@@ -507,7 +507,7 @@ fn quotas_are_set_by_who_administers_and_shown_to_whom_they_concern() {
         uid: Uid(uid),
     };
     let own = world.ask_as(&alice_there, alice(), question(1000));
-    let Ok(Found::Quota { user, realm }) = own else {
+    let Ok(QueryResult::Quota { user, realm }) = own else {
         panic!("{own:?}")
     };
     assert_eq!((user.limit, realm.used.inodes), (bytes(5), 1));
@@ -539,7 +539,7 @@ fn users_are_listed_page_by_page_each_once() {
             after,
             limit: u32::MAX,
         };
-        let Ok(Found::Quotas { users, more, .. }) = world.ask(&caller, question) else {
+        let Ok(QueryResult::Quotas { users, more, .. }) = world.ask(&caller, question) else {
             panic!()
         };
         assert!(users.len() <= QUOTA_PAGE_MAX as usize);
@@ -575,7 +575,7 @@ fn extreme_limits_and_steps_that_take_turns_are_counted_right() {
         })
     };
     let gone = |name| Step::Unlink(removal(InodeId::ROOT, name, false));
-    // Each step finds what the earlier ones left.
+    // Each step sees the results of the earlier ones.
     let steps = vec![create("a"), gone("a"), create("b")];
     world.steps(&caller, &user(7), steps).unwrap();
     let root = world.root();

@@ -1,6 +1,6 @@
-//! The judge must find a wrong answer, or it judges nothing.
+//! The judge must find a wrong answer; otherwise it proves nothing.
 
-use super::harness::{OWNER, World};
+use super::harness::{OWNER, TestService};
 use crate::error::Error;
 use crate::reply::{Done, Response, StepDone};
 use crate::simulation::model::Model;
@@ -8,7 +8,7 @@ use crate::simulation::workload::{Call, Workload};
 
 #[test]
 fn the_model_refuses_a_reply_that_is_wrong_in_one_number() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let mut workload = Workload::default();
     let mut model = Model::default();

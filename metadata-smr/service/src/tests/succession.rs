@@ -1,5 +1,5 @@
-//! A principal's key is replaced: under the root's signature alone, one after the other, and the
-//! old key is refused everything from then on.
+//! A principal's key is replaced: under the root's signature alone, one after the other, and
+//! everything of the old key is refused from then on.
 
 use super::harness::*;
 use crate::Metadata;
@@ -8,7 +8,7 @@ use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::*;
 use crate::operation::{Operation, Takeover};
 use crate::query::Question;
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::row::*;
 use crate::simulation::{ordinary, principal, unsigned_genesis};
 use crate::succession::{SignedSuccession, Succeed, Succession};
@@ -35,7 +35,7 @@ fn genesis() -> Genesis {
     unsigned_genesis(principals, (1, 1, 4)).unwrap()
 }
 
-fn world() -> World {
+fn world() -> TestService {
     let genesis = genesis().to_bytes();
     let signature = root().sign(&Genesis::signed_bytes(&genesis));
     let signed = SignedGenesis {
@@ -43,7 +43,7 @@ fn world() -> World {
         root_key: PublicKey(VerificationKey::from(&root()).into()),
         signature: Signature(signature.into()),
     };
-    World::of(&signed.to_bytes())
+    TestService::of(&signed.to_bytes())
 }
 
 fn succession(number: u32, predecessor: PublicKey, successor: PublicKey) -> Succession {
@@ -78,7 +78,7 @@ fn signed_by(key: &SigningKey, succession: &Succession) -> Succeed {
     }
 }
 
-fn run(world: &mut World, caller: &Caller, succeed: &Succeed) -> Result<u32, Error> {
+fn run(world: &mut TestService, caller: &Caller, succeed: &Succeed) -> Result<u32, Error> {
     match world.run(caller, &Operation::Succeed(succeed.clone())) {
         Ok(Done::Succeeded { number }) => Ok(number),
         Ok(other) => panic!("{other:?}"),
@@ -86,7 +86,7 @@ fn run(world: &mut World, caller: &Caller, succeed: &Succeed) -> Result<u32, Err
     }
 }
 
-fn administers(world: &World, key: PublicKey) -> Option<bool> {
+fn administers(world: &TestService, key: PublicKey) -> Option<bool> {
     let view = world.space.view(Area::Service);
     Metadata.administers(&view, &key).unwrap()
 }
@@ -128,13 +128,17 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
     ));
     assert_eq!(administers(&world, SUCCESSOR), Some(true));
     let known = world.ask(&kit, Question::Successions);
-    assert_eq!(known, Ok(Found::Successions(vec![first.signed.clone()])));
-    let Ok(Found::Members(members)) = world.ask(&kit, Question::Members(RealmId::ROOT)) else {
+    assert_eq!(
+        known,
+        Ok(QueryResult::Successions(vec![first.signed.clone()]))
+    );
+    let Ok(QueryResult::Members(members)) = world.ask(&kit, Question::Members(RealmId::ROOT))
+    else {
         panic!("no members");
     };
     let keys: Vec<_> = members.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [ALICE, RECOVERY, SUCCESSOR]);
-    // What the old key has open ends like any other session.
+    // An open session of the old key ends like any other.
     world.close(&owner);
 }
 
@@ -189,7 +193,7 @@ fn successions_follow_each_other_and_the_same_again_is_the_same_success() {
     assert_eq!(changed_rows(&before, &world.rows(b"")), 0);
     let other = signed_by(&root(), &succession(1, RECOVERY, LATER));
     assert_eq!(run(&mut world, &kit, &other), Err(Error::Changed));
-    // The key that was replaced does not come back in its own place, nor in another's.
+    // The replaced key returns neither in its own place nor in another's.
     let back = signed_by(&root(), &succession(2, OWNER, LATER));
     assert_eq!(run(&mut world, &kit, &back), Err(Error::NotFound));
     let next = signed_by(&root(), &succession(2, SUCCESSOR, LATER));

@@ -1,6 +1,6 @@
 //! Versions of answers: an answer has been the same at every state since its version.
 
-use super::harness::{OWNER, World};
+use super::harness::{OWNER, TestService};
 use super::model::chance;
 use crate::Metadata;
 use crate::attributes::Credentials;
@@ -14,17 +14,17 @@ use quorumfs_bft::service::{Caller, Service};
 use quorumfs_bft::state::{Area, LastChange};
 use std::collections::BTreeMap;
 
-/// One state after the other: what was answered, with which version.
+/// The answer and its version in each state.
 type Answers = Vec<(u64, Vec<u8>)>;
 
-fn ask(world: &World, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
+fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
     let last = LastChange::of_state_after(Sequence(world.sequence));
     let view = world.space.view(Area::Service);
     let answer = Metadata.read(&view.noting(&last), caller, query).unwrap();
     (last.sequence().0, answer.to_vec())
 }
 
-/// Questions about what will come to be and go again, and about all that is listed.
+/// Questions about rows that appear and disappear, and about all lists.
 fn standing_questions() -> Vec<Vec<u8>> {
     let inodes = (1..12).map(|number| InodeId::new(crate::identity::Home(0), number).unwrap());
     let mut questions: Vec<Question> = inodes
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn an_answer_has_not_changed_since_its_version(seed in any::<u64>()) {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut asked: BTreeMap<Vec<u8>, Answers> = standing_questions()

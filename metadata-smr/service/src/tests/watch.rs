@@ -1,4 +1,4 @@
-//! What may be watched, and that it covers what was asked about.
+//! Watches: which queries have one, and that it covers the answer.
 
 use super::harness::*;
 use crate::Metadata;
@@ -11,7 +11,7 @@ use quorumfs_bft::service::{Caller, Service};
 use quorumfs_bft::state::Area;
 
 fn watched(
-    world: &World,
+    world: &TestService,
     caller: &Caller,
     who: &Credentials,
     question: Question,
@@ -33,8 +33,8 @@ fn listing(inode: InodeId) -> Question {
     }
 }
 
-/// Whether what has been written since the last time is covered.
-fn told(world: &mut World, prefixes: &[Bytes]) -> bool {
+/// Whether the writes since the last call are covered.
+fn is_covered(world: &mut TestService, prefixes: &[Bytes]) -> bool {
     let changed = world.space.take_changes();
     world.space.note_changes();
     let covers = |key: &Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
@@ -43,20 +43,20 @@ fn told(world: &mut World, prefixes: &[Bytes]) -> bool {
 
 #[test]
 fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let directory = world.mkdir(&caller, InodeId::ROOT, "a");
     let other = world.mkdir(&caller, InodeId::ROOT, "b");
     let prefixes = watched(&world, &caller, &root, listing(directory)).expect("allowed");
-    told(&mut world, &prefixes);
+    is_covered(&mut world, &prefixes);
     let file = world.create(&caller, directory, "file");
-    assert!(told(&mut world, &prefixes), "a name appears");
+    assert!(is_covered(&mut world, &prefixes), "a name appears");
     let step = Step::Unlink(removal(directory, "file", false));
     let attributes = watched(&world, &caller, &root, Question::Attributes(file));
     let attributes = attributes.expect("allowed");
     world.create(&caller, other, "file");
-    assert!(!told(&mut world, &prefixes), "elsewhere");
+    assert!(!is_covered(&mut world, &prefixes), "elsewhere");
     world.step(&caller, &root, step).expect("removed");
     let changed = world.space.take_changes();
     let covered = |prefixes: &[Bytes]| {
@@ -64,12 +64,12 @@ fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
         keys.any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
     };
     assert!(covered(&prefixes), "a name goes");
-    assert!(covered(&attributes), "and so does what it named");
+    assert!(covered(&attributes), "and its inode");
 }
 
 #[test]
-fn who_may_not_ask_may_not_watch() {
-    let mut world = World::new();
+fn a_forbidden_query_cannot_be_watched() {
+    let mut world = TestService::new();
     let (owner, caller) = (world.open(OWNER), world.open(ALICE));
     let private = world.mkdir(&owner, InodeId::ROOT, "private");
     let step = Step::SetAttributes(SetAttributes {
@@ -86,8 +86,8 @@ fn who_may_not_ask_may_not_watch() {
 }
 
 #[test]
-fn what_no_row_covers_is_not_watched() {
-    let mut world = World::new();
+fn queries_without_a_covering_row_are_not_watched() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let usage = Question::Usage(RealmId::ROOT);

@@ -21,7 +21,7 @@ use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{ContentPage, Found};
+use quorumfs_metadata::reply::{ContentPage, QueryResult};
 use quorumfs_metadata::row::Verdict;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -247,7 +247,7 @@ impl Gateway {
         }
         let question = Question::Object(stored.object.id);
         let asked = self.client.ask("commit", Credentials::root(), question);
-        matches!(asked.await, Ok(Found::Object(_)))
+        matches!(asked.await, Ok(QueryResult::Object(_)))
     }
 
     /// Writes a pack, and commits one or two of its slices, at once: the others never are, which
@@ -387,7 +387,7 @@ impl Gateway {
                 limit: EXTENT_PAGE_MAX,
             };
             let asked = self.client.ask("read", Credentials::root(), question);
-            if let Ok(Found::Content(page)) = asked.await {
+            if let Ok(QueryResult::Content(page)) = asked.await {
                 return Some(page);
             }
             tokio::time::sleep(BETWEEN_TRIES).await;

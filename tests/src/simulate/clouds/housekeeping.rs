@@ -12,7 +12,7 @@ use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::Found;
+use quorumfs_metadata::reply::QueryResult;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ pub(super) async fn keep(world: &Arc<World>, life: &Arc<Life>, random: &mut Rand
                 Credentials::root(),
                 Question::Object(named.object),
             );
-            let Ok(Found::Object(row)) = asked.await else {
+            let Ok(QueryResult::Object(row)) = asked.await else {
                 continue;
             };
             let shard = row.shards.get(usize::from(named.shard.0));

@@ -1,6 +1,6 @@
 //! Access control lists of the model.
 
-use super::{Inode, Kind, Model, Told};
+use super::{Inode, Model, ModelKind, StepResult};
 use crate::acl::{AccessAcl, Acl, AclKind};
 use crate::attributes::{Credentials, Mode};
 use crate::error::Error;
@@ -14,7 +14,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Users and groups that are named.
+    /// The number of named users and groups.
     pub(super) fn lines(&self) -> u64 {
         let access = self.access.iter().map(|acl| &acl.named);
         let default = self.default.iter().map(|acl| &acl.named);
@@ -24,7 +24,7 @@ impl Lists {
             .sum()
     }
 
-    /// What an inode that is made under these begins with, and its mode.
+    /// The lists and mode of a new inode below these.
     pub(super) fn inherited(&self, mode: u16, umask: u16, directory: bool) -> (Self, u16) {
         let Some(default) = &self.default else {
             return (Self::default(), mode & !(umask & 0o777));
@@ -36,9 +36,9 @@ impl Lists {
 }
 
 impl Model {
-    pub(super) fn set_acl(&mut self, who: &Credentials, set: &SetAcl) -> Told {
+    pub(super) fn set_acl(&mut self, who: &Credentials, set: &SetAcl) -> StepResult {
         let inode = self.get_mut(set.inode)?;
-        if matches!(inode.kind, Kind::Symlink { .. }) {
+        if matches!(inode.kind, ModelKind::Symlink { .. }) {
             return Err(Error::NotSupported);
         }
         if who.uid.0 != 0 && who.uid.0 != inode.uid {
@@ -50,7 +50,7 @@ impl Model {
         match set.kind {
             AclKind::Access => inode.set_access(who, set.acl.clone()),
             AclKind::Default => {
-                let directory = matches!(inode.kind, Kind::Directory { .. });
+                let directory = matches!(inode.kind, ModelKind::Directory { .. });
                 if set.acl.is_some() && !directory {
                     return Err(Error::Denied);
                 }
@@ -69,6 +69,6 @@ impl Inode {
                 self.mode &= !0o2000;
             }
         }
-        self.lists.access = acl.and_then(Acl::beside_mode);
+        self.lists.access = acl.and_then(Acl::beyond_mode);
     }
 }

@@ -1,6 +1,6 @@
-//! Extended attributes of the model: their names and how long they are, and who may change them.
+//! Extended attributes of the model: their names, lengths and permissions.
 
-use super::{Inode, Kind, Model, Told};
+use super::{Inode, Model, ModelKind, StepResult};
 use crate::attributes::{Credentials, Namespace};
 use crate::error::Error;
 use crate::identity::AttributeHash;
@@ -16,19 +16,19 @@ impl Extended {
         self.0.len()
     }
 
-    /// What names and values have, as they are sealed.
+    /// The sealed bytes of names and values.
     pub(super) fn bytes(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Content or owner changes.
+    /// Clears capabilities after a change of content or owner.
     pub(super) fn lose_capability(&mut self) {
         self.0.remove(&(Namespace::Capability, AttributeHash::ONLY));
     }
 }
 
 impl Model {
-    pub(super) fn set_extended(&mut self, who: &Credentials, set: &SetExtended) -> Told {
+    pub(super) fn set_extended(&mut self, who: &Credentials, set: &SetExtended) -> StepResult {
         let inode = self.get_mut(set.place.inode)?;
         inode.may_change(who, set.place.namespace)?;
         let name = (set.place.namespace, set.place.hash);
@@ -41,7 +41,11 @@ impl Model {
         Ok(vec![set.place.inode])
     }
 
-    pub(super) fn remove_extended(&mut self, who: &Credentials, place: &AttributePlace) -> Told {
+    pub(super) fn remove_extended(
+        &mut self,
+        who: &Credentials,
+        place: &AttributePlace,
+    ) -> StepResult {
         let inode = self.get_mut(place.inode)?;
         inode.may_change(who, place.namespace)?;
         match inode.extended.0.remove(&(place.namespace, place.hash)) {
@@ -54,11 +58,11 @@ impl Model {
 impl Inode {
     fn may_change(&self, who: &Credentials, namespace: Namespace) -> Result<(), Error> {
         let root = who.uid.0 == 0;
-        let directory = matches!(self.kind, Kind::Directory { .. });
+        let directory = matches!(self.kind, ModelKind::Directory { .. });
         let permitted = match namespace {
             Namespace::User => {
                 let sticky = directory && self.mode & 0o1000 != 0;
-                (directory || matches!(self.kind, Kind::File { .. }))
+                (directory || matches!(self.kind, ModelKind::File { .. }))
                     && (!sticky || root || who.uid.0 == self.uid)
             }
             _ => root,

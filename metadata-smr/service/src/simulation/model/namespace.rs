@@ -1,35 +1,39 @@
 //! The model's names: create, link, unlink, rmdir, rename, by the manual pages.
 
-use super::{Inode, Kind, Model, Told, in_group};
+use super::{Inode, Model, ModelKind, StepResult, in_group};
 use crate::attributes::Credentials;
 use crate::error::Error;
 use crate::identity::InodeId;
-use crate::operation::{Create, NewInode, Place, Remove, Rename, RenameMode};
+use crate::operation::{Create, EntryPlace, NewInode, Remove, Rename, RenameMode};
 use std::collections::BTreeMap;
 
 impl Model {
     fn entries(&self, directory: InodeId) -> Result<&BTreeMap<Vec<u8>, InodeId>, Error> {
         match &self.get(directory)?.kind {
-            Kind::Directory { entries, .. } => Ok(entries),
+            ModelKind::Directory { entries, .. } => Ok(entries),
             _ => Err(Error::NotDirectory),
         }
     }
 
     fn entries_mut(&mut self, at: InodeId) -> Result<&mut BTreeMap<Vec<u8>, InodeId>, Error> {
         match &mut self.get_mut(at)?.kind {
-            Kind::Directory { entries, .. } => Ok(entries),
+            ModelKind::Directory { entries, .. } => Ok(entries),
             _ => Err(Error::NotDirectory),
         }
     }
 
-    /// Where an entry leads.
-    pub(super) fn entry(&self, place: &Place) -> Result<Option<InodeId>, Error> {
+    /// The inode of an entry.
+    pub(super) fn entry(&self, place: &EntryPlace) -> Result<Option<InodeId>, Error> {
         let entries = self.entries(place.parent)?;
         Ok(entries.get(&place.name.current.bytes).copied())
     }
 
-    /// Where an entry leads, as seen by `who`.
-    pub(super) fn find(&self, who: &Credentials, place: &Place) -> Result<Option<InodeId>, Error> {
+    /// The inode of an entry, as seen by `who`.
+    pub(super) fn find(
+        &self,
+        who: &Credentials,
+        place: &EntryPlace,
+    ) -> Result<Option<InodeId>, Error> {
         self.entries(place.parent)?;
         if !self.get(place.parent)?.allows(who, 1) {
             return Err(Error::Denied);
@@ -38,7 +42,7 @@ impl Model {
     }
 
     fn is_directory(&self, inode: InodeId) -> Result<bool, Error> {
-        Ok(matches!(self.get(inode)?.kind, Kind::Directory { .. }))
+        Ok(matches!(self.get(inode)?.kind, ModelKind::Directory { .. }))
     }
 
     fn may_add(&self, who: &Credentials, directory: InodeId) -> Result<(), Error> {
@@ -71,7 +75,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, who: &Credentials, create: &Create) -> Told {
+    pub(super) fn create(&mut self, who: &Credentials, create: &Create) -> StepResult {
         let at = create.place.parent;
         if let Some(found) = self.find(who, &create.place)? {
             if create.exclusive || create.kind != NewInode::File {
@@ -97,27 +101,27 @@ impl Model {
             }
         }
         let kind = match &create.kind {
-            NewInode::Directory => Kind::Directory {
+            NewInode::Directory => ModelKind::Directory {
                 parent: at,
                 entries: BTreeMap::new(),
             },
-            NewInode::File => Kind::File {
+            NewInode::File => ModelKind::File {
                 size: 0,
                 inline: 0,
                 bytes: BTreeMap::new(),
             },
             NewInode::Symlink { length, target } => {
                 mode = 0o777;
-                Kind::Symlink {
+                ModelKind::Symlink {
                     length: u64::from(*length),
                     sealed: target.bytes.len() as u64,
                 }
             }
-            NewInode::Fifo | NewInode::Socket => Kind::Special,
+            NewInode::Fifo | NewInode::Socket => ModelKind::Special,
             NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) if who.uid.0 != 0 => {
                 return Err(Error::NotPermitted);
             }
-            NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) => Kind::Special,
+            NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) => ModelKind::Special,
         };
         let lists = if matches!(create.kind, NewInode::Symlink { .. }) {
             super::acl::Lists::default()
@@ -145,7 +149,12 @@ impl Model {
         Ok(vec![id, at])
     }
 
-    pub(super) fn link(&mut self, who: &Credentials, inode: InodeId, place: &Place) -> Told {
+    pub(super) fn link(
+        &mut self,
+        who: &Credentials,
+        inode: InodeId,
+        place: &EntryPlace,
+    ) -> StepResult {
         let links = self.get(inode)?.links;
         if self.find(who, place)?.is_some() {
             return Err(Error::Exists);
@@ -157,11 +166,11 @@ impl Model {
         if self.is_directory(inode)? {
             return Err(Error::NotPermitted);
         }
-        // As Linux protects them: who could not write a file does not make names for it.
+        // As Linux protects files: a hard link needs write permission on the file.
         let row = self.get(inode)?;
         let own = [0, row.uid].contains(&who.uid.0);
         let gives_rights = row.mode & 0o4000 != 0 || row.mode & 0o2010 == 0o2010;
-        let plain = matches!(row.kind, Kind::File { .. }) && !gives_rights;
+        let plain = matches!(row.kind, ModelKind::File { .. }) && !gives_rights;
         if !(own || plain && row.allows(who, 6)) {
             return Err(Error::NotPermitted);
         }
@@ -180,7 +189,7 @@ impl Model {
         Ok(found)
     }
 
-    /// Takes a link; an inode without any goes unless it is held.
+    /// Removes a link; an inode without any is deleted unless it is held.
     fn drop_link(&mut self, inode: InodeId, held: bool) -> Result<(), Error> {
         let all = if self.is_directory(inode)? { -2 } else { -1 };
         self.add_links(inode, all)?;
@@ -190,7 +199,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn unlink(&mut self, who: &Credentials, remove: &Remove) -> Told {
+    pub(super) fn unlink(&mut self, who: &Credentials, remove: &Remove) -> StepResult {
         let found = self.removable(who, remove)?;
         if self.is_directory(found)? {
             return Err(Error::IsDirectory);
@@ -202,7 +211,7 @@ impl Model {
         Ok(vec![found, at])
     }
 
-    pub(super) fn remove_directory(&mut self, who: &Credentials, remove: &Remove) -> Told {
+    pub(super) fn remove_directory(&mut self, who: &Credentials, remove: &Remove) -> StepResult {
         let found = self.removable(who, remove)?;
         if !self.entries(found)?.is_empty() {
             return Err(Error::NotEmpty);
@@ -223,20 +232,20 @@ impl Model {
                 return true;
             }
             match self.kind(at) {
-                Some(Kind::Directory { parent, .. }) if *parent != at => at = *parent,
+                Some(ModelKind::Directory { parent, .. }) if *parent != at => at = *parent,
                 _ => return false,
             }
         }
     }
 
-    pub(super) fn rename(&mut self, who: &Credentials, rename: &Rename) -> Told {
+    pub(super) fn rename(&mut self, who: &Credentials, rename: &Rename) -> StepResult {
         let (from, to) = (rename.from.parent, rename.to.parent);
         self.entries(from)?;
         self.entries(to)?;
         let exchange = rename.mode == RenameMode::Exchange;
         let source = self.find(who, &rename.from);
         let target = self.find(who, &rename.to);
-        // Both directories must be searchable before either entry is looked at.
+        // Both directories must be searchable before either entry is examined.
         let (source, target) = (source?, target?);
         let source = source.ok_or(Error::NotFound)?;
         let unexpected = rename
@@ -264,7 +273,7 @@ impl Model {
             rename.from.name.current.bytes.clone(),
             rename.to.name.current.bytes.clone(),
         );
-        let mut told = vec![source];
+        let mut shown = vec![source];
         match target {
             Some(other) if exchange => {
                 let back = directory(self, other)?;
@@ -272,14 +281,14 @@ impl Model {
                 self.add_links(from, back - moved)?;
                 self.add_links(to, moved - back)?;
                 self.set_parent(other, from)?;
-                told.push(other);
+                shown.push(other);
             }
             _ => {
                 if let Some(other) = target {
                     let replaced = directory(self, other)?;
                     self.drop_link(other, rename.held)?;
                     self.add_links(to, -replaced)?;
-                    told.push(other);
+                    shown.push(other);
                 }
                 self.entries_mut(from)?.remove(&from_name);
                 self.add_links(from, -moved)?;
@@ -288,8 +297,8 @@ impl Model {
         }
         self.entries_mut(to)?.insert(to_name, source);
         self.set_parent(source, to)?;
-        told.extend([from, to]);
-        Ok(told)
+        shown.extend([from, to]);
+        Ok(shown)
     }
 
     fn may_rename(
@@ -313,10 +322,10 @@ impl Model {
             return Err(Error::IntoItself);
         }
         self.may_remove(who, from, source)?;
-        // To change a directory's `..` one must be able to write it.
+        // Changing a directory's `..` needs write permission on it.
         let may_move = |inode: InodeId| -> Result<(), Error> {
             let row = self.get(inode)?;
-            let rewrites = from != to && matches!(row.kind, Kind::Directory { .. });
+            let rewrites = from != to && matches!(row.kind, ModelKind::Directory { .. });
             if rewrites && !row.allows(who, 2) {
                 return Err(Error::Denied);
             }
@@ -342,7 +351,7 @@ impl Model {
     }
 
     fn set_parent(&mut self, inode: InodeId, to: InodeId) -> Result<(), Error> {
-        if let Kind::Directory { parent, .. } = &mut self.get_mut(inode)?.kind {
+        if let ModelKind::Directory { parent, .. } = &mut self.get_mut(inode)?.kind {
             *parent = to;
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! The model's quotas: counted anew from all inodes whenever somebody asks.
+//! The model's quotas: counted anew from all inodes for each question.
 
-use super::{Kind, Model};
+use super::{Model, ModelKind};
 use crate::error::Error;
 use crate::identity::Uid;
 use crate::operation::{QuotaOf, SetQuota};
@@ -15,7 +15,7 @@ pub(super) struct Limits {
     users: BTreeMap<Uid, Limit>,
 }
 
-/// What each user has.
+/// The usage of each user.
 pub(super) type Usage = BTreeMap<Uid, Amount>;
 
 impl Limits {
@@ -36,19 +36,21 @@ impl Limits {
         *self != Self::default()
     }
 
-    /// Whether what was `before` may become what is there `after`.
+    /// Whether the usage may change from `before` to `after`.
     pub(super) fn allow(&self, before: &Usage, after: &Usage) -> Result<(), Error> {
         for (uid, now) in after {
             let was = before.get(uid).copied().unwrap_or_default();
             let uid = *uid;
             if uid != Uid::ROOT {
                 let limit = self.users.get(&uid).unwrap_or(&self.default);
-                exceeds(limit, &was, now)
-                    .map_or(Ok(()), |(of, room)| Err(Error::UserQuota { uid, of, room }))?;
+                exceeds(limit, &was, now).map_or(Ok(()), |(of, remaining)| {
+                    Err(Error::UserQuota { uid, of, remaining })
+                })?;
             }
         }
-        exceeds(&self.realm, &sum(before), &sum(after))
-            .map_or(Ok(()), |(of, room)| Err(Error::RealmQuota { of, room }))
+        exceeds(&self.realm, &sum(before), &sum(after)).map_or(Ok(()), |(of, remaining)| {
+            Err(Error::RealmQuota { of, remaining })
+        })
     }
 }
 
@@ -76,8 +78,8 @@ fn exceeds(limit: &Limit, was: &Amount, now: &Amount) -> Option<(Resource, u64)>
 }
 
 impl Model {
-    /// What each user has: an inode for each that he owns, and the bytes that were written to it,
-    /// 512 for each name, 8 for each line of a list, a link's target, the attributes.
+    /// The usage of each user: the inodes that it owns, and their bytes: the written content, 512
+    /// for each name, 8 for each line of a list, a symlink's target, the attributes.
     #[must_use]
     pub fn usage(&self) -> BTreeMap<Uid, Amount> {
         let mut usage = Usage::new();
@@ -85,10 +87,10 @@ impl Model {
             let sum = usage.entry(Uid(inode.uid)).or_default();
             sum.inodes = sum.inodes.saturating_add(1);
             let (own, names) = match &inode.kind {
-                Kind::File { inline, bytes, .. } => (inline + bytes.len() as u64, inode.links),
-                Kind::Symlink { sealed, .. } => (*sealed, inode.links),
-                Kind::Special => (0, inode.links),
-                Kind::Directory { .. } => (0, inode.links.min(1)),
+                ModelKind::File { inline, bytes, .. } => (inline + bytes.len() as u64, inode.links),
+                ModelKind::Symlink { sealed, .. } => (*sealed, inode.links),
+                ModelKind::Special => (0, inode.links),
+                ModelKind::Directory { .. } => (0, inode.links.min(1)),
             };
             let other = u64::from(names) * 512 + inode.lists.lines() * 8 + inode.extended.bytes();
             sum.bytes = sum.bytes.saturating_add(own).saturating_add(other);

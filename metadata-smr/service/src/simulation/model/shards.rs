@@ -1,6 +1,6 @@
-//! Where shards are and slices lie, as a list would keep it: no queues, no counts.
+//! The places of shards and slices as simple lists: no queues, no counts.
 //!
-//! Which slices live is not kept here: whoever knows the files' bytes says so.
+//! Live slices are not recorded here: the caller, which has the files' bytes, passes them.
 
 use crate::error::Error;
 use crate::identity::{CloudIndex, Home, ObjectClass, ObjectId, ShardIndex, SliceId};
@@ -9,7 +9,7 @@ use crate::reply::{Done, Response};
 use crate::row::{Object, PackedSlice};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is claimed of a shard at its place.
+/// The claim about a shard at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Awaited,
@@ -25,15 +25,15 @@ struct Row {
     shards: Vec<(CloudIndex, u8, Claim)>,
 }
 
-/// Where a slice lies: its object, the offset there, and how long it is.
-type Lies = (ObjectId, u32, u32);
+/// The place of a slice: its object, its offset there and its length.
+type SlicePlace = (ObjectId, u32, u32);
 
-/// Every object and every slice that was brought in.
+/// Every object and every slice that was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Shards {
     objects: BTreeMap<ObjectId, Row>,
-    slices: BTreeMap<SliceId, Lies>,
-    /// Ids that were named for packs into which nothing was moved.
+    slices: BTreeMap<SliceId, SlicePlace>,
+    /// Ids of packs that were named but got no slice.
     burned: BTreeSet<ObjectId>,
 }
 
@@ -55,7 +55,7 @@ fn row(object: &NewObject) -> Row {
     }
 }
 
-/// The first of what a page shows, and whether there is more.
+/// The beginning of a page, and whether there are more.
 fn page<T>(all: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
     let limit = usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
     let mut found: Vec<T> = all.take(limit.saturating_add(1)).collect();
@@ -65,13 +65,13 @@ fn page<T>(all: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
 }
 
 impl Shards {
-    /// An object of these that cannot be brought in any more.
+    /// An object of these that cannot be created any more.
     pub(super) fn burned(&self, objects: &[NewObject]) -> Option<ObjectId> {
         let mut ids = objects.iter().map(|object| object.id);
         ids.find(|id| self.burned.contains(id))
     }
 
-    /// A commit brings these in; packs are perhaps there.
+    /// Adds the objects and slices of a commit; packs may exist already.
     pub(super) fn bring_in(&mut self, objects: &[NewObject], slices: &[NewSlice]) {
         for object in objects {
             self.objects.entry(object.id).or_insert_with(|| row(object));
@@ -82,14 +82,14 @@ impl Shards {
         }
     }
 
-    /// Applies an operation that is no compound, and says whether it can have been answered so.
+    /// Applies an operation that is not a compound, and returns whether the answer is possible.
     pub(super) fn execute(
         &mut self,
         operation: &Operation,
-        living: &BTreeSet<SliceId>,
+        live_slices: &BTreeSet<SliceId>,
         answer: Option<&[u8]>,
     ) -> bool {
-        self.slices.retain(|slice, _| living.contains(slice));
+        self.slices.retain(|slice, _| live_slices.contains(slice));
         let expected = match operation {
             Operation::ConfirmPlaced { shards, .. } => {
                 let lacking = self.lacking();
@@ -162,7 +162,7 @@ impl Shards {
         Ok(Done::Moved { slices: moved })
     }
 
-    /// Objects of which not every shard is acknowledged.
+    /// The number of objects with an unacknowledged shard.
     fn lacking(&self) -> u32 {
         let lacks = |row: &&Row| {
             let mut shards = row.shards.iter();
@@ -190,8 +190,8 @@ impl Shards {
         row.shards.get_mut(usize::from(shard.0))
     }
 
-    /// The clouds of the model's volume are those of its objects: a shard cannot go anywhere else,
-    /// for each of the others has one already.
+    /// The clouds of the model's volume are those of its objects: a shard cannot move to another
+    /// cloud, because each of the others has one already.
     fn replace(&mut self, placed: &PlacedShard, acknowledged: bool) -> Result<Done, Error> {
         let id = placed.object;
         if !self.objects.contains_key(&id) {
@@ -208,18 +208,18 @@ impl Shards {
         Ok(Done::Replaced)
     }
 
-    /// How many living slices an object has, and how many bytes they are.
-    fn count(&self, id: ObjectId, living: &BTreeSet<SliceId>) -> (u32, u64) {
+    /// The number of an object's live slices, and their bytes.
+    fn count(&self, id: ObjectId, live_slices: &BTreeSet<SliceId>) -> (u32, u64) {
         let lies = self
             .slices
             .iter()
-            .filter(|(slice, (object, _, _))| *object == id && living.contains(slice));
+            .filter(|(slice, (object, _, _))| *object == id && live_slices.contains(slice));
         lies.fold((0, 0), |(count, bytes), (_, (_, _, length))| {
             (count + 1, bytes + u64::from(*length))
         })
     }
 
-    fn behind(&self, after: Option<ObjectId>) -> impl Iterator<Item = (ObjectId, &Row)> {
+    fn objects_after(&self, after: Option<ObjectId>) -> impl Iterator<Item = (ObjectId, &Row)> {
         let all = self.objects.iter().map(|(id, row)| (*id, row));
         all.filter(move |(id, _)| after.is_none_or(|it| *id > it))
     }
@@ -229,7 +229,7 @@ impl Shards {
         &self,
         after: Option<ObjectId>,
         limit: u32,
-        living: &BTreeSet<SliceId>,
+        live_slices: &BTreeSet<SliceId>,
         (objects, more): (&[(ObjectId, Object)], bool),
     ) -> bool {
         let shown = objects.iter().map(|(id, row)| {
@@ -243,8 +243,8 @@ impl Shards {
             )
         });
         let expected = self
-            .behind(after)
-            .map(|(id, row)| (id, row.shards.clone(), self.count(id, living)));
+            .objects_after(after)
+            .map(|(id, row)| (id, row.shards.clone(), self.count(id, live_slices)));
         page(expected, limit) == (shown.collect(), more)
     }
 
@@ -253,29 +253,29 @@ impl Shards {
         &self,
         after: Option<ObjectId>,
         limit: u32,
-        living: &BTreeSet<SliceId>,
+        live_slices: &BTreeSet<SliceId>,
         (packs, more): (&[ObjectId], bool),
     ) -> bool {
-        let sparse = self.behind(after).filter(|(id, row)| {
-            let (slices, bytes) = self.count(*id, living);
+        let sparse = self.objects_after(after).filter(|(id, row)| {
+            let (slices, bytes) = self.count(*id, live_slices);
             row.is_pack && slices > 0 && 2 * bytes < u64::from(row.length)
         });
         page(sparse.map(|(id, _)| id), limit) == (packs.to_vec(), more)
     }
 
-    /// Whether a page of the slices that lie in a pack can look like this.
+    /// Whether a page of the slices in a pack can look like this.
     pub(super) fn shows_packed(
         &self,
         (pack, after): (ObjectId, Option<SliceId>),
         limit: u32,
-        living: &BTreeSet<SliceId>,
+        live_slices: &BTreeSet<SliceId>,
         (slices, more): (&[(Home, SliceId, PackedSlice)], bool),
     ) -> bool {
         let is_pack = self.objects.get(&pack).is_some_and(|row| row.is_pack);
         let lies = self.slices.iter().filter(|(slice, (object, _, _))| {
             is_pack
                 && *object == pack
-                && living.contains(slice)
+                && live_slices.contains(slice)
                 && after.is_none_or(|it| **slice > it)
         });
         let lies = lies.map(|(slice, (_, offset, sealed_length))| {

@@ -1,8 +1,8 @@
-//! Objects that are brought in, claims about their shards, and packs that are compacted.
+//! New objects, claims about their shards, and compaction of packs.
 //!
-//! Only a session that is alone brings in objects, for ids are granted to sessions; others claim
-//! things of objects that are not there, which is passed over. Clouds, attempts and shards are
-//! often wrong, and so are the places that slices are moved from.
+//! Only a session that is alone creates objects, because ids are granted to sessions; others make
+//! claims about objects that do not exist, which are skipped. Clouds, attempts and shards are often
+//! wrong, and so are the old places of moved slices.
 
 use super::{Chance, pick};
 use crate::identity::{
@@ -17,11 +17,11 @@ use crate::query::Question;
 use crate::row::{SliceKey, SliceSalt};
 use quorumfs_bft::identity::Digest;
 
-/// Ids that are asked for at once.
+/// Ids that are requested at once.
 const IDS: u32 = 1024;
 /// Objects that claims are made about.
 const OBJECTS_MAX: usize = 6;
-/// Packs that are added to, and slices that are moved.
+/// Packs that are filled, and slices that are moved.
 const PACKS_MAX: usize = 3;
 const PLACES_MAX: usize = 12;
 const SEALED_BYTES: u32 = 4016;
@@ -29,15 +29,15 @@ const PLAIN_BYTES: u32 = 4000;
 /// Slices that fit a pack.
 const SLOTS: u32 = 5;
 
-/// The objects that the workload brought in.
+/// The objects that the workload created.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shards {
-    /// The allocation, the next of its ids, and how many there are.
+    /// The allocation, the next of its ids, and their number.
     ids: Option<(AllocationId, u32, u32)>,
     objects: Vec<ObjectId>,
     /// Packs, and the next free slot of each.
     packs: Vec<(NewObject, u32)>,
-    /// Where slices of packs were put last, if that was done.
+    /// The last known places of slices of packs.
     places: Vec<(SliceId, ObjectId, u32)>,
 }
 
@@ -48,12 +48,12 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
 }
 
 impl Shards {
-    /// Learns which ids there are.
+    /// Learns the granted ids.
     pub(super) fn allocated(&mut self, allocation: AllocationId, count: u32) {
         self.ids = Some((allocation, 0, count));
     }
 
-    /// The next claim, or the wish for ids.
+    /// The next claim, or a request for ids.
     pub(super) fn operation(&mut self, alone: bool, chance: Chance<'_>) -> Operation {
         if alone && self.ids.is_none() {
             return Operation::Allocate { count: IDS };
@@ -79,13 +79,13 @@ impl Shards {
     }
 
     fn placed(&self, chance: Chance<'_>) -> PlacedShard {
-        let nobodys = ObjectId {
+        let absent = ObjectId {
             allocation: AllocationId(chance(3)),
             counter: u32::try_from(chance(4)).unwrap_or(0),
         };
         let index = u8::try_from(chance(5)).unwrap_or(0);
         PlacedShard {
-            object: pick(&self.objects, chance).unwrap_or(nobodys),
+            object: pick(&self.objects, chance).unwrap_or(absent),
             shard: ShardIndex(index),
             cloud: CloudIndex(if chance(8) == 0 { 0 } else { index }),
             attempt: u8::try_from(chance(3)).unwrap_or(0),
@@ -103,7 +103,7 @@ impl Shards {
         }
     }
 
-    /// An object that was never named, with most of its shards acknowledged.
+    /// An unused object, with most of its shards acknowledged.
     fn object(&mut self, class: ObjectClass, length: u32, chance: Chance<'_>) -> Option<NewObject> {
         let (allocation, counter) = self.next_id()?;
         let acknowledged = 3 + u8::try_from(chance(2)).unwrap_or(0);
@@ -131,7 +131,7 @@ impl Shards {
         })
     }
 
-    /// A pack that has room, new or as it was named before; with a slot of it.
+    /// A pack with a free slot, new or as it was named before; and the slot.
     fn slot(&mut self, chance: Chance<'_>) -> Option<(NewObject, u32)> {
         if self.packs.is_empty() || chance(4) == 0 {
             self.new_pack(chance)?;
@@ -152,7 +152,7 @@ impl Shards {
         Some((pack.clone(), *next - 1))
     }
 
-    /// A commit that brings in an object, or a slice of a pack; `None` without ids or room.
+    /// A commit that creates an object, or a slice of a pack; `None` without ids or free slots.
     pub(super) fn commit(&mut self, inode: InodeId, chance: Chance<'_>) -> Option<Commit> {
         let (new, slot) = if chance(3) == 0 {
             (self.object(ObjectClass::BLOCK, SEALED_BYTES, chance)?, 0)
@@ -196,7 +196,7 @@ impl Shards {
         })
     }
 
-    /// Moves a few slices into a pack, and takes for granted that this is done.
+    /// Moves a few slices into a pack, and assumes that this succeeds.
     fn compaction(&mut self, chance: Chance<'_>) -> Option<Operation> {
         if self.places.is_empty() {
             return None;

@@ -1,20 +1,20 @@
-//! What makes the servers' state grow without being content, and what bounds it.
+//! Growth of the servers' state by other things than content, and its bounds.
 
 use super::*;
 use crate::acl::{Acl, AclKind, Named};
 use crate::attributes::Namespace;
 use crate::identity::{AttributeHash, RealmEpoch};
 
-/// What a user has the servers keep besides content: names, targets, attributes, lists.
+/// State that a user can create apart from content: names, targets, attributes, lists.
 #[test]
-fn what_is_no_content_counts_too() {
+fn symlinks_attributes_and_directories_count_too() {
     let (mut world, caller) = shared();
     let who = user(7);
     world.quota(&caller, QuotaOf::User(Uid(7)), bytes(3 * NAME));
     let file = world
         .make_as(&caller, &who, "file", NewInode::File)
         .unwrap();
-    let used = |world: &World| kept(world).0[&Uid(7)].bytes;
+    let used = |world: &TestService| kept(world).0[&Uid(7)].bytes;
     assert_eq!(used(&world), NAME);
     let full = |tried: Result<(), Error>| {
         assert!(matches!(tried, Err(Error::UserQuota { .. })), "{tried:?}");
@@ -75,19 +75,19 @@ fn what_is_no_content_counts_too() {
     counts(&world).unwrap();
 }
 
-/// The owner pays for each name, so a user who could not write the file makes none.
+/// The owner pays for each name, so a user without write permission creates none.
 #[test]
-fn who_could_not_write_a_file_makes_no_name_for_it() {
+fn a_hard_link_needs_write_permission_on_the_file() {
     let (mut world, caller) = shared();
     let file = world
         .make_as(&caller, &user(7), "file", NewInode::File)
         .unwrap();
-    let link = |world: &mut World, uid, name: &str| {
+    let link = |world: &mut TestService, uid, name: &str| {
         let place = place(InodeId::ROOT, name);
         let step = Step::Link { inode: file, place };
         world.step(&caller, &user(uid), step).map(drop)
     };
-    let mode = |world: &mut World, mode| {
+    let mode = |world: &mut TestService, mode| {
         let set = SetAttributes {
             mode: Some(Mode(mode)),
             ..SetAttributes::of(file)
@@ -109,7 +109,7 @@ fn who_could_not_write_a_file_makes_no_name_for_it() {
 }
 
 #[test]
-fn while_the_servers_disks_are_nearly_full_what_grows_is_refused_and_the_rest_goes_on() {
+fn nearly_full_disks_refuse_growth_and_nothing_else() {
     let (mut world, caller) = shared();
     let root = Credentials::root();
     let file = world.create(&caller, InodeId::ROOT, "file");

@@ -1,9 +1,9 @@
-//! The keys that requests are signed with, kept until they are old, expire or are refused.
+//! The keys that requests are signed with, cached until they are old, expire or are refused.
 //!
-//! The SDK would keep what it found for a quarter of an hour, whatever the service says of it. So
-//! its cache is off and this is asked for each request: it answers from memory, and looks where the
-//! keys come from if they were found [`OLD_AFTER`] ago, are about to expire, or if
-//! [`Held::look_again`] is told that the service refused them.
+//! The SDK would cache the keys for a quarter of an hour, even if the service refuses them. So its
+//! cache is off and each request asks this one: it answers from memory, and reads the keys' source
+//! again if they were read [`OLD_AFTER`] ago, are about to expire, or were refused
+//! ([`CachedKeys::renew_credentials`]).
 
 use crate::remote::PAUSE;
 use aws_credential_types::provider::error::CredentialsError;
@@ -16,35 +16,35 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long keys are believed that are not refused.
+/// How long keys are valid that are not refused.
 const OLD_AFTER: Duration = Duration::from_secs(15 * 60);
-/// How long before their end keys are not used any more, if there are others.
-const BEFORE_THE_END: Duration = Duration::from_secs(10);
-/// How long looking may take; a machine's server may hang.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long before their expiry keys are no longer used, if there are others.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
+/// The time limit of a read; a machine's metadata server may hang.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keys, and where they come from.
-pub(super) struct Held {
+/// Keys and their source.
+pub(super) struct CachedKeys {
     source: SharedCredentialsProvider,
-    /// Held by who looks.
-    kept: Mutex<Option<Kept>>,
+    /// Locked during a read of the source.
+    cached: Mutex<Option<FetchedKeys>>,
     number: AtomicU64,
-    /// When it was looked for others in vain.
-    in_vain: Cell<Option<Instant>>,
-    /// What must be in no message.
+    /// When the source was last read without finding other keys.
+    last_failure: Cell<Option<Instant>>,
+    /// The key id, which is hidden in messages.
     id: Cell<String>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct FetchedKeys {
     keys: Credentials,
     looked: Instant,
 }
 
-impl Kept {
+impl FetchedKeys {
     fn is_old(&self) -> bool {
         let age = self.looked.elapsed();
-        let soon = SystemTime::now() + BEFORE_THE_END;
+        let soon = SystemTime::now() + EXPIRY_MARGIN;
         let ends = self.keys.expiry().is_some_and(|end| end <= soon);
         age >= OLD_AFTER || (ends && age >= PAUSE)
     }
@@ -55,9 +55,9 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for CachedKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").finish_non_exhaustive()
+        f.debug_struct("CachedKeys").finish_non_exhaustive()
     }
 }
 
@@ -70,40 +70,43 @@ fn are_the_same(left: &Credentials, right: &Credentials) -> bool {
     parts(left) == parts(right)
 }
 
-impl Held {
-    /// Keys that are looked for when they are wanted.
+impl CachedKeys {
+    /// Keys that are read when the first request needs them.
     pub(super) fn new(source: SharedCredentialsProvider) -> Self {
         Self {
             source,
-            kept: Mutex::new(None),
+            cached: Mutex::new(None),
             number: AtomicU64::new(0),
-            in_vain: Cell::default(),
+            last_failure: Cell::default(),
             id: Cell::default(),
         }
     }
 
-    /// Which keys are used now.
+    /// The number of the current keys.
     pub(super) fn number(&self) -> u64 {
         self.number.load(Ordering::Acquire)
     }
 
-    /// The id of the key that is used now; empty if none is.
+    /// The id of the current key; empty if there is none.
     pub(super) fn id(&self) -> String {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         id.clone()
     }
 
-    async fn look(&self, kept: &mut Option<Kept>) -> Result<Credentials, CredentialsError> {
-        let looked = tokio::time::timeout(LOOK_TIMEOUT, self.source.provide_credentials());
-        let late = |_| CredentialsError::provider_timed_out(LOOK_TIMEOUT);
+    async fn fetch(
+        &self,
+        cached: &mut Option<FetchedKeys>,
+    ) -> Result<Credentials, CredentialsError> {
+        let looked = tokio::time::timeout(FETCH_TIMEOUT, self.source.provide_credentials());
+        let late = |_| CredentialsError::provider_timed_out(FETCH_TIMEOUT);
         let keys = looked.await.map_err(late)??;
-        let known = kept.as_ref().map(|kept| &kept.keys);
+        let known = cached.as_ref().map(|cached| &cached.keys);
         if known.is_some_and(|known| !are_the_same(known, &keys)) {
             self.number.fetch_add(1, Ordering::AcqRel);
         }
         let mut id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         keys.access_key_id().clone_into(&mut id);
-        *kept = Some(Kept {
+        *cached = Some(FetchedKeys {
             keys: keys.clone(),
             looked: Instant::now(),
         });
@@ -111,39 +114,44 @@ impl Held {
     }
 
     async fn keys(&self) -> Result<Credentials, CredentialsError> {
-        let mut kept = self.kept.lock().await;
-        let known = kept.clone();
+        let mut cached = self.cached.lock().await;
+        let known = cached.clone();
         if let Some(known) = known.as_ref().filter(|known| !known.is_old()) {
             return Ok(known.keys.clone());
         }
-        let found = self.look(&mut kept).await;
-        // What is still good is better than nothing, when its place cannot be looked at now.
+        let found = self.fetch(&mut cached).await;
+        // If the source cannot be read now, keys that are still valid are used on.
         match known.filter(|known| !known.has_ended()) {
             Some(known) => found.or(Ok(known.keys)),
             None => found,
         }
     }
 
-    /// Looks for keys in the place of those numbered `refused`; whether there are others now.
-    pub(super) async fn look_again(&self, refused: u64) -> bool {
-        let mut kept = self.kept.lock().await;
+    /// Reads the source after the keys numbered `refused` were refused; returns whether there are
+    /// other keys now.
+    pub(super) async fn renew_credentials(&self, refused: u64) -> bool {
+        let mut cached = self.cached.lock().await;
         if self.number() != refused {
             return true;
         }
-        let in_vain = || self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
-        if in_vain().is_some_and(|at| at.elapsed() < PAUSE) {
+        let last_failure = || {
+            self.last_failure
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if last_failure().is_some_and(|at| at.elapsed() < PAUSE) {
             return false;
         }
-        if let Err(error) = self.look(&mut kept).await {
-            tracing::debug!(%error, "keys that are refused are not renewed");
+        if let Err(error) = self.fetch(&mut cached).await {
+            tracing::debug!(%error, "cannot read new keys in place of the refused ones");
         }
         let renewed = self.number() != refused;
-        *in_vain() = (!renewed).then(Instant::now);
+        *last_failure() = (!renewed).then(Instant::now);
         renewed
     }
 }
 
-impl ProvideCredentials for Held {
+impl ProvideCredentials for CachedKeys {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,

@@ -1,52 +1,52 @@
-//! Where a listing can be taken up again.
+//! Where a listing can be resumed.
 //!
-//! A page of the service ends with a *marker* from which the next one begins, and which only the
-//! service can make; callers of ours begin behind a name. Later versions of the service begin at a
-//! name (`startFrom`); for earlier ones and for emulators the markers of pages that were seen are
-//! remembered with the last name before each. They only save reading pages again: whatever is
-//! forgotten is found by reading from the beginning, and names are compared in any case.
+//! A page of the service ends with a *marker* from which the next page begins and which only the
+//! service can make; our callers begin after a name. Later versions of the service begin at a name
+//! (`startFrom`). For earlier versions and for emulators this module caches the markers of the
+//! pages that were read, with the last name before each. The cache only saves reading pages again:
+//! without a marker the listing starts from the beginning, and names are compared in any case.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are remembered: as many listings may go on at a time.
+/// How many markers are cached, and so how many listings can be resumed at a time.
 const PLACES_MAX: usize = 64;
 
-/// A page that ended.
+/// The end of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PageMarker {
     prefix: String,
     /// The last name of that page.
     pub(super) last: String,
-    /// What the next page begins from.
+    /// The marker from which the next page begins.
     pub(super) marker: String,
 }
 
-/// The pages that ended lately.
+/// The ends of recent pages.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<VecDeque<Place>>);
+pub(super) struct PageMarkers(Mutex<VecDeque<PageMarker>>);
 
-impl Places {
-    fn places(&self) -> MutexGuard<'_, VecDeque<Place>> {
+impl PageMarkers {
+    fn places(&self) -> MutexGuard<'_, VecDeque<PageMarker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers that a page of the names below `prefix` ended with `last`.
+    /// Caches the end of a page of the names below `prefix`, of which `last` is the last.
     pub(super) fn remember(&self, prefix: &str, last: &str, marker: &str) {
         let mut places = self.places();
         places.retain(|place| place.prefix != prefix || place.last != last);
         if places.len() >= PLACES_MAX {
             places.pop_front();
         }
-        places.push_back(Place {
+        places.push_back(PageMarker {
             prefix: prefix.to_owned(),
             last: last.to_owned(),
             marker: marker.to_owned(),
         });
     }
 
-    /// The last place from which all names behind `after` are still to come.
-    pub(super) fn before(&self, prefix: &str, after: &str) -> Option<Place> {
+    /// The last marker that precedes all names after `after`.
+    pub(super) fn before(&self, prefix: &str, after: &str) -> Option<PageMarker> {
         let places = self.places();
         let usable = places
             .iter()
@@ -54,8 +54,8 @@ impl Places {
         usable.max_by(|a, b| a.last.cmp(&b.last)).cloned()
     }
 
-    /// Forgets a place that the service does not take any more.
-    pub(super) fn forget(&self, place: &Place) {
+    /// Drops a marker that the service no longer accepts.
+    pub(super) fn forget(&self, place: &PageMarker) {
         self.places().retain(|other| other != place);
     }
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_listing_goes_on_from_the_last_place_that_skips_nothing() {
-        let places = Places::default();
+        let places = PageMarkers::default();
         places.remember("a/", "a/3", "three");
         places.remember("a/", "a/5", "five");
         places.remember("b/", "b/1", "one");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn no_more_places_are_kept_than_the_bound() {
-        let places = Places::default();
+        let places = PageMarkers::default();
         for number in 0..PLACES_MAX + 7 {
             places.remember("", &format!("{number:04}"), "");
         }
