@@ -170,7 +170,10 @@ impl Checkpoints {
     }
 
     /// What a replica has said that is not stable yet.
-    pub fn said_by(&self, signer: ReplicaId) -> impl Iterator<Item = (Checkpoint, Signature)> {
+    pub fn unstable_votes_of(
+        &self,
+        signer: ReplicaId,
+    ) -> impl Iterator<Item = (Checkpoint, Signature)> {
         let own = self.votes.get(&signer).into_iter().flatten();
         own.map(|(checkpoint, signature)| (*checkpoint, *signature))
     }

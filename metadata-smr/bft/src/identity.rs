@@ -131,7 +131,7 @@ impl View {
 
 impl ReplicaId {
     /// The number of whoever is no member.
-    pub const NOBODY: Self = Self(u16::MAX);
+    pub const NONE: Self = Self(u16::MAX);
 }
 
 /// Text that does not stand for the bytes that it should.

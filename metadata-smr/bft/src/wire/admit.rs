@@ -46,7 +46,7 @@ pub struct Context {
     /// Whether certificates may lack a vote; only a simulation that wants to be caught says yes.
     pub(crate) short: Flag,
     /// Whether a vote may be in any name; only a simulation that wants to be caught says yes.
-    pub(crate) any_voice: Flag,
+    pub(crate) any_sender: Flag,
 }
 
 impl Context {
@@ -63,7 +63,7 @@ impl Context {
             duplicates: Flag::CLEAR,
             old_votes: Flag::CLEAR,
             short: Flag::CLEAR,
-            any_voice: Flag::CLEAR,
+            any_sender: Flag::CLEAR,
         }
     }
 
@@ -317,7 +317,7 @@ impl Check<'_> {
         if self.context.authentication.signs_votes() {
             return self.by_replica(envelope, signer);
         }
-        match self.from == Peer::Replica(signer) || self.context.any_voice.is_set() {
+        match self.from == Peer::Replica(signer) || self.context.any_sender.is_set() {
             true => self.not_signed(envelope),
             false => Err(Rejection::OtherVoice),
         }
@@ -475,9 +475,9 @@ impl Check<'_> {
         let executed = change.base.iter().map(|it| it.sequence.0);
         let contiguous = executed.clone().zip(executed.clone().skip(1));
         let from = self.context.from;
-        let tip = executed.clone().next_back().map_or(from, Sequence);
-        let open = |sequence: Sequence| sequence > tip && sequence.0 - tip.0 <= WINDOW as u64;
-        let mut last = tip;
+        let newest = executed.clone().next_back().map_or(from, Sequence);
+        let open = |sequence: Sequence| sequence > newest && sequence.0 - newest.0 <= WINDOW as u64;
+        let mut last = newest;
         for prepared in &change.prepared {
             let proposal = &prepared.proposal;
             self.belongs(proposal)?;

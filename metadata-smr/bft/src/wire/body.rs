@@ -12,8 +12,8 @@ use super::limits::{
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Operation,
-    Outcome, PeerStatus, Reply, Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Outcome,
+    PeerStatus, Reply, Request, RequestOperation, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
@@ -36,11 +36,11 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             .operations
             .iter()
             .map(|operation| match operation {
-                Operation::Execute(bytes)
-                | Operation::Query(bytes)
-                | Operation::Watch(bytes)
-                | Operation::Administer(bytes) => bytes.len() + 5,
-                Operation::Unwatch(_) => 9,
+                RequestOperation::Execute(bytes)
+                | RequestOperation::Query(bytes)
+                | RequestOperation::Watch(bytes)
+                | RequestOperation::Administer(bytes) => bytes.len() + 5,
+                RequestOperation::Unwatch(_) => 9,
             })
             .sum::<usize>()
             .saturating_add(32),
@@ -275,15 +275,15 @@ fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
     request.number.write(bytes);
     write_list(bytes, &request.operations, |operation, bytes| {
         let (tag, body) = match operation {
-            Operation::Execute(body) => (0, body),
-            Operation::Query(body) => (1, body),
-            Operation::Watch(body) => (2, body),
-            Operation::Unwatch(watch) => {
+            RequestOperation::Execute(body) => (0, body),
+            RequestOperation::Query(body) => (1, body),
+            RequestOperation::Watch(body) => (2, body),
+            RequestOperation::Unwatch(watch) => {
                 bytes.push(3);
                 watch.write(bytes);
                 return;
             }
-            Operation::Administer(body) => (4, body),
+            RequestOperation::Administer(body) => (4, body),
         };
         bytes.push(tag);
         write_bytes(bytes, body);
@@ -299,11 +299,11 @@ fn decode_request(reader: &mut Reader<'_>) -> Parsed<Request> {
             let tag: u8 = reader.get("operation")?;
             let body = |reader: &mut Reader<'_>| reader.bytes("operation", REQUEST_BYTES_MAX);
             match tag {
-                0 => Ok(Operation::Execute(body(reader)?)),
-                1 => Ok(Operation::Query(body(reader)?)),
-                2 => Ok(Operation::Watch(body(reader)?)),
-                3 => Ok(Operation::Unwatch(reader.get("watch")?)),
-                4 => Ok(Operation::Administer(body(reader)?)),
+                0 => Ok(RequestOperation::Execute(body(reader)?)),
+                1 => Ok(RequestOperation::Query(body(reader)?)),
+                2 => Ok(RequestOperation::Watch(body(reader)?)),
+                3 => Ok(RequestOperation::Unwatch(reader.get("watch")?)),
+                4 => Ok(RequestOperation::Administer(body(reader)?)),
                 _ => Err(Malformed::Impossible { field: "operation" }),
             }
         })?,

@@ -53,7 +53,7 @@ use std::sync::Arc;
 
 /// One operation of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum RequestOperation {
     /// May change something.
     Execute(Bytes),
     /// Cannot.
@@ -76,7 +76,7 @@ pub struct Request {
     /// Counted in that lane from 1.
     pub number: RequestNumber,
     /// What to do, in this order.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<RequestOperation>,
 }
 
 /// Opens a session. The same session key gets the same session, however often it is sent.
@@ -329,7 +329,7 @@ pub struct Read {
     /// Handed back.
     pub nonce: u64,
     /// Who answers in full, where the others need only give digests of what is long;
-    /// [`Read::EVERYBODY`] for all.
+    /// [`Read::ALL`] for all.
     pub full: ReplicaId,
     /// The queries, answered one by one.
     pub queries: Vec<Bytes>,
@@ -337,7 +337,7 @@ pub struct Read {
 
 impl Read {
     /// No replica's number: all answer in full.
-    pub const EVERYBODY: ReplicaId = ReplicaId(u16::MAX);
+    pub const ALL: ReplicaId = ReplicaId(u16::MAX);
 }
 
 /// One replica's answers to a [`Read`].

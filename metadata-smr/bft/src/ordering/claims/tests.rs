@@ -229,7 +229,7 @@ struct Correct {
 }
 
 impl Correct {
-    fn tip(&self) -> u64 {
+    fn last_executed(&self) -> u64 {
         self.executed.len() as u64
     }
 
@@ -248,9 +248,11 @@ impl Correct {
 
     fn execute(&mut self, digest: Digest) {
         self.executed.push(digest);
-        let tip = self.tip();
-        self.prepared.retain(|sequence, _| *sequence > tip);
-        self.accepted.retain(|(sequence, _), _| *sequence > tip);
+        let last_executed = self.last_executed();
+        self.prepared
+            .retain(|sequence, _| *sequence > last_executed);
+        self.accepted
+            .retain(|(sequence, _), _| *sequence > last_executed);
     }
 }
 
@@ -337,14 +339,14 @@ proptest! {
             }
             // Nobody votes beyond a base that it has not executed.
             for (far, replica) in act.accepts.iter().zip(&mut correct) {
-                while *far > 0 && replica.tip() < base {
+                while *far > 0 && replica.last_executed() < base {
                     replica.execute(decided[replica.executed.len()]);
                 }
             }
             // Who has executed a batch has accepted and prepared it in every view; the liar says
             // that it has done everything.
             let reach = |far: &[u64; 3], correct: &[Correct]| -> Vec<u64> {
-                far.iter().zip(correct).map(|(far, it)| it.tip().max(base + far)).collect()
+                far.iter().zip(correct).map(|(far, it)| it.last_executed().max(base + far)).collect()
             };
             let quorum = |reached: &[u64]| {
                 let mut reached = reached.to_vec();
@@ -355,16 +357,16 @@ proptest! {
             let prepared = quorum(&accepts);
             let prepares: Vec<u64> = reach(&act.prepares, &correct).iter().zip(&accepts)
                 .zip(&correct)
-                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.tip()))
+                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.last_executed()))
                 .collect();
             let committed = quorum(&prepares).min(LAST);
             for (index, replica) in correct.iter_mut().enumerate() {
                 for (sequence, proposal) in &chain {
-                    if *sequence > replica.tip() && *sequence <= accepts[index] {
+                    if *sequence > replica.last_executed() && *sequence <= accepts[index] {
                         let place = (*sequence, proposal.digest());
                         replica.accepted.insert(place, Arc::clone(proposal));
                     }
-                    if *sequence > replica.tip() && *sequence <= prepares[index] {
+                    if *sequence > replica.last_executed() && *sequence <= prepares[index] {
                         replica.prepared.insert(*sequence, Arc::clone(proposal));
                     }
                 }
@@ -373,7 +375,7 @@ proptest! {
                 decided.push(chain[&sequence].digest());
             }
             for (far, replica) in act.executes.iter().zip(&mut correct) {
-                while replica.tip() < committed.min(base + far) {
+                while replica.last_executed() < committed.min(base + far) {
                     let digest = decided[replica.executed.len()];
                     replica.execute(digest);
                 }

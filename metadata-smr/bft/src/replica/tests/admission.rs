@@ -1,6 +1,6 @@
 //! What a replica takes in and what it does not.
 
-use super::cluster::{Cluster, FakeKey};
+use super::cluster::{FakeKey, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{
     ConnectionId, Digest, Epoch, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId,
@@ -13,7 +13,7 @@ use crate::wire::limits::{
     BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, SERVE_BODY_BYTES_MIN, SERVE_BURST_BYTES, SERVE_BYTES_MIN,
 };
 use crate::wire::message::{
-    FetchBodies, FetchCommitted, FetchEpochs, Message, OpenSession, Operation, Request,
+    FetchBodies, FetchCommitted, FetchEpochs, Message, OpenSession, Request, RequestOperation,
 };
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -30,7 +30,7 @@ fn client_key(index: u64) -> PublicKey {
 }
 
 /// Has replica 3 ask replica 0 for something.
-fn ask(cluster: &mut Cluster, message: &Message) {
+fn ask(cluster: &mut TestCluster, message: &Message) {
     let header = cluster.context().header(View(0));
     let frame = crate::wire::encode(header, message);
     cluster.arrive(0, Peer::Replica(ReplicaId(3)), frame);
@@ -38,12 +38,12 @@ fn ask(cluster: &mut Cluster, message: &Message) {
 
 #[test]
 fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 22);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 22);
     cluster.checkpoint_every = 256;
     cluster.start_all();
     let client = cluster.client(400);
     cluster.finish(30_000);
-    let served = |cluster: &Cluster| cluster.status(0).counters.committed_served;
+    let served = |cluster: &TestCluster| cluster.status(0).counters.committed_served;
     let before = served(&cluster);
     let fetch = |from| {
         Message::FetchCommitted(FetchCommitted {
@@ -80,7 +80,7 @@ fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
 /// Somebody asks for one body that an open batch has and for many that nobody has.
 #[test]
 fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
-    let mut cluster = Cluster::four(23);
+    let mut cluster = TestCluster::four(23);
     let client = cluster.client(5);
     cluster.finish(5_000);
     let (proposed, given) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
@@ -120,11 +120,11 @@ fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
 
 #[test]
 fn the_records_of_epochs_are_served_at_a_pace() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 24);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 24);
     cluster.write(0, &Record::Epoch(Box::new(cluster.next_epoch())));
     cluster.start(0);
     let fetch = Message::FetchEpochs(FetchEpochs { after: Epoch(0) });
-    let served = |cluster: &Cluster| cluster.status(0).counters.epochs_served;
+    let served = |cluster: &TestCluster| cluster.status(0).counters.epochs_served;
     let most = SERVE_BURST_BYTES / SERVE_BYTES_MIN;
     for _ in 0..10_000 {
         ask(&mut cluster, &fetch);
@@ -140,7 +140,7 @@ fn the_records_of_epochs_are_served_at_a_pace() {
 }
 
 /// Brings a message to every replica.
-fn send(cluster: &mut Cluster, key: PublicKey, message: &Message) {
+fn send(cluster: &mut TestCluster, key: PublicKey, message: &Message) {
     let header = cluster.context().header(View(0));
     let signed = Unsigned::new(header, message.clone()).sign(&FakeKey(key));
     for node in 0..4 {
@@ -150,7 +150,7 @@ fn send(cluster: &mut Cluster, key: PublicKey, message: &Message) {
 
 #[test]
 fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
-    let mut cluster = Cluster::four(21);
+    let mut cluster = TestCluster::four(21);
     let client = cluster.client(3);
     cluster.finish(5_000);
     let before = cluster.status(0);
@@ -158,7 +158,7 @@ fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
         session: SessionId(1),
         lane: Lane(0),
         number: RequestNumber(1 << 60),
-        operations: vec![Operation::Execute(Bytes::from_static(b"a"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(b"a"))],
     });
     send(&mut cluster, client_key(0), &far);
     cluster.run_for(1_000);
@@ -177,7 +177,7 @@ fn long(lane: u16, number: u64, length: usize) -> Message {
         session: SessionId(1),
         lane: Lane(lane),
         number: RequestNumber(number),
-        operations: vec![Operation::Execute(Bytes::from(vec![b'x'; length]))],
+        operations: vec![RequestOperation::Execute(Bytes::from(vec![b'x'; length]))],
     })
 }
 
@@ -186,7 +186,7 @@ fn long(lane: u16, number: u64, length: usize) -> Message {
 /// The network brings it at the worst moment, when the leader's room has just been filled again.
 #[test]
 fn a_client_that_contradicts_itself_deposes_nobody() {
-    let mut cluster = Cluster::four(31);
+    let mut cluster = TestCluster::four(31);
     let key = client_key(77);
     let open = Message::OpenSession(OpenSession {
         principal: key,

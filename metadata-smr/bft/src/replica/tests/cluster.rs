@@ -24,7 +24,7 @@ use crate::state::{MemoryStore, StateError, Store, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use crate::wire::{Context, Envelope, admit};
 use bytes::Bytes;
-use clients::Client;
+use clients::TestClient;
 use counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) const CHECKPOINT_EVERY: u64 = 16;
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 /// What a process loses in a crash, and what it does not.
-struct Node {
+struct TestReplica {
     core: Option<Replica<Counter, MemoryStore>>,
     directory: Directory,
     incarnation: u64,
@@ -80,11 +80,11 @@ enum Happening {
     },
 }
 
-pub(super) struct Cluster {
+pub(super) struct TestCluster {
     pub(super) now: u64,
     pub(super) model: FaultModel,
-    nodes: Vec<Node>,
-    clients: Vec<Client>,
+    nodes: Vec<TestReplica>,
+    clients: Vec<TestClient>,
     queue: BTreeMap<(u64, u64), Happening>,
     order: u64,
     random: u64,
@@ -121,9 +121,9 @@ pub(super) struct Cluster {
 
 pub(super) const CLUSTER: ClusterId = ClusterId([5; 16]);
 
-impl Cluster {
+impl TestCluster {
     pub(super) fn new(model: FaultModel, seed: u64) -> Self {
-        let node = |_| Node {
+        let node = |_| TestReplica {
             core: None,
             directory: Directory {
                 replicas: model.replicas(),

@@ -1,6 +1,6 @@
 //! What observers of a replica are told, and when they are refused.
 
-use super::cluster::Cluster;
+use super::cluster::TestCluster;
 use crate::identity::{Sequence, SessionId};
 use crate::observer::{Observe, Observed, Refusal};
 use crate::wire::limits::OBSERVERS_MAX;
@@ -21,7 +21,7 @@ fn reports(told: &[Message]) -> Vec<(u64, Sequence)> {
 
 #[test]
 fn progress_is_told_now_and_then_and_the_last_word_is_the_last_state() {
-    let mut cluster = Cluster::four(51);
+    let mut cluster = TestCluster::four(51);
     let client = cluster.client(10);
     cluster.finish(5_000);
     cluster.observe(1, 900, REPORTS);
@@ -47,7 +47,7 @@ fn progress_is_told_now_and_then_and_the_last_word_is_the_last_state() {
 
 #[test]
 fn a_change_of_view_is_told_at_once() {
-    let mut cluster = Cluster::four(52);
+    let mut cluster = TestCluster::four(52);
     let client = cluster.client(5);
     cluster.finish(5_000);
     cluster.observe(1, 900, REPORTS);
@@ -67,13 +67,13 @@ fn a_change_of_view_is_told_at_once() {
 
 #[test]
 fn there_are_so_many_observers_and_the_place_of_one_who_left_is_free() {
-    let mut cluster = Cluster::four(53);
+    let mut cluster = TestCluster::four(53);
     for connection in 0..OBSERVERS_MAX as u64 {
         cluster.observe(1, 1000 + connection, REPORTS);
     }
     cluster.observe(1, 900, REPORTS);
     cluster.run_for(20);
-    let refused = |cluster: &Cluster, connection| {
+    let refused = |cluster: &TestCluster, connection| {
         let told = cluster.told(1, connection).iter();
         let full =
             |it: &&Message| matches!(it, Message::Observed(Observed::Refused(Refusal::Full)));
@@ -90,7 +90,7 @@ fn there_are_so_many_observers_and_the_place_of_one_who_left_is_free() {
 
 #[test]
 fn a_session_that_is_not_open_is_not_watched() {
-    let mut cluster = Cluster::four(54);
+    let mut cluster = TestCluster::four(54);
     cluster.client(1);
     cluster.finish(5_000);
     let observe = |session| Observe {
@@ -100,7 +100,7 @@ fn a_session_that_is_not_open_is_not_watched() {
     cluster.observe(2, 900, observe(77));
     cluster.observe(2, 901, observe(1));
     cluster.run_for(20);
-    let told = |cluster: &Cluster, connection| match cluster.told(2, connection) {
+    let told = |cluster: &TestCluster, connection| match cluster.told(2, connection) {
         [Message::Observed(observed)] => *observed,
         other => panic!("{other:?}"),
     };

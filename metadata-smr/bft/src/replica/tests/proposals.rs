@@ -1,6 +1,6 @@
 //! What a correct replica votes for, and what it refuses once it has all bodies.
 
-use super::cluster::{Cluster, MS};
+use super::cluster::{MS, TestCluster};
 use crate::wire::limits::{BATCH_BYTES_MAX, REQUEST_BYTES_MAX, WINDOW};
 
 /// To whom everything is proposed; replica 0 leads.
@@ -26,7 +26,7 @@ const NEITHER: Verdicts = Verdicts {
     refused: 0,
 };
 
-fn so_far(cluster: &Cluster) -> Verdicts {
+fn so_far(cluster: &TestCluster) -> Verdicts {
     let counters = cluster.status(BACKUP).counters;
     Verdicts {
         voted: counters.prepares,
@@ -35,7 +35,7 @@ fn so_far(cluster: &Cluster) -> Verdicts {
 }
 
 /// What the backup makes of what is said meanwhile.
-fn verdict(cluster: &mut Cluster, said: impl FnOnce(&mut Cluster)) -> Verdicts {
+fn verdict(cluster: &mut TestCluster, said: impl FnOnce(&mut TestCluster)) -> Verdicts {
     let before = so_far(cluster);
     said(cluster);
     let after = so_far(cluster);
@@ -46,8 +46,8 @@ fn verdict(cluster: &mut Cluster, said: impl FnOnce(&mut Cluster)) -> Verdicts {
 }
 
 /// Four replicas at rest, after an operation of each of `clients` clients.
-fn at_rest(operation: &'static [u8], clients: usize) -> Cluster {
-    let mut cluster = Cluster::four(1);
+fn at_rest(operation: &'static [u8], clients: usize) -> TestCluster {
+    let mut cluster = TestCluster::four(1);
     cluster.operation = operation;
     (0..clients).for_each(|_| {
         cluster.client(1);

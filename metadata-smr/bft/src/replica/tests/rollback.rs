@@ -1,6 +1,6 @@
 //! Disks that are put back to an older state, and those that are not but are told so.
 
-use super::cluster::Cluster;
+use super::cluster::TestCluster;
 use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
 use crate::identity::{ReplicaId, Sequence, View};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 const BACK: usize = 2;
 
 /// Nobody gets beyond this phase: a batch stays open for as long as the cell says so.
-fn hold(cluster: &mut Cluster, kinds: &'static [Kind]) -> Rc<Cell<bool>> {
+fn hold(cluster: &mut TestCluster, kinds: &'static [Kind]) -> Rc<Cell<bool>> {
     let holds = Rc::new(Cell::new(true));
     let held = Rc::clone(&holds);
     cluster.tap = Some(Box::new(move |_, _, envelope| {
@@ -26,7 +26,7 @@ fn hold(cluster: &mut Cluster, kinds: &'static [Kind]) -> Rc<Cell<bool>> {
 }
 
 #[track_caller]
-fn noticed(cluster: &Cluster) {
+fn noticed(cluster: &TestCluster) {
     let status = cluster.status(BACK);
     assert_eq!(status.voting, Voting::Lost, "{status:#?}");
     assert_eq!(status.counters.rollbacks_noticed, 1);
@@ -35,7 +35,7 @@ fn noticed(cluster: &Cluster) {
 
 /// It has written down that it does not vote, and the others go on.
 #[track_caller]
-fn is_as_good_as_lost(cluster: &mut Cluster, client: usize) {
+fn is_as_good_as_lost(cluster: &mut TestCluster, client: usize) {
     noticed(cluster);
     cluster.run_for(20);
     cluster.crash(BACK);
@@ -54,7 +54,7 @@ fn is_as_good_as_lost(cluster: &mut Cluster, client: usize) {
 #[test]
 fn a_disk_of_many_batches_ago_is_noticed_by_the_batches_that_it_lacks() {
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         let client = cluster.client(20);
         cluster.finish(10_000);
         let copy = cluster.copy(BACK);
@@ -70,7 +70,7 @@ fn a_disk_of_many_batches_ago_is_noticed_by_the_batches_that_it_lacks() {
 /// One vote is missing, for a batch that is not decided, and nobody needs anything.
 #[test]
 fn a_prepare_that_is_not_remembered_is_shown_by_those_who_have_it() {
-    let mut cluster = Cluster::four(7);
+    let mut cluster = TestCluster::four(7);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(300);
@@ -93,7 +93,7 @@ fn a_prepare_that_is_not_remembered_is_shown_by_those_who_have_it() {
 
 #[test]
 fn a_replica_that_left_a_view_and_does_not_remember_is_shown_its_view_change() {
-    let mut cluster = Cluster::four(8);
+    let mut cluster = TestCluster::four(8);
     let client = cluster.client(20);
     cluster.finish(10_000);
     let copy = cluster.copy(BACK);
@@ -114,7 +114,7 @@ fn a_replica_that_left_a_view_and_does_not_remember_is_shown_its_view_change() {
 }
 
 /// Neither batches, votes nor views reach it: what is left are checkpoints.
-fn only_checkpoints(cluster: &mut Cluster, stable: bool) {
+fn only_checkpoints(cluster: &mut TestCluster, stable: bool) {
     let others = [Kind::Committed, Kind::NewView, Kind::Prepare, Kind::Commit];
     cluster.tap = Some(Box::new(move |from, to, envelope| {
         match envelope.message() {
@@ -127,7 +127,7 @@ fn only_checkpoints(cluster: &mut Cluster, stable: bool) {
 
 #[test]
 fn a_checkpoint_that_is_not_remembered_is_shown_before_it_is_stable() {
-    let mut cluster = Cluster::four(9);
+    let mut cluster = TestCluster::four(9);
     let client = cluster.client(5);
     cluster.finish(10_000);
     let copy = cluster.copy(BACK);
@@ -151,7 +151,7 @@ fn a_checkpoint_that_is_not_remembered_is_shown_before_it_is_stable() {
 fn a_stable_checkpoint_that_it_signed_is_enough() {
     let mut seen = 0;
     for seed in 0..8 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         let client = cluster.client(20);
         cluster.finish(10_000);
         let copy = cluster.copy(BACK);
@@ -171,7 +171,7 @@ fn a_stable_checkpoint_that_it_signed_is_enough() {
 fn where_votes_are_not_signed_enough_peers_say_that_they_have_them() {
     for liars in [1, 0] {
         let model = FaultModel::new(1, 1, 4).expect("a preset");
-        let mut cluster = Cluster::new(model, 7 + liars);
+        let mut cluster = TestCluster::new(model, 7 + liars);
         cluster.authentication = Authentication::Mac;
         cluster.start_all();
         let client = cluster.client(20);
@@ -208,7 +208,7 @@ fn where_votes_are_not_signed_enough_peers_say_that_they_have_them() {
 
 #[test]
 fn a_disk_that_lacks_no_promise_is_taken_for_what_it_is() {
-    let mut cluster = Cluster::four(10);
+    let mut cluster = TestCluster::four(10);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(1_000);
@@ -230,7 +230,7 @@ fn a_disk_that_lacks_no_promise_is_taken_for_what_it_is() {
 fn nothing_that_a_replica_said_makes_it_doubt_a_disk_that_is_whole() {
     let (mut views, mut words) = (0, 0);
     for seed in 0..25 {
-        let mut cluster = Cluster::four(100 + seed);
+        let mut cluster = TestCluster::four(100 + seed);
         let said: Rc<RefCell<BTreeSet<Bytes>>> = Rc::default();
         let all = Rc::clone(&said);
         cluster.tap = Some(Box::new(move |_, _, envelope| {

@@ -1,6 +1,6 @@
 //! A replica that is too far behind, or wrong, takes the state of a checkpoint over.
 
-use super::cluster::{CHECKPOINT_EVERY, Cluster, MS};
+use super::cluster::{CHECKPOINT_EVERY, MS, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{ReplicaId, Sequence, View};
 use crate::journal::{Condition, Record};
@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// Everybody is at the same place with the same state.
-fn agree(cluster: &mut Cluster) {
+fn agree(cluster: &mut TestCluster) {
     cluster.run_for(3_000);
     let states: Vec<_> = (0..4).map(|node| cluster.state(node)).collect();
     assert!(states.iter().all(|it| *it == states[0]), "{states:#?}");
@@ -20,7 +20,7 @@ fn agree(cluster: &mut Cluster) {
 
 #[test]
 fn whoever_was_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
-    let mut cluster = Cluster::four(11);
+    let mut cluster = TestCluster::four(11);
     cluster.client(30);
     cluster.finish(10_000);
     cluster.crash(3);
@@ -45,7 +45,7 @@ fn whoever_was_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
 
 #[test]
 fn whoever_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
-    let mut cluster = Cluster::four(12);
+    let mut cluster = TestCluster::four(12);
     cluster.client(6 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
     cluster.crash(2);
@@ -60,7 +60,7 @@ fn whoever_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
 
 #[test]
 fn a_crash_in_the_middle_costs_only_what_was_under_way() {
-    let mut cluster = Cluster::four(13);
+    let mut cluster = TestCluster::four(13);
     cluster.operation = b"w";
     cluster.client(8 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
@@ -93,7 +93,7 @@ fn a_crash_in_the_middle_costs_only_what_was_under_way() {
 
 #[test]
 fn a_wrong_state_is_replaced_and_votes_come_back() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 14);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 14);
     cluster.flawed.insert(3);
     cluster.start_all();
     cluster.client(6 * CHECKPOINT_EVERY);
@@ -107,7 +107,7 @@ fn a_wrong_state_is_replaced_and_votes_come_back() {
 
 #[test]
 fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 16);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 16);
     cluster.flawed.insert(3);
     cluster.start_all();
     let client = cluster.client(42);
@@ -149,7 +149,7 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
 /// has executed it, whatever the leader proposes, and however often it restarts.
 #[test]
 fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
     cluster.flawed.insert(3);
     let voted = Rc::new(Cell::new(Sequence(0)));
     let votes = Rc::clone(&voted);
@@ -198,7 +198,7 @@ fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted
 /// Whole segments are removed from a journal, so it may begin anywhere before what counts.
 #[test]
 fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
     cluster.hoards = true;
     cluster.flawed.insert(3);
     cluster.start_all();
@@ -239,7 +239,7 @@ fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
 /// order goes on, and being late by a batch is no reason to take a whole state over.
 #[test]
 fn a_peer_that_claims_too_much_has_nobody_take_a_state_over() {
-    let mut cluster = Cluster::four(18);
+    let mut cluster = TestCluster::four(18);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(1_000);
@@ -274,7 +274,7 @@ fn a_peer_that_claims_too_much_has_nobody_take_a_state_over() {
 
 #[test]
 fn a_silent_source_is_passed_over() {
-    let mut cluster = Cluster::four(15);
+    let mut cluster = TestCluster::four(15);
     cluster.client(6 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
     cluster.crash(3);
@@ -298,7 +298,7 @@ fn a_silent_source_is_passed_over() {
 #[test]
 fn a_state_is_taken_over_however_long_the_way_is() {
     for distance in [60, 150] {
-        let mut cluster = Cluster::four(19);
+        let mut cluster = TestCluster::four(19);
         cluster.operation = b"w";
         cluster.client(8 * CHECKPOINT_EVERY);
         cluster.finish(30_000);

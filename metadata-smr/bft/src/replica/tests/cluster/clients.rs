@@ -2,20 +2,20 @@
 //! have said the same.
 
 use super::keys::FakeKey;
-use super::{Cluster, Happening, MS};
+use super::{Happening, MS, TestCluster};
 use crate::identity::{
     ConnectionId, Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time, View,
 };
 use crate::step::Peer;
 use crate::wire::message::{
-    CloseSession, Kind, Message, OpenSession, Operation, Outcome, Reply, Request,
+    CloseSession, Kind, Message, OpenSession, Outcome, Reply, Request, RequestOperation,
 };
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) struct Client {
+pub(super) struct TestClient {
     key: PublicKey,
     session: Option<SessionId>,
     number: u64,
@@ -28,13 +28,13 @@ pub(super) struct Client {
     pub(super) results: Vec<u64>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A client that executes `target` operations, one after the other.
     pub(in crate::replica::tests) fn client(&mut self, target: u64) -> usize {
         let index = self.clients.len();
         let mut key = [0; 32];
         key[..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
-        self.clients.push(Client {
+        self.clients.push(TestClient {
             key: PublicKey(key),
             session: None,
             number: 0,
@@ -81,7 +81,7 @@ impl Cluster {
                     session,
                     lane: Lane(0),
                     number: RequestNumber(client.number),
-                    operations: vec![Operation::Execute(operation)],
+                    operations: vec![RequestOperation::Execute(operation)],
                 })
             }
             Some(_) => {
@@ -175,7 +175,7 @@ impl Cluster {
             session: this.session.expect("it is open"),
             lane: Lane(0),
             number: RequestNumber(number),
-            operations: vec![Operation::Execute(vec![0; bytes].into())],
+            operations: vec![RequestOperation::Execute(vec![0; bytes].into())],
         });
         let unsigned = Unsigned::new(self.context().header(View(0)), message);
         Arc::clone(unsigned.sign(&FakeKey(this.key)).envelope())
@@ -199,7 +199,9 @@ impl Cluster {
             session,
             lane: Lane(0),
             number: RequestNumber(number),
-            operations: vec![Operation::Execute(Bytes::from_static(self.operation))],
+            operations: vec![RequestOperation::Execute(Bytes::from_static(
+                self.operation,
+            ))],
         });
         let header = self.context().header(View(0));
         let signed = Unsigned::new(header, message).sign(&FakeKey(key));

@@ -1,6 +1,6 @@
 //! Disks that are put back to what a copy of them holds.
 
-use super::Cluster;
+use super::TestCluster;
 use crate::journal::Entry;
 use crate::state::MemoryStore;
 use crate::step::Token;
@@ -12,7 +12,7 @@ pub(in crate::replica::tests) struct Copy {
     durable: Token,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A copy of a node's disk as it is now.
     pub(in crate::replica::tests) fn copy(&self, node: usize) -> Copy {
         Copy {

@@ -1,13 +1,13 @@
 //! What becomes of a journal between a crash and the start after it.
 
-use super::Cluster;
+use super::TestCluster;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{Digest, Epoch, Sequence};
 use crate::journal::{Entry, Record};
 use crate::membership::{EpochRecord, Membership};
 use crate::replica::Status;
 
-impl Cluster {
+impl TestCluster {
     /// An epoch that begins where nothing has been executed.
     pub(in crate::replica::tests) fn next_epoch(&self) -> EpochRecord {
         let membership = Membership {

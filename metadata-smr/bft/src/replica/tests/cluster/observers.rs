@@ -1,13 +1,13 @@
 //! Connections that only listen.
 
-use super::Cluster;
+use super::TestCluster;
 use crate::identity::{ConnectionId, View};
 use crate::observer::Observe;
 use crate::step::{Destination, Event, Peer};
 use crate::wire::message::Message;
 use bytes::Bytes;
 
-impl Cluster {
+impl TestCluster {
     /// A connection asks a node to be told what happens.
     pub(in crate::replica::tests) fn observe(&mut self, node: usize, by: u64, what: Observe) {
         let header = self.context().header(View(0));
