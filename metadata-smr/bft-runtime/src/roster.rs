@@ -461,7 +461,7 @@ impl Roster {
             };
             inner.blacklist.remove(&oldest);
         }
-        let until = Instant::now() + limits::PAROLE;
+        let until = Instant::now() + limits::BLACKLIST_TIME;
         inner.blacklist.insert(connection.key, until);
         for other in inner.clients.values() {
             if other.key == connection.key {

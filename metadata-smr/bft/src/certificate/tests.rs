@@ -1,4 +1,4 @@
-//! Each kind of certificate: what it takes to be believed, and each way to lack it.
+//! Each kind of certificate: what makes it valid, and each way to spoil it.
 
 use super::voters::*;
 use super::*;
@@ -6,7 +6,7 @@ use crate::checkpoint::CheckpointCertificate;
 use crate::identity::Epoch;
 use crate::membership::EpochRecord;
 
-/// It is believed with a quorum and with all voters, and in no way in which it is spoilt.
+/// It is valid with a quorum and with all voters, and in no way in which it is spoilt.
 fn believed(kind: &str, verify: impl Fn(Signed) -> bool, spoilt: &[Spoilt]) {
     assert!(verify(signed(&[0, 2, 3])), "{kind}: as it is");
     assert!(verify(signed(&[0, 1, 2, 3])), "{kind}: all voters");
@@ -18,7 +18,7 @@ fn believed(kind: &str, verify: impl Fn(Signed) -> bool, spoilt: &[Spoilt]) {
 #[test]
 fn a_commit_certificate_takes_a_quorum_for_this_batch_here() {
     let holds = |certificate: &CommitCertificate| {
-        // It says itself of which view it is.
+        // The certificate names its view itself.
         let header = context().header(View(77));
         certificate.verify(header, &context(), &Voters, &Toy)
     };

@@ -1,4 +1,4 @@
-//! The body of each message, field by field. `docs/FORMAT.md` says the same in a table, and the
+//! The body of each message, field by field. `docs/FORMAT.md` has the same in a table, and the
 //! golden fixtures pin it.
 
 mod claims;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 type Parsed<T> = Result<T, Malformed>;
 
-/// What the body takes, roughly; a wrong guess costs a reallocation.
+/// The length of the body, roughly; a wrong estimate costs a reallocation.
 pub(crate) fn size_hint(message: &Message) -> usize {
     match message {
         Message::Request(request) => request
@@ -53,7 +53,7 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             outcome: Outcome::Results(results),
             ..
         }) => {
-            // Exactly: there is one for every request.
+            // Exact, since there is one for every request.
             let length = |result: &Bytes| 4 + result.len();
             let lengths = results.iter().map(|it| 1 + it.as_ref().map_or(0, length));
             8 + 2 + 8 + 32 + 8 + 1 + 4 + lengths.sum::<usize>()
@@ -264,9 +264,9 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
     })
 }
 
-/// What a NEW-VIEW may hold.
+/// The kinds that a NEW-VIEW may hold.
 const VIEW_CHANGE_KINDS: [Kind; 2] = [Kind::ViewChange, Kind::Claims];
-/// What a batch may hold.
+/// The kinds that a batch may hold.
 const CLIENT_KINDS: [Kind; 3] = [Kind::Request, Kind::OpenSession, Kind::CloseSession];
 
 fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
@@ -428,8 +428,8 @@ pub(crate) fn decode_nested(
     })
 }
 
-/// A frame in a frame. Only kinds that hold no deeper ones are passed here, bar NEW-VIEW's
-/// VIEW-CHANGEs, so the depth is bounded by the types.
+/// A frame in a frame. Only kinds that hold no deeper ones are passed here, except for the
+/// VIEW-CHANGEs of a NEW-VIEW, so the depth is bounded by the types.
 pub(crate) fn nested(frame: Bytes, kinds: &[Kind]) -> Parsed<Arc<Envelope>> {
     let tag = frame.get(..8).unwrap_or_default();
     match Kind::of_tag(tag) {
@@ -448,7 +448,7 @@ pub(crate) fn encode_committed(committed: &Committed, bytes: &mut Vec<u8>) {
     encode_nested(bytes, &committed.bodies);
 }
 
-/// Besides the fields: the batch is the certificate's, and the bodies are the batch's.
+/// In addition to the fields: the batch is the certificate's, and the bodies are the batch's.
 pub(crate) fn decode_committed(reader: &mut Reader<'_>) -> Parsed<Committed> {
     let bytes = reader.bytes("batch", FRAME_BYTES_MAX)?;
     let certificate = decode_certificate(reader)?;

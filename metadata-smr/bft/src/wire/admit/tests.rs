@@ -1,4 +1,4 @@
-//! What each kind of certificate has to be for the message that shows it to be let in.
+//! What each kind of certificate has to be for the message that shows it to be admitted.
 
 use super::*;
 use crate::certificate::voters::*;
@@ -11,7 +11,7 @@ use crate::wire::{Header, Unsigned, encode};
 /// The view of VIEW-CHANGEs and NEW-VIEWs; replica 0 leads it.
 const LATER: View = View(8);
 
-/// The epoch has ordered nothing yet: what is certified is its first batch.
+/// The epoch has ordered nothing yet: the certified batch is its first.
 fn here(authentication: Authentication) -> Context {
     let from = Sequence(SEQUENCE.0 - 1);
     Context {
@@ -20,7 +20,7 @@ fn here(authentication: Authentication) -> Context {
     }
 }
 
-/// What becomes of a message that a replica sends, signed by it if its kind is signed at all.
+/// The verdict on a message that a replica sends, signed by it if its kind is signed at all.
 fn sent(
     authentication: Authentication,
     by: u16,
@@ -99,7 +99,7 @@ struct Showing {
     what: &'static str,
     authentication: Authentication,
     message: fn(Signed) -> Message,
-    /// Whose votes suffice.
+    /// The voters that suffice.
     enough: &'static [u16],
     spoilt: fn() -> Vec<Spoilt>,
 }
@@ -114,7 +114,7 @@ const fn showing(what: &'static str, message: fn(Signed) -> Message) -> Showing 
     }
 }
 
-/// Everything that shows a certificate, bar the records of epochs, which mean something in others.
+/// All messages that show a certificate, except records of epochs, which are valid in others too.
 fn all_within_an_epoch() -> Vec<Showing> {
     let of_two = |it| Showing {
         enough: &[0, 2],
@@ -153,7 +153,7 @@ fn all_within_an_epoch() -> Vec<Showing> {
     ]
 }
 
-/// Who sends it.
+/// The replica that sends it.
 fn sender(message: &Message) -> u16 {
     match message.kind() {
         Kind::NewView => context().leader(LATER).0,
@@ -384,7 +384,7 @@ fn claims_are_of_views_before_and_of_the_window() {
     );
 }
 
-/// Every single word of a replica, in the name of `signer`.
+/// Every kind of single vote of a replica, in the name of `signer`.
 fn words(signer: u16) -> Vec<Message> {
     let signer = ReplicaId(signer);
     let ballot = Ballot {
@@ -432,13 +432,13 @@ fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
         let what = mine.kind();
         assert_eq!(vote(three(), mine.clone(), nothing), Ok(()), "{what:?}");
         let in_anothers_name = vote(three(), of_two, nothing);
-        assert_eq!(in_anothers_name, Err(Rejection::OtherVoice), "{what:?}");
+        assert_eq!(in_anothers_name, Err(Rejection::WrongSender), "{what:?}");
         let client = vote(Peer::Client(ConnectionId(3)), mine.clone(), nothing);
-        assert_eq!(client, Err(Rejection::NotYours), "{what:?}");
+        assert_eq!(client, Err(Rejection::KindNotAllowed), "{what:?}");
         let signed = vote(three(), mine, Signature([1; 64]));
         assert_eq!(signed, Err(Rejection::BadSignature), "{what:?}");
     }
-    // What has to be shown to others is signed, whichever channel it comes by.
+    // Messages that have to be shown to others are signed, whichever channel they come by.
     for (mine, of_two) in words(3).into_iter().zip(words(2)).skip(2).take(2) {
         let what = mine.kind();
         let header = context().header(LATER);
@@ -447,7 +447,7 @@ fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
         let forged = said(3, of_two);
         assert_eq!(forged, Err(Rejection::BadSignature), "{what:?}");
     }
-    // A committed batch proves nothing there: it is one replica's word, and counts as that.
+    // A committed batch proves nothing there: one replica says that it executed it.
     let header = context().header(LATER);
     let message = committed(commit(signed(&[0])));
     assert_eq!(sent(Authentication::Mac, 3, header, message), Ok(()));
