@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_quorum_of_equal_words_makes_a_checkpoint_stable() {
+    fn only_a_quorum_of_equal_votes_makes_a_checkpoint_stable() {
         let mut all = Checkpoints::default();
         assert!(all.add(state(8, 1), vote(0), 3).is_none());
         assert!(all.add(state(8, 1), vote(0), 3).is_none(), "the same again");
         assert!(all.add(state(8, 2), vote(1), 3).is_none());
         assert!(
             all.add(state(8, 1), vote(1), 3).is_none(),
-            "its first word counts"
+            "its first vote counts"
         );
         assert!(all.add(state(8, 1), vote(2), 3).is_none());
         let certificate = all.add(state(8, 1), vote(3), 3).expect("three agree");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_differs_from_a_quorum_knows_it_and_so_does_everybody_in_a_split() {
+    fn a_replica_that_differs_from_a_quorum_finds_out_and_so_do_all_in_a_split() {
         let mut two = Checkpoints::default();
         two.add(state(8, 1), vote(0), 2);
         assert_eq!(two.finding(&state(8, 1), 2, 2), None);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_memory_or_pushes_out_the_words_of_others() {
+    fn no_replica_fills_the_memory_or_evicts_the_votes_of_others() {
         let mut all = Checkpoints::default();
         all.add(state(8, 1), vote(0), 3);
         for sequence in 9..1000 {

@@ -42,7 +42,7 @@
 //! use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! use quorumfs_bft::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 //!
-//! /// Counts: an operation is a byte to add, and everybody is told the sum.
+//! /// Counts: an operation is a byte to add, and every client gets the sum.
 //! struct Counter;
 //!
 //! fn sum(view: &View<'_>) -> Result<u64, StateError> {
@@ -57,7 +57,7 @@
 //!     fn open_session(
 //!         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
 //!     ) -> Result<Option<Credit>, StateError> {
-//!         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
+//!         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // every client may
 //!     }
 //!     fn execute(
 //!         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
@@ -89,13 +89,13 @@
 //! # Ok::<(), StateError>(())
 //! ```
 //!
-//! From here: the front page of `quorumfs-bft-runtime` runs this counter on a replica with a
-//! client, that of `quorumfs-bft-simulator` shows how to put a service through a thousand bad days,
-//! and [`service`] has a store with transactions.
+//! Next: the front page of `quorumfs-bft-runtime` runs this counter on a replica with a
+//! client, that of `quorumfs-bft-simulator` tests a service under simulated faults, and
+//! [`service`] has a store with transactions.
 //!
-//! # What it is not
+//! # Scope
 //!
-//! It knows no file system, opens no socket and keeps no file.
+//! It contains no file system, opens no socket and keeps no file.
 
 pub mod admission;
 pub mod authentication;

@@ -40,7 +40,7 @@
 //! * A message that promises something is sent after the record that holds it is durable; the own
 //!   vote counts from then on.
 //! * A replica votes once for each view, sequence and phase, and in no view below its own.
-//! * Batches are executed in order, each with a commit certificate in hand, and never undone.
+//! * Batches are executed in order, each with a commit certificate, and never undone.
 //! * Nothing that comes in can make it panic, and nothing grows without bound.
 //!
 //! # What can go wrong

@@ -119,7 +119,7 @@ pub enum Effect {
     },
     /// Send a frame.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Destination,
         /// The bytes of the frame.
         frame: Bytes,
@@ -129,7 +129,7 @@ pub enum Effect {
     /// Send a frame to observers, if their connections have room: it may be dropped, and must not
     /// delay anything else.
     Show {
-        /// To whom.
+        /// The receivers.
         to: Vec<ConnectionId>,
         /// The bytes of the frame.
         frame: Bytes,
@@ -164,7 +164,7 @@ pub enum Effect {
         id: SessionId,
         /// Its key.
         key: PublicKey,
-        /// Its owner: only connections of this principal may speak for it.
+        /// Its owner: only connections of this principal may use it.
         principal: PublicKey,
         /// What it may have in flight.
         credit: Credit,

@@ -77,7 +77,7 @@ pub(crate) struct Signed {
     /// They signed it for the view after.
     pub(crate) other_view: bool,
     /// They signed it for the sequence after.
-    pub(crate) other_place: bool,
+    pub(crate) other_sequence: bool,
     /// They signed another digest.
     pub(crate) other_digest: bool,
     /// The last signature is by another key than it names.
@@ -90,7 +90,7 @@ pub(crate) const fn signed(by: &'static [u16]) -> Signed {
         by,
         epoch: EPOCH,
         other_view: false,
-        other_place: false,
+        other_sequence: false,
         other_digest: false,
         forged: false,
     }
@@ -114,9 +114,9 @@ pub(crate) fn spoilt(by: &'static [u16]) -> Vec<Spoilt> {
             },
         ),
         (
-            "another place",
+            "another sequence",
             Signed {
-                other_place: true,
+                other_sequence: true,
                 ..good
             },
         ),
@@ -128,7 +128,7 @@ pub(crate) fn spoilt(by: &'static [u16]) -> Vec<Spoilt> {
             },
         ),
         (
-            "a signature of another",
+            "a signature by another key",
             Signed {
                 forged: true,
                 ..good
@@ -145,7 +145,10 @@ pub(crate) fn spoilt_of_three() -> Vec<Spoilt> {
         ("no vote", signed(&[])),
         ("a vote twice", signed(&[0, 2, 2])),
         ("out of order", signed(&[2, 0, 3])),
-        ("a vote of one who does not vote", signed(&[0, 2, 4])),
+        (
+            "a vote of a replica that is not a voter",
+            signed(&[0, 2, 4]),
+        ),
     ]);
     all
 }
@@ -158,7 +161,7 @@ pub(crate) fn spoilt_of_two() -> Vec<Spoilt> {
         ("no vote", signed(&[])),
         ("a vote twice", signed(&[2, 2])),
         ("out of order", signed(&[2, 0])),
-        ("a vote of one who does not vote", signed(&[0, 4])),
+        ("a vote of a replica that is not a voter", signed(&[0, 4])),
         ("the leader once more", signed(&[0, 1])),
         ("the leader among enough", signed(&[0, 1, 2])),
     ]);
@@ -174,8 +177,8 @@ impl Signed {
         }
     }
 
-    fn place(&self) -> Sequence {
-        match self.other_place {
+    fn sequence(&self) -> Sequence {
+        match self.other_sequence {
             true => SEQUENCE.next(),
             false => SEQUENCE,
         }
@@ -202,7 +205,7 @@ impl Signed {
 
     fn ballots(&self, kind: Kind, digest: Digest) -> Vec<Vote> {
         let (header, digest) = (self.header(VIEW), self.digest(digest));
-        self.votes(|signer| vote_bytes(kind, &header, self.place(), &digest, signer))
+        self.votes(|signer| vote_bytes(kind, &header, self.sequence(), &digest, signer))
     }
 }
 
@@ -257,7 +260,7 @@ pub(crate) fn stable(signed: Signed, membership: Digest) -> CheckpointCertificat
         membership,
     };
     let voted = Checkpoint {
-        sequence: signed.place(),
+        sequence: signed.sequence(),
         root: signed.digest(checkpoint.root),
         ..checkpoint
     };

@@ -210,7 +210,7 @@ mod tests {
     const OTHER: Digest = Digest([2; 32]);
 
     #[test]
-    fn what_all_waits_is_listed_and_what_does_not_is_found_once_it_has_come() {
+    fn bodies_that_all_wait_are_listed_and_others_are_found_once_they_come() {
         let (one, two, three) = (body(1), body(2), body(3));
         let whole = batch(&[&two, &one]);
         let mut missing = BTreeSet::new();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_of_another_batch_than_is_proposed_is_no_list() {
+    fn a_list_of_another_batch_than_the_proposed_one_is_no_list() {
         let (one, two) = (body(1), body(2));
         let mut bodies = Bodies::default();
         bodies.keep_list(vec![Arc::clone(&one), Arc::clone(&two)]);

@@ -199,7 +199,7 @@ mod tests {
         /// view some replicas prepare a part of it, in order. A prefix that q replicas have
         /// prepared may be committed. Whatever q replicas then show, that prefix is carried.
         #[test]
-        fn what_q_replicas_hold_is_carried_whoever_shows_what(
+        fn what_q_replicas_hold_is_carried_whatever_each_shows(
             views in proptest::collection::vec(
                 (proptest::collection::vec(0_usize..6, 4), any::<u8>()), 1..8,
             ),

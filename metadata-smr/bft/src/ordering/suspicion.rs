@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_again() {
+    fn a_full_batch_passes_over_no_request_unless_it_serves_another_session_again() {
         let fresh = || Watched {
             digest: Digest([1; 32]),
             request: forwarded(1, 1000),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_from_the_start_is_found_by_what_it_waits_for() {
+    fn a_leader_slow_from_the_start_is_found_by_its_lag() {
         let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
         assert!(seconds(&mut throughput, &mut now, 5, 64, (100, 5)) > 0);
         let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));

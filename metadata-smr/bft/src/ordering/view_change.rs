@@ -77,8 +77,8 @@ impl Departures {
         if self.suspects.len() + self.changes.len() < count {
             return None;
         }
-        let everybody = self.suspects.keys().chain(self.changes.keys());
-        let mut replicas: Vec<ReplicaId> = everybody.copied().collect();
+        let replicas = self.suspects.keys().chain(self.changes.keys());
+        let mut replicas: Vec<ReplicaId> = replicas.copied().collect();
         replicas.sort_unstable();
         replicas.dedup();
         let mut left: Vec<View> = replicas.iter().filter_map(|one| self.left(*one)).collect();
@@ -89,8 +89,8 @@ impl Departures {
     /// The replicas that have left `view`, as a mask.
     #[must_use]
     pub fn leavers(&self, view: View) -> u64 {
-        let everybody = self.suspects.keys().chain(self.changes.keys());
-        everybody
+        let replicas = self.suspects.keys().chain(self.changes.keys());
+        replicas
             .filter(|one| self.left(**one) >= Some(view))
             .fold(0, |mask, one| mask | bit(*one))
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_liar_moves_nobody_however_high_it_counts() {
+    fn one_liar_moves_no_replica_however_high_it_counts() {
         let mut departures = Departures::default();
         departures.suspect(ReplicaId(3), View(u64::MAX), Monotonic(0));
         departures.change(ReplicaId(3), &change(3, u64::MAX), 2, Monotonic(0));

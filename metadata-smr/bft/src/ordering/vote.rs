@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_votes_twice_counts_once() {
+    fn a_replica_that_votes_twice_counts_once() {
         let mut tally = Tally::new(Flag::CLEAR);
         let digest = Digest([1; 32]);
         for _ in 0..5 {

@@ -357,7 +357,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// A proof that the lowest open sequence is decided: q COMMITs that came here, or a certificate
-    /// that a VIEW-CHANGE shows. Its sender may refuse to hand out the batch, but q − r correct
+    /// that a VIEW-CHANGE shows. Its sender may refuse to send the batch, but q − r correct
     /// replicas signed it and have the batch, and this replica may have it too.
     fn decided(&self) -> Option<CommitCertificate> {
         let slot = self.window.lowest();

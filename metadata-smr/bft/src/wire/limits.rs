@@ -46,7 +46,7 @@ pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
 /// The address of a replica: a name and a port, or anything else that its runtime understands.
 pub const ADDRESS_BYTES_MAX: usize = 256;
-/// Keys that may change the membership: people, of whom there are few.
+/// Keys that may change the membership: a few people.
 pub const ADMINISTRATORS_MAX: usize = 16;
 /// Replicas that receive everything and do not vote: learners, and those that left lately.
 pub const OTHERS_MAX: usize = 8;

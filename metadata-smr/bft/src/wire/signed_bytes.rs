@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_results_is_of_each_behind_whether_it_is_there_and_its_length() {
+    fn the_digest_of_results_covers_each_after_its_presence_and_length() {
         let results = [Some(Bytes::from(vec![7; 3_000])), None, Some(Bytes::new())];
         let mut hasher = Hasher::new_derive_key("quorumfs 2026 bft results");
         hasher.update(&[1, 0xb8, 0x0b, 0, 0]);

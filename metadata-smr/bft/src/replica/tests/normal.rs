@@ -73,7 +73,7 @@ fn an_idle_cluster_keeps_its_leader_and_makes_no_batches() {
 }
 
 #[test]
-fn a_tick_runs_although_nobody_asks_for_anything() {
+fn a_tick_runs_without_any_request() {
     let mut cluster = TestCluster::four(4);
     cluster.operation = b"t";
     cluster.client(1);
@@ -122,7 +122,7 @@ fn the_state_becomes_durable_and_the_journal_short() {
 }
 
 #[test]
-fn everybody_restarts_and_goes_on_where_they_were() {
+fn all_replicas_restart_and_continue_where_they_were() {
     let mut cluster = TestCluster::four(7);
     let client = cluster.client(30);
     cluster.finish(10_000);
@@ -167,7 +167,7 @@ fn a_leader_waits_for_its_disk_once_a_batch() {
     let client = cluster.client(1);
     cluster.run_for(300);
     let counters = cluster.status(0).counters;
-    assert_eq!(counters.commits, before + 1, "it is on its way to the disk");
+    assert_eq!(counters.commits, before + 1, "it is being written");
     assert_eq!(cluster.status(1).sequence, Sequence(0), "and has not left");
     cluster.slow_disks.clear();
     cluster.finish(20_000);

@@ -162,7 +162,7 @@ fn sender(message: &Message) -> u16 {
 }
 
 #[test]
-fn a_certificate_is_let_in_as_it_should_be_and_in_no_other_way() {
+fn a_certificate_is_admitted_when_valid_and_in_no_other_way() {
     let records = showing("EPOCHS", |it| Message::Epochs(vec![record(it)]));
     for showing in all_within_an_epoch().into_iter().chain([records]) {
         let verdict = |signed| {
@@ -180,7 +180,7 @@ fn a_certificate_is_let_in_as_it_should_be_and_in_no_other_way() {
 }
 
 #[test]
-fn what_shows_a_certificate_is_of_this_cluster_and_epoch() {
+fn messages_with_certificates_are_of_this_cluster_and_epoch() {
     for showing in all_within_an_epoch() {
         let message = || (showing.message)(signed(showing.enough));
         let by = sender(&message());
@@ -373,7 +373,7 @@ fn claims_are_of_views_before_and_of_the_window() {
         assert_eq!(claims(Vec::new(), accepted), unproved, "{what}");
     }
     let twice = [in_view(6), in_view(7)].concat();
-    assert_eq!(claims(twice, Vec::new()), unproved, "two at one place");
+    assert_eq!(claims(twice, Vec::new()), unproved, "two at one sequence");
     let mut signed = in_view(7);
     signed[0].proposal = proposal(context().header(View(7)));
     let found = claims(signed, Vec::new());
@@ -385,7 +385,7 @@ fn claims_are_of_views_before_and_of_the_window() {
 }
 
 /// Every kind of single vote of a replica, in the name of `signer`.
-fn words(signer: u16) -> Vec<Message> {
+fn votes_of(signer: u16) -> Vec<Message> {
     let signer = ReplicaId(signer);
     let ballot = Ballot {
         sequence: SEQUENCE,
@@ -403,24 +403,24 @@ fn words(signer: u16) -> Vec<Message> {
 }
 
 #[test]
-fn a_word_is_let_in_under_the_name_of_the_voter_that_signed_it() {
+fn a_vote_is_admitted_only_in_the_name_of_its_signer() {
     let header = context().header(LATER);
-    let said = |by, message| sent(Authentication::Sig, by, header, message);
-    for message in words(3) {
+    let verdict = |by, message| sent(Authentication::Sig, by, header, message);
+    for message in votes_of(3) {
         let what = message.kind();
-        assert_eq!(said(3, message.clone()), Ok(()), "{what:?}");
-        let forged = said(2, message);
+        assert_eq!(verdict(3, message.clone()), Ok(()), "{what:?}");
+        let forged = verdict(2, message);
         assert_eq!(forged, Err(Rejection::BadSignature), "{what:?}");
     }
-    for message in words(4) {
+    for message in votes_of(4) {
         let what = message.kind();
-        let found = said(4, message);
+        let found = verdict(4, message);
         assert_eq!(found, Err(Rejection::UnknownSigner), "{what:?}");
     }
 }
 
 #[test]
-fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
+fn an_unsigned_vote_is_admitted_from_its_own_replica_alone() {
     let vote = |from, message: Message, signature| {
         let unsigned = Unsigned::new(context().header(LATER), message);
         let frame = unsigned.with_signature(signature).frame().clone();
@@ -428,7 +428,7 @@ fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
     };
     let nothing = Signature::default();
     let three = || Peer::Replica(ReplicaId(3));
-    for (mine, of_two) in words(3).into_iter().zip(words(2)).take(2) {
+    for (mine, of_two) in votes_of(3).into_iter().zip(votes_of(2)).take(2) {
         let what = mine.kind();
         assert_eq!(vote(three(), mine.clone(), nothing), Ok(()), "{what:?}");
         let in_anothers_name = vote(three(), of_two, nothing);
@@ -439,12 +439,12 @@ fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
         assert_eq!(signed, Err(Rejection::BadSignature), "{what:?}");
     }
     // Messages that have to be shown to others are signed, whichever channel they come by.
-    for (mine, of_two) in words(3).into_iter().zip(words(2)).skip(2).take(2) {
+    for (mine, of_two) in votes_of(3).into_iter().zip(votes_of(2)).skip(2).take(2) {
         let what = mine.kind();
         let header = context().header(LATER);
-        let said = |by, message| sent(Authentication::Mac, by, header, message);
-        assert_eq!(said(3, mine), Ok(()), "{what:?}");
-        let forged = said(3, of_two);
+        let verdict = |by, message| sent(Authentication::Mac, by, header, message);
+        assert_eq!(verdict(3, mine), Ok(()), "{what:?}");
+        let forged = verdict(3, of_two);
         assert_eq!(forged, Err(Rejection::BadSignature), "{what:?}");
     }
     // A committed batch proves nothing there: one replica says that it executed it.

@@ -1,4 +1,4 @@
-//! What becomes of a journal between a crash and the start after it.
+//! Changes to a journal between a crash and the next start.
 
 use super::TestCluster;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
@@ -32,7 +32,7 @@ impl TestCluster {
         this.written.push(Entry { token, record });
     }
 
-    /// How a node that is down begins on its journal without the first `cut` records.
+    /// The status of a node that starts on its journal without the first `cut` records.
     pub(in crate::replica::tests) fn begins_without(&mut self, node: usize, cut: usize) -> Status {
         let whole = self.nodes[node].written.clone();
         self.nodes[node].written.drain(..cut);

@@ -1,4 +1,4 @@
-//! A leader that says what a test wants, to one node.
+//! A leader that sends what a test wants, to one node.
 
 use super::TestCluster;
 use super::keys::{FakeKey, replica_key};
@@ -40,8 +40,8 @@ impl TestCluster {
         BatchPosition::of(&batch, proposal.digest())
     }
 
-    /// The leader of a node's view hands it these.
-    pub(in crate::replica::tests) fn hand_out(&mut self, to: usize, bodies: Vec<Arc<Envelope>>) {
+    /// The leader of a node's view sends it these bodies.
+    pub(in crate::replica::tests) fn send_bodies(&mut self, to: usize, bodies: Vec<Arc<Envelope>>) {
         let status = self.status(to);
         let header = self.context().header(status.view);
         let frame = encode(header, &Message::Bodies(Bodies { requests: bodies }));
