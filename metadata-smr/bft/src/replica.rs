@@ -340,7 +340,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.throughput.idle();
         } else if ours {
             self.throughput.paused();
-        } else if self.throughput.waits(self.now.monotonic, self.pool.owed()) {
+        } else if self
+            .throughput
+            .note_waiting(self.now.monotonic, self.pool.owed())
+        {
             self.suspect(Reason::Slow, effects);
         }
         self.counters.throughput_compared = self.throughput.compared;

@@ -274,12 +274,14 @@ pub fn executed_by<'a>(
                 .insert(shown.change.signer);
         }
     }
-    let enough = claimants.into_iter().filter(|(_, who)| who.len() >= small);
-    let certain = enough.map(|((sequence, digest), who)| CommitCertificate {
+    let enough = claimants
+        .into_iter()
+        .filter(|(_, signers)| signers.len() >= small);
+    let certain = enough.map(|((sequence, digest), signers)| CommitCertificate {
         view: View(0),
         sequence,
         digest,
-        votes: who.into_iter().map(unsigned_vote).collect(),
+        votes: signers.into_iter().map(unsigned_vote).collect(),
     });
     certain.collect()
 }

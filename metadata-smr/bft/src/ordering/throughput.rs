@@ -173,7 +173,7 @@ impl Throughput {
     }
 
     /// So many requests wait now. Whether the leader has been slow for too long.
-    pub fn waits(&mut self, now: Monotonic, waiting: usize) -> bool {
+    pub fn note_waiting(&mut self, now: Monotonic, waiting: usize) -> bool {
         if waiting == 0 && !self.idle_too.is_set() {
             self.idle();
             return false;
@@ -239,7 +239,7 @@ mod tests {
         let mut found = 0;
         for _ in 0..1000 {
             now.0 += MS;
-            found += usize::from(throughput.waits(*now, waiting));
+            found += usize::from(throughput.note_waiting(*now, waiting));
             throughput.proposed(Nanos(lag * MS));
             let done = waiting as u64 * 100 / (lag + decide);
             throughput.executed(done, done * 200, Some(Nanos(decide * MS)));
@@ -300,7 +300,7 @@ mod tests {
         let hour = changes(&mut throughput, &mut now, 3600, (100, 5));
         assert!((8..=24).contains(&hour), "{hour} in an hour");
         // Idle seconds take nothing back; busy ones with leaders that are not slow do.
-        throughput.waits(now, 0);
+        throughput.note_waiting(now, 0);
         assert_eq!(changes(&mut throughput, &mut now, 60, (100, 5)), 0);
         assert_eq!(changes(&mut throughput, &mut now, 600, (5, 10)), 0);
         assert_eq!(changes(&mut throughput, &mut now, 2, (100, 5)), 1);
@@ -325,9 +325,9 @@ mod tests {
             let mut now = Monotonic(1);
             let mut found = seconds(&mut throughput, &mut now, 10, 2, (1, 2));
             for _ in 0..3600 {
-                found += usize::from(throughput.waits(now, 0));
+                found += usize::from(throughput.note_waiting(now, 0));
                 now.0 += 900 * MS;
-                found += usize::from(throughput.waits(now, 2));
+                found += usize::from(throughput.note_waiting(now, 2));
                 now.0 += 100 * MS;
                 throughput.executed(60, 12_000, Some(Nanos(2 * MS)));
             }

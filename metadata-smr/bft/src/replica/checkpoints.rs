@@ -216,7 +216,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// A replica's state is durable.
     pub(super) fn checkpoint_vote(&mut self, envelope: &Envelope, effects: &mut Effects) {
-        let (Message::Checkpoint(said), Some(signature)) =
+        let (Message::Checkpoint(received), Some(signature)) =
             (envelope.message(), envelope.signature())
         else {
             return;
@@ -225,11 +225,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         let vote = Vote {
-            signer: said.signer,
+            signer: received.signer,
             signature,
         };
         let quorum = self.context.quorum.into();
-        match self.states.known.add(said.checkpoint, vote, quorum) {
+        match self.states.known.add(received.checkpoint, vote, quorum) {
             Some(certificate) => self.stable(&certificate, effects),
             None => self.examine_states(effects),
         }

@@ -87,10 +87,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let report = self.report();
                 self.observers.last.get_or_insert(report);
                 let number = self.observers.number;
-                let said = NumberedReport { number, report };
+                let numbered = NumberedReport { number, report };
                 self.send_unsigned(
                     Destination::Client(connection),
-                    Message::Report(said),
+                    Message::Report(numbered),
                     effects,
                 );
             } else {
@@ -160,9 +160,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.observers.sent = self.now.monotonic;
         self.counters.reports += 1;
         let number = self.observers.number;
-        let said = NumberedReport { number, report };
+        let numbered = NumberedReport { number, report };
         let to = self.observers.reported.iter().copied().collect();
-        self.show(to, Message::Report(said), effects);
+        self.show(to, Message::Report(numbered), effects);
     }
 
     /// The STATUS timer: observers that have received nothing for long are sent the current state.

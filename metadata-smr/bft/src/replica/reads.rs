@@ -35,16 +35,17 @@ impl<S: Service, D: Store> Replica<S, D> {
     ) -> Result<(), StateError> {
         let last = self.last_executed.sequence;
         let shown = self.journal_writes.shown(last);
-        let knows = self.voting == Voting::Voting && last >= self.journal_writes.shown_before();
+        let may_answer =
+            self.voting == Voting::Voting && last >= self.journal_writes.shown_before();
         // Otherwise a reader of this epoch could miss a write that the next one has acknowledged.
-        let knows = knows && !self.epochs.ended() && self.states.finding.is_none();
+        let may_answer = may_answer && !self.epochs.ended() && self.states.finding.is_none();
         let mut answer = ReadAnswer {
             nonce: read.nonce,
             applied: last,
             answers: None,
         };
         let mut after = None;
-        if let (true, Ok(token)) = (knows, shown) {
+        if let (true, Ok(token)) = (may_answer, shown) {
             let in_full = [self.config.replica, Read::ALL].contains(&read.full);
             answer.answers = self.executor.read(&self.space, read, last, in_full)?;
             after = token;

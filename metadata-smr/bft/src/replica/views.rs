@@ -320,8 +320,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if let Message::NewView(new) = envelope.message() {
             for change in &new.view_changes {
-                if let Message::ViewChange(said) = change.message() {
-                    self.note_change(said.signer, change, effects);
+                if let Message::ViewChange(changed) = change.message() {
+                    self.note_change(changed.signer, change, effects);
                 }
             }
             if self.begins_with(&new.view_changes, view).is_none() {
