@@ -204,8 +204,7 @@ const ROW_CONTEXT: &str = "quorumfs 2026 bft committed batch row";
 const ROW_DIGEST_BYTES: usize = 32;
 
 /// The row, outside the tree, of a committed batch: its frame, and a digest of that. The signatures
-/// in it are not checked when it is read back, and no replica should be blamed for damage that a
-/// disk has done to them.
+/// in it are not checked when it is read back, and no replica should be blamed for a disk's damage.
 pub(super) fn batch_row(mut frame: Vec<u8>) -> Bytes {
     let digest = blake3::derive_key(ROW_CONTEXT, &frame);
     frame.extend_from_slice(&digest);
@@ -422,9 +421,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects.push(Effect::Send { to, frame, after });
     }
 
-    /// What a batch of these requests serves. A request that is not known here counts as later than
-    /// all known ones: otherwise a leader could pass over every client with requests that no other
-    /// replica has.
+    /// What a batch of these requests serves. A request that is not known here counts as the
+    /// latest: otherwise a leader could pass over clients with requests that no other replica has.
     fn served(&self, bodies: &[Arc<Envelope>]) -> Option<Served> {
         let arrival = |body: &Arc<Envelope>| self.pool.arrival(body.digest_ref());
         let arrivals = bodies.iter().map(|body| arrival(body).unwrap_or(u64::MAX));
