@@ -14,7 +14,8 @@ use quorumfs_bft::identity::{
 };
 use quorumfs_bft::wire::limits::REQUEST_BYTES_MAX;
 use quorumfs_bft::wire::message::{
-    Ballot, FetchCommitted, Message, OpenSession, Operation, Outcome as Came, Request, StatusQuery,
+    Ballot, FetchCommitted, Message, OpenSession, Outcome as Came, Request, RequestOperation,
+    StatusQuery,
 };
 use quorumfs_bft::wire::{Envelope, Header, Unsigned, encode};
 use quorumfs_bft_runtime::client::Member;
@@ -272,7 +273,7 @@ async fn ask(
         session: id,
         lane: Lane(0),
         number: RequestNumber(1),
-        operations: vec![Operation::Execute(vec![7; bytes].into())],
+        operations: vec![RequestOperation::Execute(vec![7; bytes].into())],
     });
     Ok(Unsigned::new(header, request)
         .sign(&session)

@@ -15,7 +15,7 @@ use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer};
 use quorumfs_bft::wire::message::{
-    Ballot, Batch, Message, OpenSession, Operation, Outcome, Reply, Request,
+    Ballot, Batch, Message, OpenSession, Outcome, Reply, Request, RequestOperation,
 };
 use quorumfs_bft::wire::{Context, Envelope, Unsigned, encode};
 use quorumfs_bft_runtime::event_loop::Core;
@@ -338,7 +338,7 @@ impl Bare {
         version: Sequence,
         effects: &mut Effects,
     ) {
-        let result = |_: &Operation| Some(self.answer.clone());
+        let result = |_: &RequestOperation| Some(self.answer.clone());
         let results = request.operations.iter().map(result).collect();
         let reply = Reply {
             session: request.session,

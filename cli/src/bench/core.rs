@@ -22,7 +22,7 @@ use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::state::MemoryStore;
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer};
 use quorumfs_bft::wire::frame::{Envelope, Unsigned};
-use quorumfs_bft::wire::message::{Message, OpenSession, Operation, Outcome, Request};
+use quorumfs_bft::wire::message::{Message, OpenSession, Outcome, Request, RequestOperation};
 use quorumfs_bft::wire::{Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -280,7 +280,7 @@ impl Rig {
             session,
             lane,
             number,
-            operations: vec![Operation::Execute(Bytes::new())],
+            operations: vec![RequestOperation::Execute(Bytes::new())],
         };
         self.next.push((connection, request));
         if self.next.len() < BATCH {

@@ -143,7 +143,7 @@ impl Inner {
             goes.end.notify_one();
             self.newcomers_leaving.insert(*id);
         }
-        let role = Role::Replica(ReplicaId::NOBODY);
+        let role = Role::Replica(ReplicaId::NONE);
         let connection = self.next_connection(key, role, CLIENT_BOUNDS);
         self.newcomers
             .insert(ConnectionId(self.next), connection.clone());
@@ -281,7 +281,7 @@ impl Roster {
         match source {
             Source::Replica(key) => self.place(&key).map(Peer::Replica),
             Source::Client(id) => Some(Peer::Client(id)),
-            Source::Newcomer(_) => Some(Peer::Replica(ReplicaId::NOBODY)),
+            Source::Newcomer(_) => Some(Peer::Replica(ReplicaId::NONE)),
         }
     }
 
@@ -461,7 +461,7 @@ impl Roster {
             };
             inner.blacklist.remove(&oldest);
         }
-        let until = Instant::now() + limits::PAROLE;
+        let until = Instant::now() + limits::BLACKLIST_TIME;
         inner.blacklist.insert(connection.key, until);
         for other in inner.clients.values() {
             if other.key == connection.key {

@@ -26,7 +26,9 @@ use proposal::{Equivocations, Inventions};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{Digest, ReplicaId, SessionId, Signature};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
-use quorumfs_bft::wire::message::{Ballot, Bodies, Kind, Message, Operation, Outcome, Suspect};
+use quorumfs_bft::wire::message::{
+    Ballot, Bodies, Kind, Message, Outcome, RequestOperation, Suspect,
+};
 use reading::Reading;
 use std::collections::VecDeque;
 
@@ -574,7 +576,7 @@ fn invented_request() -> Message {
         session: SessionId(1),
         lane: Default::default(),
         number: quorumfs_bft::identity::RequestNumber(1),
-        operations: vec![Operation::Execute(Bytes::from_static(b"invented"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(b"invented"))],
     })
 }
 

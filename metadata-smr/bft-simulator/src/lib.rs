@@ -44,7 +44,7 @@
 //! use quorumfs_bft_simulator::workload::Workload;
 //! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! # use quorumfs_bft::state::{StateError, Txn, View};
-//! # /// Counts: an operation is a byte to add, and everybody is told the sum.
+//! # /// Counts: an operation is a byte to add, and every client gets the sum.
 //! # struct Counter;
 //! #
 //! # fn sum(view: &View<'_>) -> Result<u64, StateError> {
@@ -59,7 +59,7 @@
 //! #     fn open_session(
 //! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
 //! #     ) -> Result<Option<Credit>, StateError> {
-//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
+//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // every client may
 //! #     }
 //! #     fn execute(
 //! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],

@@ -16,7 +16,7 @@ use quorumfs_bft::identity::{
 };
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{
-    CloseSession, Message, OpenSession, Operation, Outcome, Request, StatusQuery,
+    CloseSession, Message, OpenSession, Outcome, Request, RequestOperation, StatusQuery,
 };
 
 /// A client that lies.
@@ -83,14 +83,14 @@ impl Outlaw {
             0..5 => everybody
                 .map(|node| {
                     let mark = Bytes::from(vec![node as u8; 3]);
-                    let operations = vec![Operation::Execute(mark)];
+                    let operations = vec![RequestOperation::Execute(mark)];
                     let frame = self.request(session, Lane(0), self.number, operations);
                     (node, frame, Some(Lie::Contradiction))
                 })
                 .collect(),
             5..8 => {
                 let number = self.number;
-                let operations = vec![Operation::Execute(Bytes::from_static(b"nonsense"))];
+                let operations = vec![RequestOperation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, Lane(0), number, operations);
                 everybody.map(|node| (node, frame.clone(), None)).collect()
             }
@@ -99,7 +99,7 @@ impl Outlaw {
                 for lane in 0..4 {
                     for number in 1..4 {
                         let big = Bytes::from(vec![lane as u8; 9000]);
-                        let operations = vec![Operation::Execute(big)];
+                        let operations = vec![RequestOperation::Execute(big)];
                         let frame = self.request(session, Lane(lane), number, operations);
                         for node in everybody.clone() {
                             volley.push((node, frame.clone(), Some(Lie::Flood)));
@@ -111,7 +111,7 @@ impl Outlaw {
             10 => {
                 let number = self.number + self.random.between(2, 1 << 40);
                 let lane = Lane(self.random.below(70) as u16);
-                let operations = vec![Operation::Execute(Bytes::from_static(b"nonsense"))];
+                let operations = vec![RequestOperation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, lane, number, operations);
                 everybody
                     .map(|node| (node, frame.clone(), Some(Lie::SkippedNumber)))
@@ -175,7 +175,7 @@ impl Outlaw {
         session: SessionId,
         lane: Lane,
         number: u64,
-        operations: Vec<Operation>,
+        operations: Vec<RequestOperation>,
     ) -> Bytes {
         let request = Request {
             session,

@@ -273,7 +273,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             config.reply_whole_bytes = whole;
             config.session_idle = plan.session_idle;
             config.authentication = plan.authentication;
-            config.minds_its_words = liar.is_none();
+            config.detects_rollback = liar.is_none();
             nodes.push(Node::new(Setup {
                 config,
                 signer,

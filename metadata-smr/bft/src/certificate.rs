@@ -1,11 +1,11 @@
-//! Certificates: what a quorum of signatures proves to somebody who was not there.
+//! Certificates: what a quorum of signatures proves to a replica that did not take part.
 //!
 //! * A **prepared certificate** is a proposal with the PREPAREs of q − 1 others; the proposal is
 //!   its leader's PREPARE. No other batch can be prepared at that sequence in that view. With r = 0
-//!   nobody lies, there is no PREPARE phase, and the proposal alone is the certificate.
+//!   no replica lies, there is no PREPARE phase, and the proposal alone is the certificate.
 //! * A **commit certificate** is q COMMITs. The batch is decided: every later view keeps it.
 //!
-//! Signers are strictly ascending, so nobody counts twice.
+//! Signers are strictly ascending, so no signer counts twice.
 
 use crate::authentication::{KeyDirectory, Verifier};
 use crate::identity::{Digest, ReplicaId, Sequence, Signature, View};
@@ -15,10 +15,10 @@ use crate::wire::signed_bytes::vote_bytes;
 use crate::wire::{Context, Envelope};
 use std::sync::Arc;
 
-/// One replica's signature on a vote whose content stands elsewhere.
+/// One replica's signature on a vote whose content is stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vote {
-    /// Whose.
+    /// The signer.
     pub signer: ReplicaId,
     /// Over [`vote_bytes`].
     pub signature: Signature,
@@ -29,11 +29,11 @@ pub struct Vote {
 pub struct CommitCertificate {
     /// The view that they were given in.
     pub view: View,
-    /// The batch's place.
+    /// The batch's sequence.
     pub sequence: Sequence,
     /// The batch.
     pub digest: Digest,
-    /// Who committed, ascending.
+    /// The COMMITs, signers ascending.
     pub votes: Vec<Vote>,
 }
 
@@ -42,7 +42,7 @@ pub struct CommitCertificate {
 pub struct PreparedCertificate {
     /// The proposal, as its leader signed it.
     pub proposal: Arc<Envelope>,
-    /// Who else prepared it, ascending.
+    /// The PREPAREs, signers ascending.
     pub votes: Vec<Vote>,
 }
 

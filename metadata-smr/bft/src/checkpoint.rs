@@ -1,31 +1,31 @@
-//! Checkpoints: the places at which replicas agree on the state, not only on the order.
+//! Checkpoints: the positions at which replicas agree on the state, not only on the order.
 //!
 //! # What they are for
 //!
-//! A checkpoint is the state after a batch whose place follows from the history alone: the first
+//! A checkpoint is the state after a batch whose position follows from the history alone: the first
 //! one at which [`CHECKPOINT_BYTES`] of requests or the agreed number of batches (see
 //! [`crate::replica::Config`]) have come since the checkpoint before. There every replica settles
-//! its tree, makes that root durable, and then says so under its signature. q equal words are a
+//! its tree, makes that root durable, and then signs a CHECKPOINT for it. q equal votes are a
 //! *stable* checkpoint: enough correct replicas hold this state durably for everything below it to
 //! be forgotten, and for a replica that is too far behind to start from it.
 //!
 //! # What always holds
 //!
-//! * A replica speaks for a root only when it is durable, and its durable roots are checkpoints.
-//! * The next root is handed to the disk only when the one before is durable and stable. So the
-//!   stable checkpoint's root is always one of the last two, which stay readable, and a cluster
-//!   whose checkpoints do not get stable stops within two intervals of the last that did, instead
-//!   of growing: execution waits at the boundary, and nobody votes or proposes beyond it.
+//! * A replica votes for a root only when it is durable, and its durable roots are checkpoints.
+//! * The next root is written only when the one before is durable and stable. So the stable
+//!   checkpoint's root is always one of the last two, which stay readable. A cluster whose
+//!   checkpoints do not become stable stops within two intervals of the last that did, instead of
+//!   growing: execution waits at the boundary, and no replica votes or proposes beyond it.
 //! * A certificate proves that the batch was committed: a correct replica among its signers has
 //!   executed it.
-//! * Of each replica at most [`VOTES_KEPT`] words are kept, whatever it sends.
+//! * Of each replica at most [`VOTES_KEPT`] votes are kept, whatever it sends.
 //!
 //! # What can go wrong
 //!
-//! A replica's own root differs from a certificate's: its state is wrong, by a defect or a medium
-//! that errs. Votes are so spread that no q can ever agree: the service is not deterministic, or
-//! more lie than the model allows. Either way it must stop voting and say so
-//! ([`Finding`]); with (u, r) = (0, 1) this is what two replicas are run for.
+//! A replica's own root differs from a certificate's: its state is wrong, by a defect or a faulty
+//! medium. Votes are so spread that no q can ever agree: the service is not deterministic, or more
+//! replicas lie than the model allows. Either way the replica must stop voting and report it
+//! ([`Finding`]); with (u, r) = (0, 1) two replicas are run for exactly this.
 //!
 //! Source: M. Castro and B. Liskov, "Practical Byzantine Fault Tolerance" (1999), §4.3; A. Clement,
 //! "UpRight Fault Tolerance" (2010), §5.4 for roots that are durable before they are announced.
@@ -40,14 +40,14 @@ use crate::wire::frame::Header;
 use crate::wire::signed_bytes::checkpoint_bytes;
 use std::collections::BTreeMap;
 
-/// Words of one replica that are kept. A correct one is at most one checkpoint past what is stable
-/// here and has said so of the one before as well.
+/// Votes kept of one replica. A correct one is at most one checkpoint past the newest that is
+/// stable here, and has voted for the one before as well.
 pub const VOTES_KEPT: usize = 2;
 
 /// The state after one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Checkpoint {
-    /// The batch's place.
+    /// The batch's sequence.
     pub sequence: Sequence,
     /// The batch.
     pub batch: Digest,
@@ -61,9 +61,9 @@ pub struct Checkpoint {
 /// q replicas hold this state durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointCertificate {
-    /// Which state.
+    /// The state.
     pub checkpoint: Checkpoint,
-    /// Who says so, ascending.
+    /// The votes, signers ascending.
     pub votes: Vec<Vote>,
 }
 
@@ -100,7 +100,7 @@ pub enum Finding {
     Split(Sequence),
 }
 
-/// The words of all replicas, and the newest stable checkpoint.
+/// The votes of all replicas, and the newest stable checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoints {
     votes: BTreeMap<ReplicaId, BTreeMap<Checkpoint, Signature>>,
@@ -121,12 +121,12 @@ impl Checkpoints {
         stable.map_or(Sequence(0), |it| it.checkpoint.sequence)
     }
 
-    /// An epoch begins: the words of the one before count for nothing in it.
+    /// An epoch begins: votes of the one before do not count in it.
     pub fn forget_votes(&mut self) {
         self.votes.clear();
     }
 
-    /// Takes a verified certificate in. Whether it is news.
+    /// Adds a verified certificate. Whether it is new.
     pub fn learn(&mut self, certificate: &CheckpointCertificate) -> bool {
         let sequence = certificate.checkpoint.sequence;
         let news = sequence > self.stable_sequence();
@@ -139,7 +139,7 @@ impl Checkpoints {
         news
     }
 
-    /// Takes a verified vote in. Returns the certificate that it completes.
+    /// Adds a verified vote. Returns the certificate that it completes.
     pub fn add(
         &mut self,
         checkpoint: Checkpoint,
@@ -169,13 +169,16 @@ impl Checkpoints {
         (votes.len() >= quorum).then_some(CheckpointCertificate { checkpoint, votes })
     }
 
-    /// What a replica has said that is not stable yet.
-    pub fn said_by(&self, signer: ReplicaId) -> impl Iterator<Item = (Checkpoint, Signature)> {
+    /// The votes of a replica for checkpoints that are not stable yet.
+    pub fn unstable_votes_of(
+        &self,
+        signer: ReplicaId,
+    ) -> impl Iterator<Item = (Checkpoint, Signature)> {
         let own = self.votes.get(&signer).into_iter().flatten();
         own.map(|(checkpoint, signature)| (*checkpoint, *signature))
     }
 
-    /// What stands against going on, for a replica that has `own` as its state at some checkpoint.
+    /// What is wrong, if anything, for a replica that has `own` as its state at some checkpoint.
     #[must_use]
     pub fn finding(&self, own: &Checkpoint, replicas: usize, quorum: usize) -> Option<Finding> {
         let sequence = own.sequence;
@@ -217,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_quorum_of_equal_words_makes_a_checkpoint_stable() {
+    fn only_a_quorum_of_equal_votes_makes_a_checkpoint_stable() {
         let mut all = Checkpoints::default();
         assert!(all.add(state(8, 1), vote(0), 3).is_none());
         assert!(all.add(state(8, 1), vote(0), 3).is_none(), "the same again");
         assert!(all.add(state(8, 2), vote(1), 3).is_none());
         assert!(
             all.add(state(8, 1), vote(1), 3).is_none(),
-            "its first word counts"
+            "its first vote counts"
         );
         assert!(all.add(state(8, 1), vote(2), 3).is_none());
         let certificate = all.add(state(8, 1), vote(3), 3).expect("three agree");
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_differs_from_a_quorum_knows_it_and_so_does_everybody_in_a_split() {
+    fn a_replica_that_differs_from_a_quorum_finds_out_and_so_do_all_in_a_split() {
         let mut two = Checkpoints::default();
         two.add(state(8, 1), vote(0), 2);
         assert_eq!(two.finding(&state(8, 1), 2, 2), None);
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_memory_or_pushes_out_the_words_of_others() {
+    fn no_replica_fills_the_memory_or_evicts_the_votes_of_others() {
         let mut all = Checkpoints::default();
         all.add(state(8, 1), vote(0), 3);
         for sequence in 9..1000 {

@@ -1,8 +1,8 @@
 //! Every quorum, computed here and nowhere else.
 //!
 //! Two numbers describe what may go wrong: the cluster is *live* while at most `u` replicas fail in
-//! any way, and *right* while at most `r` of them commit lies (a replica that forgot what it said
-//! is one). n ≥ 2u + r + 1 replicas suffice; a spare one during a swap is allowed.
+//! any way, and *right* while at most `r` of them lie (a replica that forgot its own promises is
+//! one of these). n ≥ 2u + r + 1 replicas suffice; a spare one during a swap is allowed.
 //!
 //! * small, r + 1: holds at least one correct voucher;
 //! * medium, q = ⌈(n + r + 1) / 2⌉ ≤ n − u: any two share r + 1 members, one of them
@@ -11,7 +11,7 @@
 //!
 //! Source: A. Clement, "UpRight Fault Tolerance" (2010), chapters 2 and 6.
 
-/// How many failures of which kind a cluster is built for.
+/// The failures that a cluster is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
 pub struct FaultModel {
     up: u16,
@@ -25,7 +25,7 @@ pub const REPLICAS_MAX: u16 = 64;
 /// A cluster that cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultModelError {
-    /// Too few replicas for the faults that are to be survived.
+    /// Too few replicas for the faults to survive.
     #[error(
         "{replicas} replicas cannot survive u = {up}, r = {right}: at least {needed} are needed"
     )]
@@ -36,7 +36,7 @@ pub enum FaultModelError {
         up: u16,
         /// Commission failures.
         right: u16,
-        /// How many it takes.
+        /// How many are needed.
         needed: u32,
     },
     /// So many that the medium quorum could not be met with u of them down.
@@ -66,7 +66,7 @@ impl FaultModel {
     /// `replicas` replicas, live with `up` failures of any kind and right with `right` liars.
     ///
     /// # Errors
-    /// If the numbers cannot hold together.
+    /// If the numbers contradict each other.
     pub fn new(up: u16, right: u16, replicas: u16) -> Result<Self, FaultModelError> {
         let needed = 2 * u32::from(up) + u32::from(right) + 1;
         if u32::from(replicas) < needed {
@@ -127,9 +127,9 @@ impl FaultModel {
         (self.replicas + self.right + 1).div_ceil(2)
     }
 
-    /// max(u, r + 1): so many voters have to say that their disks are nearly full for the state not
-    /// to grow any more. Liars alone are too few, and where so many stop for it, one more failure
-    /// stops the cluster.
+    /// max(u, r + 1): how many voters have to report nearly full disks before the state stops
+    /// growing. Liars alone are too few, and where so many stop for it, one more failure stops the
+    /// cluster.
     #[must_use]
     pub const fn shortage(&self) -> usize {
         let small = self.small();

@@ -1,7 +1,7 @@
-//! The newtypes that the protocol speaks in.
+//! The newtypes of the protocol.
 //!
 //! No bare integer crosses a module border: a view is not a sequence, and a time that all replicas
-//! agreed on is not what one of them reads off its own clock.
+//! agreed on is not the time of one replica's own clock.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::cmp::Ordering;
@@ -34,7 +34,7 @@ number! {
     Epoch(u64)
 }
 number! {
-    /// One ordering instance over the replicas; 0 unless several leaders run side by side.
+    /// One ordering instance over the replicas; 0 unless several leaders run in parallel.
     Group(u16)
 }
 number! {
@@ -42,7 +42,7 @@ number! {
     View(u64)
 }
 number! {
-    /// A batch's place in the order, counted from 1; 0 stands for genesis.
+    /// A batch's position in the order, counted from 1; 0 stands for genesis.
     Sequence(u64)
 }
 number! {
@@ -114,7 +114,7 @@ impl Monotonic {
 }
 
 impl Sequence {
-    /// The place after this one.
+    /// The position after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -130,15 +130,15 @@ impl View {
 }
 
 impl ReplicaId {
-    /// The number of whoever is no member.
-    pub const NOBODY: Self = Self(u16::MAX);
+    /// No member's number.
+    pub const NONE: Self = Self(u16::MAX);
 }
 
-/// Text that does not stand for the bytes that it should.
+/// Text that does not encode the expected bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has to be {digits} hexadecimal digits")]
 pub struct NotHexadecimal {
-    /// How many it takes.
+    /// How many are expected.
     pub digits: usize,
 }
 
@@ -150,7 +150,7 @@ macro_rules! bytes {
         pub struct $name(pub [u8; $length]);
 
         impl Ord for $name {
-            /// By bytes; compared eight at a time, as what maps are sorted by is compared often.
+            /// By bytes; compared eight at a time, since map keys are compared often.
             fn cmp(&self, other: &Self) -> Ordering {
                 let (own, others) = (self.0.as_chunks::<8>().0, other.0.as_chunks::<8>().0);
                 let words = own.iter().zip(others);
@@ -208,7 +208,8 @@ bytes! {
     ClusterId[16]
 }
 bytes! {
-    /// What a replica's journal begins with: random, and another one after each loss.
+    /// The identity at the beginning of a replica's journal: random, and another one after each
+    /// loss.
     Incarnation[16]
 }
 bytes! {
@@ -224,12 +225,12 @@ bytes! {
     Signature[64]
 }
 
-/// What a driver tells the core about time with every event.
+/// The time that a driver passes to the core with every event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
-    /// This process's wall clock: may jump, may be wrong, is what proposals are stamped with.
+    /// This process's wall clock: may jump, may be wrong; proposals are stamped with it.
     pub clock: Time,
-    /// This process's monotonic clock: what waiting is measured with.
+    /// This process's monotonic clock: waits are measured with it.
     pub monotonic: Monotonic,
 }
 

@@ -7,29 +7,29 @@
 //! same core runs under `quorumfs-bft-runtime` and, a whole cluster at a time, under the seeded
 //! `quorumfs-bft-simulator`.
 //!
-//! # The way through
+//! # Modules
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | [`fault_model`] | u, r, n and every quorum, computed nowhere else |
-//! | [`identity`] | the newtypes that the rest speaks in |
+//! | [`identity`] | the newtypes of the protocol |
 //! | [`authentication`] | signing and verifying as traits, so that the simulator can fake them |
-//! | [`step`] | events in, effects out: the border to whoever drives the core |
+//! | [`step`] | events in, effects out: the border to the driver of the core |
 //! | [`service`] | what an application implements |
 //! | [`wire`] | messages as bytes, and every constant |
 //! | [`certificate`] | what a quorum of signatures proves |
-//! | [`checkpoint`] | agreement on the state, so that what is below can be forgotten |
-//! | [`membership`] | who votes, in which epoch, and how that changes |
+//! | [`checkpoint`] | agreement on the state, so that older data can be forgotten |
+//! | [`membership`] | who votes, in which membership epoch, and how that changes |
 //! | [`journal`] | what must not be forgotten, as bytes |
 //! | [`ordering`] | proposals, votes, views, suspicion, STATUS |
-//! | [`admission`] | requests that wait, and who is not listened to |
+//! | [`admission`] | waiting requests, and blacklisted peers |
 //! | [`execution`] | from a committed batch to new state and replies |
 //! | [`replica`] | the composition: one replica |
-//! | [`metrics`] | what it counts and says about itself |
-//! | [`recording`] | what a replica was told, on record, so that it can be told the same again |
-//! | [`observer`] | who watches replicas, and rows |
+//! | [`metrics`] | its counters and status |
+//! | [`recording`] | the events of a replica on record, so that they can be replayed |
+//! | [`observer`] | observing replicas, and watching rows |
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
-//! | [`state`] | the Merkle key space that the service's rows live in |
+//! | [`state`] | the Merkle key space that holds the service's rows |
 //! | [`state_transfer`] | a checkpoint's rows from several peers |
 //!
 //! # A replicated counter
@@ -42,7 +42,7 @@
 //! use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! use quorumfs_bft::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 //!
-//! /// Counts: an operation is a byte to add, and everybody is told the sum.
+//! /// Counts: an operation is a byte to add, and every client gets the sum.
 //! struct Counter;
 //!
 //! fn sum(view: &View<'_>) -> Result<u64, StateError> {
@@ -57,7 +57,7 @@
 //!     fn open_session(
 //!         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
 //!     ) -> Result<Option<Credit>, StateError> {
-//!         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
+//!         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // every client may
 //!     }
 //!     fn execute(
 //!         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
@@ -89,13 +89,13 @@
 //! # Ok::<(), StateError>(())
 //! ```
 //!
-//! From here: the front page of `quorumfs-bft-runtime` runs this counter on a replica with a
-//! client, that of `quorumfs-bft-simulator` shows how to put a service through a thousand bad days,
-//! and [`service`] has a store with transactions.
+//! Next: the front page of `quorumfs-bft-runtime` runs this counter on a replica with a
+//! client, that of `quorumfs-bft-simulator` tests a service under simulated faults, and
+//! [`service`] has a store with transactions.
 //!
-//! # What it is not
+//! # Scope
 //!
-//! It knows no file system, opens no socket and keeps no file.
+//! It contains no file system, opens no socket and keeps no file.
 
 pub mod admission;
 pub mod authentication;

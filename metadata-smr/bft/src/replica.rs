@@ -10,37 +10,37 @@
 //!  ┌─────────────────┴──────────┐ committed └──┬──────────────▲─────────┘   └────────▲────────┘
 //!  │ commit  execution::Executor│◄─────────────┘              │ durable              │ batches
 //!  │         state::KeySpace    │                ┌────────────┴─────────┐            │
-//!  └─────────────────┬──────────┘                │ promises (journal)   │            │
+//!  └─────────────────┬──────────┘                │ JournalWrites        │            │
 //!                    └─────── flush, batches ────┴──────────────────────┴────────────┘
 //! ```
 //!
-//! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that
-//!   runs.
+//! * [`config`]: its settings.  * `recovery`: from journal and state to a replica that runs.
 //! * `clients`: requests in, replies out.  * `proposing`: the leader's batches.
-//! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a certificate.
+//! * `agreement`: which proposals are accepted.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
-//! * `channel`: what is different where votes are not signed.
+//! * `channel`: differences where votes are not signed.
 //! * `views`: leaving a view and entering the next.
-//! * `reads`: queries out of order.  * `observers`: those who watch.
+//! * `reads`: queries out of order.  * `observers`: reports and events.
 //! * `epochs`: from one membership to the next.
-//! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
+//! * `repair`: STATUS, resending, fetching.  * `timers`: what happens without input.
+//! * `persist_before_send`: signing and recording.
 //! * `rollback`: noticing that the journal is an older one.
 //!
 //! # How a step goes
 //!
-//! A handler notes what an event says. Then [`Replica::step`] looks at what can be done now, in a
-//! fixed order: leave a view, vote, commit, propose, set timers. Nothing is done in a handler that
-//! another event could enable as well, so no path is forgotten. Most events are requests, and one
-//! that no open batch waits for changes nothing but what waits: after it only what comes of that is
-//! looked at, which is the end of the same order. Whatever else time may have enabled meanwhile has
-//! a timer, or comes with the next STATUS.
+//! A handler notes what an event says. Then [`Replica::step`] does everything that is possible now,
+//! in a fixed order: leave a view, vote, commit, propose, set timers. A handler does nothing that
+//! another event could enable as well, so no path is forgotten. Most events are requests. A request
+//! that no open batch waits for changes only what waits: after it only the end of the same order is
+//! run. Anything else that time may have enabled meanwhile has a timer, or comes with the next
+//! STATUS.
 //!
 //! # What always holds
 //!
 //! * A message that promises something is sent after the record that holds it is durable; the own
 //!   vote counts from then on.
 //! * A replica votes once for each view, sequence and phase, and in no view below its own.
-//! * Batches are executed in order, each with a commit certificate in hand, and never undone.
+//! * Batches are executed in order, each with a commit certificate, and never undone.
 //! * Nothing that comes in can make it panic, and nothing grows without bound.
 //!
 //! # What can go wrong
@@ -58,7 +58,7 @@ mod clients;
 mod commit;
 mod epochs;
 mod observers;
-mod promises;
+mod persist_before_send;
 mod proposing;
 mod reads;
 mod recovery;
@@ -81,10 +81,10 @@ use crate::certificate::CommitCertificate;
 use crate::execution::Executor;
 use crate::identity::{Digest, Now, ReplicaId, Sequence, Time};
 use crate::metrics::{Counters, Voting};
-use crate::ordering::proposer::Place;
-use crate::ordering::slot::Heard;
+use crate::ordering::proposer::BatchPosition;
+use crate::ordering::slot::ReceivedProposal;
 use crate::ordering::status::{Inquiry, PeerRecord};
-use crate::ordering::suspicion::{Grievances, Reason};
+use crate::ordering::suspicion::{Reason, Suspicions};
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
 use crate::sabotage::Sabotage;
@@ -98,7 +98,7 @@ use checkpoints::States;
 use commit::History;
 use epochs::Epochs;
 use observers::Observers;
-use promises::Promises;
+use persist_before_send::JournalWrites;
 use proposing::DecideTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -114,19 +114,19 @@ pub struct Replica<S, D> {
     executor: Executor<S>,
     space: KeySpace<D>,
     /// The last batch that was executed, and the proof that it was committed.
-    tip: Place,
-    tip_certificate: Option<CommitCertificate>,
-    /// The same of the last batches, a window of them at most.
+    last_executed: BatchPosition,
+    last_certificate: Option<CommitCertificate>,
+    /// The certificates of the last batches, a window of them at most.
     recent: VecDeque<CommitCertificate>,
     epochs: Epochs,
     /// When the service wants to be called again.
     deadline: Option<Time>,
     window: Window,
-    /// Proposals of views that have not been entered yet: of each sequence the next view's.
-    early: BTreeMap<Sequence, Heard>,
+    /// Proposals of views that have not been entered yet: for each sequence the next view's.
+    early: BTreeMap<Sequence, ReceivedProposal>,
     decide_time: DecideTime,
     views: Views,
-    grievances: Grievances,
+    suspicions: Suspicions,
     throughput: Throughput,
     /// Requests forwarded to this view's leader.
     forwarded: BTreeSet<Digest>,
@@ -134,19 +134,19 @@ pub struct Replica<S, D> {
     aged: u64,
     pool: Pool,
     blacklist: Blacklist,
-    promises: Promises,
+    journal_writes: JournalWrites,
     history: History,
     states: States,
-    /// The state that is being taken over from peers, if any is.
+    /// The state that is being taken over from peers, if any.
     sink: Option<Sink>,
     /// No vote is given before this sequence has been executed.
-    abstain: Sequence,
+    vote_barrier: Sequence,
     peers: Vec<PeerRecord>,
     inquiry: Inquiry,
     observers: Observers,
     /// Committed batches that peers have sent, from the next one on.
     fetched: BTreeMap<Sequence, Arc<Envelope>>,
-    /// The same where they prove nothing: who gave which as executed.
+    /// The same where they prove nothing: which peer gave which batch as executed.
     vouchers: BTreeMap<Sequence, BTreeMap<ReplicaId, Arc<Envelope>>>,
     timers: Timers,
     counters: Counters,
@@ -155,9 +155,9 @@ pub struct Replica<S, D> {
 /// What an event may have made possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Enables {
-    /// Somebody only looked.
+    /// A client only queried.
     Nothing,
-    /// Something may wait that did not: a batch may be due.
+    /// More requests may wait: a batch may be due.
     Batch,
     Anything,
 }
@@ -197,14 +197,14 @@ impl<S: Service, D: Store> Replica<S, D> {
                 return self.received(from, &message, effects);
             }
             Event::Signed { message } => self.signed(message.envelope(), effects),
-            Event::Persisted { token } => self.promises.persisted(token, effects),
+            Event::Persisted { token } => self.journal_writes.persisted(token, effects),
             Event::Flushed { sequence } => self.flushed(sequence, effects)?,
             Event::Timer { timer } => self.timer(timer, effects)?,
             Event::Connected { replica } => self.send_status(Some(replica), effects),
             Event::Disconnected { connection } => {
                 self.pool.disconnected(connection);
-                self.observers.gone(connection);
-                self.epochs.gone(connection);
+                self.observers.disconnected(connection);
+                self.epochs.disconnected(connection);
                 self.blacklist.forget(&Peer::Client(connection));
             }
         }
@@ -218,10 +218,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<Enables, StateError> {
         let envelope = message.envelope();
-        self.mind(envelope, effects);
+        self.check_for_rollback(envelope, effects);
         match (envelope.message(), from) {
             (Message::Request(_) | Message::OpenSession(_) | Message::CloseSession(_), from) => {
-                self.lead_client(from, envelope.header().epoch, effects)?;
+                self.guide_client(from, envelope.header().epoch, effects)?;
                 if !self.request(from, envelope, effects)? {
                     return Ok(Enables::Batch);
                 }
@@ -244,7 +244,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let directly = from == Peer::Replica(leader);
                 let proposal = Arc::clone(envelope);
                 if directly || self.vouched(from, &proposal) {
-                    self.proposal(&Heard { proposal, directly }, effects);
+                    self.proposal(&ReceivedProposal { proposal, directly }, effects);
                 }
             }
             (Message::Prepare(_) | Message::Commit(_), _) => self.ballot(envelope),
@@ -264,7 +264,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.serve_epochs(from, fetch.after, effects)?;
             }
             (Message::Epochs(records), Peer::Replica(_)) => {
-                self.epochs_came(records);
+                self.receive_epochs(records);
             }
             (Message::FetchBodies(fetch), Peer::Replica(peer)) => {
                 self.serve_bodies(peer, fetch, effects);
@@ -285,14 +285,14 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::FetchNodes(fetch), Peer::Replica(peer)) => {
                 self.serve_nodes(peer, fetch, effects)?;
             }
-            (Message::Nodes(nodes), Peer::Replica(peer)) => self.nodes_came(peer, nodes)?,
-            // What only a client listens to, or what the wrong side sent.
+            (Message::Nodes(nodes), Peer::Replica(peer)) => self.receive_nodes(peer, nodes)?,
+            // A message for clients, or one that the wrong side sent.
             _ => {}
         }
         Ok(Enables::Anything)
     }
 
-    /// Does whatever can be done now.
+    /// Does everything that can be done now.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         self.advance_transfer(effects)?;
         self.advance_epochs(effects)?;
@@ -302,7 +302,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.advance_proposals(effects);
             self.advance_votes(effects);
             self.flush_if_due(effects)?;
-            if self.holds_still()
+            if self.execution_paused()
                 || (!self.advance_commit(effects)? && !self.advance_fetched(effects)?)
             {
                 break;
@@ -316,7 +316,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Does what can be done now that could not be before something more waited.
+    /// Does what more waiting requests make possible.
     fn advance_requests(&mut self, effects: &mut Effects) {
         if !self.collects() {
             self.propose_all(effects);
@@ -325,28 +325,31 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.set_request_timers(effects);
     }
 
-    /// Where proposals are not signed, one is out at once and the next may follow.
+    /// Where proposals are not signed, one is sent at once and the next may follow.
     fn propose_all(&mut self, effects: &mut Effects) {
         while self.propose(effects) {
             self.advance_votes(effects);
         }
     }
 
-    /// Looks whether the leader is as fast as it could be; we may be what is slow.
+    /// Checks whether the leader is as fast as it could be; this replica itself may be slow.
     fn watch_throughput(&mut self, effects: &mut Effects) {
-        let ours = self.holds_still() || self.history.backlog() || self.sink.is_some();
+        let ours = self.execution_paused() || self.history.backlog() || self.sink.is_some();
         let follows = self.leader() != self.config.replica && self.views.active();
         if !follows || self.voting != Voting::Voting {
             self.throughput.idle();
         } else if ours {
             self.throughput.paused();
-        } else if self.throughput.waits(self.now.monotonic, self.pool.owed()) {
+        } else if self
+            .throughput
+            .note_waiting(self.now.monotonic, self.pool.owed())
+        {
             self.suspect(Reason::Slow, effects);
         }
         self.counters.throughput_compared = self.throughput.compared;
     }
 
-    /// Who leads the view that this replica is in.
+    /// The leader of the view that this replica is in.
     fn leader(&self) -> ReplicaId {
         self.context.leader(self.views.view)
     }
@@ -366,23 +369,25 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.config.sabotage.is(sabotage)
     }
 
-    /// How it is.
+    /// Its status.
     #[must_use]
     pub fn status(&self) -> Status {
         let durable = self.space.durable_root();
-        let certificate = self.tip_certificate.iter();
+        let certificate = self.last_certificate.iter();
         Status {
             replica: self.config.replica,
             epoch: self.context.epoch,
             began: self.epochs.from(),
             ended: self.epochs.ended(),
-            reborn: self.epochs.announced(|token| self.promises.durable(token)),
+            reborn: self
+                .epochs
+                .announced(|token| self.journal_writes.durable(token)),
             view: self.views.view,
             leader: self.leader(),
             active: self.views.active(),
-            sequence: self.tip.sequence,
-            batch: self.tip.digest,
-            time: self.tip.time,
+            sequence: self.last_executed.sequence,
+            batch: self.last_executed.digest,
+            time: self.last_executed.time,
             durable: durable.map_or(Sequence(0), |root| root.sequence),
             root: durable.map_or(Digest::default(), |root| root.digest),
             stable: self.states.known.stable_sequence(),
@@ -402,11 +407,11 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// The last committed sequence.
     #[must_use]
     pub const fn committed(&self) -> Sequence {
-        self.tip.sequence
+        self.last_executed.sequence
     }
 
     /// The digest of the state as it is now, between durable roots: for tests that compare
-    /// replicas. It hashes what has changed since it was last asked for.
+    /// replicas. It hashes what has changed since the last call.
     ///
     /// # Errors
     /// If the store fails.

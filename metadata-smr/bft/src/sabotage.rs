@@ -1,9 +1,9 @@
 //! Defects that a simulation plants in every honest replica, to show that it would find them.
 //!
 //! No release has them: the feature `sabotage`, which the simulator switches on, adds the only
-//! fields that can hold one. Without it [`Planted`] and [`Flag`] have no bytes and answer "no"
-//! while the program is compiled, so that the branches of a defect are not compiled at all.
-//! Crate-level tests have the feature's code too.
+//! fields that can hold one. Without it [`Planted`] and [`Flag`] have no bytes and answer "no" at
+//! compile time, so that the branches of a defect are not compiled at all. Crate-level tests have
+//! the feature's code too.
 
 /// A defect that a simulation has to find.
 #[doc(hidden)]
@@ -23,34 +23,34 @@ pub enum Sabotage {
     RetryExecutedTwice,
     /// Messages do not wait for the disk.
     ForgottenFsync,
-    /// What comes of a state is not compared with the digest that its parent names.
+    /// Nodes of a transferred state are not compared with the digest that their parent names.
     TransferUnverified,
     /// A view begins with the certificates of the lowest views that are shown.
     LockOnLowerView,
     /// COMMIT is given for a batch before the one that it follows upon is prepared.
     CommitBeforePredecessor,
-    /// Queries are answered without saying when what they saw last changed.
+    /// Queries are answered without saying when their data last changed.
     ReadWithoutVersion,
-    /// No STATUS is sent, so nothing that was lost comes again.
+    /// No STATUS is sent, so lost messages are not sent again.
     MissingStatus,
-    /// A state comes without the replies that were given in it: who asks again is told that they
-    /// are gone.
+    /// A state is transferred without the replies that were given in it: a client that asks again
+    /// is told that they are gone.
     ReplyCacheOutsideState,
     /// A leader's throughput is compared however little there is to do.
     ThroughputComparedIdle,
-    /// Clients believe a single replica that says that something they watch has changed.
+    /// Clients accept a single replica's report that a watched row has changed.
     WatchOnOneCopy,
-    /// What was proposed and voted for in an earlier epoch counts in this one.
+    /// Proposals and votes of an earlier epoch count in this one.
     OldEpochVoteCounted,
-    /// What one replica claims to have prepared is chosen though not enough have accepted it.
+    /// A batch that one replica claims to have prepared is chosen though too few have accepted it.
     ClaimNotAccepted,
     /// A view begins with nothing where it is not known yet what it begins with.
     NothingInsteadOfWaiting,
-    /// A committed batch is believed on one replica's word.
+    /// A committed batch is accepted from one replica alone.
     OneVoucher,
-    /// A certificate is believed that lacks a vote.
+    /// A certificate that lacks a vote is accepted.
     CertificateOneShort,
-    /// Where votes are not signed, one in another replica's name is let in.
+    /// Where votes are not signed, one in another replica's name is accepted.
     VoteInAnothersName,
     /// A leader that restarts goes on in the view that it led.
     OldViewLedAgain,
@@ -92,7 +92,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// No defect: what every program but a simulation has.
+    /// No defect: the setting of every program but a simulation.
     pub const NONE: Self = Self {
         #[cfg(any(test, feature = "sabotage"))]
         defect: None,
@@ -120,7 +120,7 @@ impl Planted {
         false
     }
 
-    /// The same, to be stored in what has the defect.
+    /// The same, to be stored in the part that has the defect.
     #[must_use]
     pub fn flag(self, defect: Sabotage) -> Flag {
         match self.is(defect) {

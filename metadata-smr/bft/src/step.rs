@@ -1,4 +1,4 @@
-//! Events in, effects out: the border between the core and whoever drives it.
+//! Events in, effects out: the border between the core and its driver.
 //!
 //! ```text
 //!   frames ──verify──► Received ─┐                  ┌─► Sign ──► the driver signs, feeds Signed
@@ -23,7 +23,7 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Token(pub u64);
 
-/// Where a message came in, as the transport authenticated it.
+/// The origin of a message, as the transport authenticated it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A voter, by its pinned TLS identity.
@@ -43,16 +43,16 @@ pub enum Destination {
     Client(ConnectionId),
 }
 
-/// What the core waits for. One of each kind at most is set at a time.
+/// What the core waits for. At most one of each kind is set at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// A verified request has been open for too long in this view.
     Progress,
-    /// Time to tell the peers where we stand.
+    /// Time to send our status to the peers.
     Status,
     /// The service asked for a tick.
     Tick,
-    /// Something that was asked of a peer (a body, a batch) has not come.
+    /// The answer of a peer (a body, a batch) has not come.
     Fetch,
     /// A proposal is ahead of our clock, which should have caught up by now.
     Clock,
@@ -65,14 +65,14 @@ pub enum Timer {
 pub enum Event {
     /// A verified message came in.
     Received {
-        /// From whom, by the transport's word.
+        /// The sender, as the transport authenticated it.
         from: Peer,
         /// The message, with the bytes that it came in.
         message: Verified,
     },
     /// The driver signed what [`Effect::Sign`] asked for.
     Signed {
-        /// The same message, in the bytes that everybody else will see.
+        /// The same message, in the bytes that all others will see.
         message: Verified,
     },
     /// A record is durable, and so is every one before it.
@@ -90,7 +90,7 @@ pub enum Event {
         /// Which.
         timer: Timer,
     },
-    /// There is a new connection to this replica: what was sent before may not have arrived.
+    /// There is a new connection to this replica: earlier messages may not have arrived.
     Connected {
         /// Which replica.
         replica: ReplicaId,
@@ -102,7 +102,7 @@ pub enum Event {
     },
 }
 
-/// What the core wants done, in this order.
+/// What the driver has to do, in this order.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Sign this and feed it back as [`Event::Signed`].
@@ -119,17 +119,17 @@ pub enum Effect {
     },
     /// Send a frame.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Destination,
         /// The bytes of the frame.
         frame: Bytes,
         /// The write that must be durable first, if any.
         after: Option<Token>,
     },
-    /// Send a frame to observers, if their connections have room: it may be dropped, and it must
-    /// be in nobody's way.
+    /// Send a frame to observers, if their connections have room: it may be dropped, and must not
+    /// delay anything else.
     Show {
-        /// To whom.
+        /// The receivers.
         to: Vec<ConnectionId>,
         /// The bytes of the frame.
         frame: Bytes,
@@ -138,7 +138,7 @@ pub enum Effect {
     Flush {
         /// The writes.
         batch: WriteBatch,
-        /// The root that they lead to.
+        /// The root of the resulting state.
         root: DurableRoot,
     },
     /// Journal records with a smaller token are needed no more.
@@ -158,13 +158,13 @@ pub enum Effect {
         /// Which.
         timer: Timer,
     },
-    /// A session is open: verify its requests under this key and hold it to this credit.
+    /// A session is open: verify its requests under this key and enforce this credit.
     SessionKey {
         /// The session.
         id: SessionId,
         /// Its key.
         key: PublicKey,
-        /// Whose it is: nobody else's connection may speak for it.
+        /// Its owner: only connections of this principal may use it.
         principal: PublicKey,
         /// What it may have in flight.
         credit: Credit,
@@ -174,22 +174,22 @@ pub enum Effect {
         /// The session.
         id: SessionId,
     },
-    /// Stop listening to this peer for a while: it signed something that no correct one would.
+    /// Ignore this peer for a while: it signed something that no correct one would.
     Blacklist {
-        /// Whom.
+        /// The peer.
         peer: Peer,
         /// Why, for the operator.
         reason: &'static str,
     },
     /// An epoch has begun: from now on replicas are numbered, verified and found by this
-    /// membership, and frames are admitted into its context. Also said once at the start.
+    /// membership, and frames are admitted in its context. Also emitted once at the start.
     NewEpoch {
-        /// Who is who.
+        /// The members.
         membership: Box<Membership>,
-        /// This replica's own number; beyond all members' if it is none.
+        /// This replica's own number; [`ReplicaId::NONE`] if it is not a member.
         me: ReplicaId,
     },
-    /// Something that an operator has to know; the replica goes on as its status says.
+    /// A problem that an operator has to know; the replica goes on as its status says.
     Alarm {
         /// What it is.
         reason: String,
@@ -204,7 +204,7 @@ pub enum Effect {
 /// The effects of one step, in order.
 pub type Effects = EffectList<Effect>;
 
-/// What one step of a core wants done, in order.
+/// What one step of a core asks of its driver, in order.
 #[derive(Debug)]
 pub struct EffectList<E> {
     list: Vec<E>,

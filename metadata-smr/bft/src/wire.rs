@@ -5,9 +5,9 @@
 //!  Message ─► encode ────────► frame (unsigned kinds) ─► bytes ─admit─► Verified
 //! ```
 //!
-//! * [`message`]: what is said.  * [`frame`]: the header and the frame as a whole.
-//! * [`signed_bytes`]: what signatures and digests are over.  * [`mod@admit`]: checking what comes
-//!   in.
+//! * [`message`]: the messages.  * [`frame`]: the header and the frame as a whole.
+//! * [`signed_bytes`]: the input of signatures and digests.  * [`mod@admit`]: checking received
+//!   frames.
 //! * [`limits`]: every constant of the protocol.
 //!
 //! What always holds: a length is compared with its limit before anything is allocated; a frame is

@@ -8,7 +8,7 @@ use quorumfs_bft::journal::Condition;
 use quorumfs_bft::recording::{Entry, Recording, Start, Writer};
 use quorumfs_bft::replica::Config;
 use quorumfs_bft::step::{Event, Peer, Timer, Token};
-use quorumfs_bft::wire::message::{Message, Operation, Request, Suspect};
+use quorumfs_bft::wire::message::{Message, Request, RequestOperation, Suspect};
 use quorumfs_bft::wire::{Header, Unsigned};
 
 /// A block's header, in front of its content.
@@ -57,7 +57,9 @@ fn entries() -> Vec<Entry> {
         session: SessionId(1),
         lane: Lane(0),
         number: RequestNumber(1),
-        operations: vec![Operation::Execute(Bytes::from_static(b"an operation"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(
+            b"an operation",
+        ))],
     }));
     let suspect = sign(Message::Suspect(Suspect {
         signer: ReplicaId(2),

@@ -14,7 +14,7 @@ use quorumfs_bft::journal::{Entry, Framing, Journal, Segment, SegmentIdentity, e
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::state::MemoryStore;
 use quorumfs_bft::step::{Effect, Effects, Event, Peer, Timer, Token};
-use quorumfs_bft::wire::message::{Ballot, Batch, OpenSession, Operation, Request, Suspect};
+use quorumfs_bft::wire::message::{Ballot, Batch, OpenSession, Request, RequestOperation, Suspect};
 use quorumfs_bft::wire::signed_bytes::genesis_digest;
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned, admit};
 use quorumfs_bft_simulator::key_value::KeyValue;
@@ -198,7 +198,9 @@ fn conversation() -> Vec<u8> {
         session: SessionId(1),
         lane: Lane(0),
         number: RequestNumber(1),
-        operations: vec![Operation::Execute(Bytes::from_static(b"an operation"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(
+            b"an operation",
+        ))],
     }));
     order(&mut parts, Sequence(2), first, &request);
     for signer in [0, 2] {

@@ -149,7 +149,7 @@ impl Machine {
     /// A replica said something.
     pub(super) fn received(&self, key: PublicKey, frame: Bytes) {
         let mut state = self.state();
-        let from = state.membership.place(&key).unwrap_or(ReplicaId::NOBODY);
+        let from = state.membership.place(&key).unwrap_or(ReplicaId::NONE);
         if is_records(&frame) {
             let now = self.clock.now().monotonic;
             let before = state.followed.insert(key, now);

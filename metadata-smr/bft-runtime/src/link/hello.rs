@@ -152,7 +152,7 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let (role, replica) = match self.role {
             Role::Replica(id) => (1, id.0),
-            Role::Client => (2, ReplicaId::NOBODY.0),
+            Role::Client => (2, ReplicaId::NONE.0),
         };
         let mut bytes = [0_u8; HELLO_BYTES];
         let fields = MAGIC

@@ -65,7 +65,7 @@ impl Peers {
         Self {
             key,
             told,
-            me: ReplicaId::NOBODY,
+            me: ReplicaId::NONE,
             members: Vec::new(),
             peerings: BTreeMap::new(),
         }

@@ -21,7 +21,9 @@ use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
     ClusterId, Digest, Lane, ReplicaId, RequestNumber, Sequence, SessionId, View,
 };
-use quorumfs_bft::wire::message::{Ballot, Message, OpenStatus, Operation, PeerStatus, Request};
+use quorumfs_bft::wire::message::{
+    Ballot, Message, OpenStatus, PeerStatus, Request, RequestOperation,
+};
 use quorumfs_bft::wire::{Header, encode};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::disk::Durability;
@@ -159,7 +161,7 @@ fn lengths() -> (u64, Vec<u64>) {
         session: SessionId(1),
         lane: Lane(0),
         number: RequestNumber(1),
-        operations: vec![Operation::Execute(Bytes::from_static(b"add n"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(b"add n"))],
     });
     let open = OpenStatus {
         proposal: Some(Digest::default()),

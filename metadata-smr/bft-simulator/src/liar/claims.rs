@@ -117,11 +117,11 @@ impl Proxy {
 
     /// Something that may not be committed at all is said to be executed.
     fn claim_executed(&mut self, change: &mut ViewChange) {
-        let tip = change.base.last().map_or(Sequence(0), |it| it.sequence);
+        let last = change.base.last().map_or(Sequence(0), |it| it.sequence);
         let prepared = change.prepared.first().map(|it| &it.proposal);
         let digest = prepared.map(|it| it.digest());
         let digest = digest.unwrap_or_else(|| no_digest(&mut self.random));
-        let sequence = tip.next();
+        let sequence = last.next();
         if change.base.len() > 8 {
             change.base.remove(0);
         }

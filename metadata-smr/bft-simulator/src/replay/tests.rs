@@ -14,7 +14,7 @@ use quorumfs_bft::journal::Condition;
 use quorumfs_bft::recording::{Start, Writer};
 use quorumfs_bft::state::{MemoryStore, StateError, Store};
 use quorumfs_bft::step::{Peer, Timer, Token};
-use quorumfs_bft::wire::message::{Message, OpenSession, Operation, Request};
+use quorumfs_bft::wire::message::{Message, OpenSession, Request, RequestOperation};
 use quorumfs_bft::wire::{Unsigned, Verified};
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ impl Machine {
             session: SessionId(1),
             lane: Lane(0),
             number: RequestNumber(number),
-            operations: vec![Operation::Execute(command)],
+            operations: vec![RequestOperation::Execute(command)],
         };
         self.said(Message::Request(request), &self.session)
     }

@@ -2,7 +2,7 @@
 
 use crate::identity::Monotonic;
 use crate::step::Peer;
-use crate::wire::limits::{BLACKLIST_MAX, PAROLE};
+use crate::wire::limits::{BLACKLIST_MAX, BLACKLIST_TIME};
 use std::collections::BTreeMap;
 
 /// Who is not listened to, and until when.
@@ -21,7 +21,7 @@ impl Blacklist {
                 self.until.remove(&oldest);
             }
         }
-        self.until.insert(peer, now.plus(PAROLE));
+        self.until.insert(peer, now.plus(BLACKLIST_TIME));
     }
 
     /// Whether `peer` is not to be listened to now.
@@ -49,7 +49,7 @@ mod tests {
         list.add(peer, now);
         assert!(list.holds(&peer, now));
         assert!(!list.holds(&Peer::Replica(ReplicaId(1)), now));
-        assert!(!list.holds(&peer, now.plus(PAROLE)));
+        assert!(!list.holds(&peer, now.plus(BLACKLIST_TIME)));
     }
 
     #[test]

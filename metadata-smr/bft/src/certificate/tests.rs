@@ -1,4 +1,4 @@
-//! Each kind of certificate: what it takes to be believed, and each way to lack it.
+//! Each kind of certificate: what makes it valid, and each way to spoil it.
 
 use super::voters::*;
 use super::*;
@@ -6,8 +6,8 @@ use crate::checkpoint::CheckpointCertificate;
 use crate::identity::Epoch;
 use crate::membership::EpochRecord;
 
-/// It is believed with a quorum and with all voters, and in no way in which it is spoilt.
-fn believed(kind: &str, verify: impl Fn(Signed) -> bool, spoilt: &[Spoilt]) {
+/// It is valid with a quorum and with all voters, and in no way in which it is spoilt.
+fn assert_valid_with_quorum(kind: &str, verify: impl Fn(Signed) -> bool, spoilt: &[Spoilt]) {
     assert!(verify(signed(&[0, 2, 3])), "{kind}: as it is");
     assert!(verify(signed(&[0, 1, 2, 3])), "{kind}: all voters");
     for (what, signed) in spoilt {
@@ -18,11 +18,11 @@ fn believed(kind: &str, verify: impl Fn(Signed) -> bool, spoilt: &[Spoilt]) {
 #[test]
 fn a_commit_certificate_takes_a_quorum_for_this_batch_here() {
     let holds = |certificate: &CommitCertificate| {
-        // It says itself of which view it is.
+        // The certificate names its view itself.
         let header = context().header(View(77));
         certificate.verify(header, &context(), &Voters, &Toy)
     };
-    believed("commit", |it| holds(&commit(it)), &spoilt_of_three());
+    assert_valid_with_quorum("commit", |it| holds(&commit(it)), &spoilt_of_three());
     let prepares = commit_of(Kind::Prepare, signed(&[0, 2, 3]));
     assert!(!holds(&prepares), "PREPAREs are no COMMITs");
 }
@@ -44,7 +44,7 @@ fn a_checkpoint_certificate_takes_a_quorum_for_this_state() {
         certificate.verify(context().header(View(77)), &context(), &Voters, &Toy)
     };
     let of = |signed| stable(signed, Digest([7; 32]));
-    believed("checkpoint", |it| holds(&of(it)), &spoilt_of_three());
+    assert_valid_with_quorum("checkpoint", |it| holds(&of(it)), &spoilt_of_three());
     for field in 0..2 {
         let mut certificate = of(signed(&[0, 2, 3]));
         let checkpoint = &mut certificate.checkpoint;
@@ -65,7 +65,7 @@ fn an_epoch_record_takes_a_quorum_of_the_epoch_before_for_this_membership() {
         record.follows(&context().after(after), &Voters, &Toy)
     };
     let holds = |signed| follows(&record(signed), Sequence(0));
-    believed("epoch record", holds, &spoilt_of_three());
+    assert_valid_with_quorum("epoch record", holds, &spoilt_of_three());
     let good = record(signed(&[0, 2, 3]));
     assert!(
         !follows(&good, SEQUENCE),

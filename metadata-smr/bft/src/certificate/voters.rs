@@ -1,4 +1,4 @@
-//! Four voters, and certificates of theirs that hold or are spoilt in one way: for tests.
+//! Four voters, and certificates of theirs that are valid or spoilt in one way: for tests.
 
 use super::{CommitCertificate, PreparedCertificate, Vote};
 use crate::authentication::{KeyDirectory, Signer, Verifier};
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 /// The view of what is certified; replica 1 leads it.
 pub(crate) const VIEW: View = View(5);
-/// The place of what is certified.
+/// The sequence of what is certified.
 pub(crate) const SEQUENCE: Sequence = Sequence(40);
 /// The epoch of the four voters.
 pub(crate) const EPOCH: Epoch = Epoch(3);
 
-/// Signatures that need no secret; no two keys or texts share one.
+/// Signatures without a secret; no two keys or texts share one.
 pub(crate) struct Toy;
 
 fn sign(key: &PublicKey, message: &[u8]) -> Signature {
@@ -39,7 +39,7 @@ impl Verifier for Toy {
     }
 }
 
-/// What a replica signs with.
+/// The key of a replica.
 pub(crate) struct Key(pub(crate) u16);
 
 impl Signer for Key {
@@ -63,24 +63,24 @@ impl KeyDirectory for Voters {
     }
 }
 
-/// Where they vote: three of the four are a quorum.
+/// Their context: three of the four are a quorum.
 pub(crate) fn context() -> Context {
     let model = FaultModel::new(1, 1, 4).expect("a model");
     Context::new(ClusterId([9; 16]), EPOCH, model)
 }
 
-/// Who signed, and what is wrong with what they signed.
+/// The signers, and what is wrong with their signatures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signed {
     pub(crate) by: &'static [u16],
     pub(crate) epoch: Epoch,
     /// They signed it for the view after.
     pub(crate) other_view: bool,
-    /// They signed it for the place after.
-    pub(crate) other_place: bool,
-    /// They signed something else.
+    /// They signed it for the sequence after.
+    pub(crate) other_sequence: bool,
+    /// They signed another digest.
     pub(crate) other_digest: bool,
-    /// The last signature is not of whom it names.
+    /// The last signature is by another key than it names.
     pub(crate) forged: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) const fn signed(by: &'static [u16]) -> Signed {
         by,
         epoch: EPOCH,
         other_view: false,
-        other_place: false,
+        other_sequence: false,
         other_digest: false,
         forged: false,
     }
@@ -114,9 +114,9 @@ pub(crate) fn spoilt(by: &'static [u16]) -> Vec<Spoilt> {
             },
         ),
         (
-            "another place",
+            "another sequence",
             Signed {
-                other_place: true,
+                other_sequence: true,
                 ..good
             },
         ),
@@ -128,7 +128,7 @@ pub(crate) fn spoilt(by: &'static [u16]) -> Vec<Spoilt> {
             },
         ),
         (
-            "a signature of another",
+            "a signature by another key",
             Signed {
                 forged: true,
                 ..good
@@ -145,12 +145,15 @@ pub(crate) fn spoilt_of_three() -> Vec<Spoilt> {
         ("no vote", signed(&[])),
         ("a vote twice", signed(&[0, 2, 2])),
         ("out of order", signed(&[2, 0, 3])),
-        ("a vote of one who does not vote", signed(&[0, 2, 4])),
+        (
+            "a vote of a replica that is not a voter",
+            signed(&[0, 2, 4]),
+        ),
     ]);
     all
 }
 
-/// The same for one that two have to sign besides replica 1, whose proposal it is.
+/// The same for one that two have to sign in addition to replica 1, whose proposal it is.
 pub(crate) fn spoilt_of_two() -> Vec<Spoilt> {
     let mut all = spoilt(&[0, 2]);
     all.extend([
@@ -158,7 +161,7 @@ pub(crate) fn spoilt_of_two() -> Vec<Spoilt> {
         ("no vote", signed(&[])),
         ("a vote twice", signed(&[2, 2])),
         ("out of order", signed(&[2, 0])),
-        ("a vote of one who does not vote", signed(&[0, 4])),
+        ("a vote of a replica that is not a voter", signed(&[0, 4])),
         ("the leader once more", signed(&[0, 1])),
         ("the leader among enough", signed(&[0, 1, 2])),
     ]);
@@ -174,8 +177,8 @@ impl Signed {
         }
     }
 
-    fn place(&self) -> Sequence {
-        match self.other_place {
+    fn sequence(&self) -> Sequence {
+        match self.other_sequence {
             true => SEQUENCE.next(),
             false => SEQUENCE,
         }
@@ -202,7 +205,7 @@ impl Signed {
 
     fn ballots(&self, kind: Kind, digest: Digest) -> Vec<Vote> {
         let (header, digest) = (self.header(VIEW), self.digest(digest));
-        self.votes(|signer| vote_bytes(kind, &header, self.place(), &digest, signer))
+        self.votes(|signer| vote_bytes(kind, &header, self.sequence(), &digest, signer))
     }
 }
 
@@ -257,7 +260,7 @@ pub(crate) fn stable(signed: Signed, membership: Digest) -> CheckpointCertificat
         membership,
     };
     let voted = Checkpoint {
-        sequence: signed.place(),
+        sequence: signed.sequence(),
         root: signed.digest(checkpoint.root),
         ..checkpoint
     };
@@ -268,7 +271,7 @@ pub(crate) fn stable(signed: Signed, membership: Digest) -> CheckpointCertificat
     }
 }
 
-/// The membership of the epoch after: that of the four once more.
+/// The membership of the epoch after: the same four.
 pub(crate) fn next_membership() -> Membership {
     let member = |number: u16| Member {
         key: Key(number).public_key(),

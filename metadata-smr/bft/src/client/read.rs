@@ -364,7 +364,7 @@ impl Reads {
         let turn = usize::try_from(self.nonce).unwrap_or_default() % chosen.len().max(1);
         let full = match chosen.get(turn) {
             Some(replica) if first => *replica,
-            _ => Read::EVERYBODY,
+            _ => Read::ALL,
         };
         let open = flight.asked.iter().enumerate();
         let open = open.filter_map(|(place, asked)| Some((place, asked.pending.as_ref()?)));

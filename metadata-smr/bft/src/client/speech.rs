@@ -16,8 +16,8 @@ use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
 use crate::wire::frame::{Envelope, Header, Unsigned, encode};
 use crate::wire::limits::{OPERATIONS_MAX, REPLY_COMPARED_BYTES, REQUEST_BYTES_MAX};
 use crate::wire::message::{
-    CloseSession, FetchEpochs, Message, OpenSession, Operation, OperationResult, Outcome, Read,
-    ReadAnswer, Reply, Request,
+    CloseSession, FetchEpochs, Message, OpenSession, OperationResult, Outcome, Read, ReadAnswer,
+    Reply, Request, RequestOperation,
 };
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
@@ -113,11 +113,11 @@ pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigne
 /// Asks for the execution of a bundle.
 pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
     let operation = |(kind, operation)| match kind {
-        Kind::Execute => Operation::Execute(operation),
-        Kind::Administer => Operation::Administer(operation),
-        Kind::Query | Kind::Read | Kind::SessionRead => Operation::Query(operation),
-        Kind::Watch => Operation::Watch(operation),
-        Kind::Unwatch => Operation::Unwatch(watch_named(&operation)),
+        Kind::Execute => RequestOperation::Execute(operation),
+        Kind::Administer => RequestOperation::Administer(operation),
+        Kind::Query | Kind::Read | Kind::SessionRead => RequestOperation::Query(operation),
+        Kind::Watch => RequestOperation::Watch(operation),
+        Kind::Unwatch => RequestOperation::Unwatch(watch_named(&operation)),
     };
     let request = Request {
         session,

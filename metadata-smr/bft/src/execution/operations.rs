@@ -8,7 +8,7 @@ use super::{members, session};
 use crate::service::{Caller, Service};
 use crate::state::{Area, StateError, Store};
 use crate::wire::limits::RESULTS_BYTES_MAX;
-use crate::wire::message::{Operation, OperationResult, Request};
+use crate::wire::message::{OperationResult, Request, RequestOperation};
 use bytes::Bytes;
 
 /// What is left for results when watches are still answered; an answer takes less.
@@ -25,8 +25,8 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let mut results = Vec::with_capacity(request.operations.len());
         for operation in &request.operations {
             let result = match operation {
-                Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
-                Operation::Administer(bytes) => {
+                RequestOperation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
+                RequestOperation::Administer(bytes) => {
                     let rows = self.space.view(Area::Service);
                     let decided = self.service.administers(&rows, &row.principal)?;
                     let mut txn = self.space.begin(Area::Library, self.context.sequence);
@@ -37,21 +37,25 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                     self.done.ends_epoch |= ends;
                     (answer.len() <= room).then_some(answer)
                 }
-                Operation::Query(bytes) => {
+                RequestOperation::Query(bytes) => {
                     let view = self.space.view(Area::Service);
                     let answer =
                         self.service
                             .read_in_order(&view, &self.context, &caller, bytes)?;
                     (answer.len() <= room).then_some(answer)
                 }
-                Operation::Watch(_) | Operation::Unwatch(_) if room < WATCH_ANSWER_ROOM => None,
-                Operation::Watch(what) => {
+                RequestOperation::Watch(_) | RequestOperation::Unwatch(_)
+                    if room < WATCH_ANSWER_ROOM =>
+                {
+                    None
+                }
+                RequestOperation::Watch(what) => {
                     let who = (&caller, self.context.sequence);
                     let state = (&mut *self.space, &mut self.clock);
                     let answer = self.watches.watch(self.service, state, who, what)?;
                     Some(answer.encode())
                 }
-                Operation::Unwatch(watch) => {
+                RequestOperation::Unwatch(watch) => {
                     let mut txn = self.space.begin(Area::Library, self.context.sequence);
                     let clock = &mut self.clock;
                     let session = caller.session;

@@ -16,7 +16,7 @@ use crate::wire::limits::{
     PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH, WINDOW,
 };
 use crate::wire::message::{
-    Batch, CloseSession, Message, OpenSession, Operation, Outcome, Request,
+    Batch, CloseSession, Message, OpenSession, Outcome, Request, RequestOperation,
 };
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
@@ -104,7 +104,12 @@ fn signed(message: Message) -> Arc<Envelope> {
     Arc::clone(unsigned.with_signature(signature).envelope())
 }
 
-fn request(session: u64, lane: u16, number: u64, operations: Vec<Operation>) -> Arc<Envelope> {
+fn request(
+    session: u64,
+    lane: u16,
+    number: u64,
+    operations: Vec<RequestOperation>,
+) -> Arc<Envelope> {
     signed(Message::Request(Request {
         session: SessionId(session),
         lane: Lane(lane),
@@ -113,8 +118,8 @@ fn request(session: u64, lane: u16, number: u64, operations: Vec<Operation>) -> 
     }))
 }
 
-fn execute(length: u32) -> Vec<Operation> {
-    vec![Operation::Execute(Bytes::copy_from_slice(
+fn execute(length: u32) -> Vec<RequestOperation> {
+    vec![RequestOperation::Execute(Bytes::copy_from_slice(
         &length.to_be_bytes(),
     ))]
 }

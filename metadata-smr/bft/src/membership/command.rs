@@ -1,6 +1,6 @@
 //! What may be asked about the membership, and how that is answered.
 //!
-//! A command is the body of an `Operation::Administer`: a tag byte and fields as in a message. An
+//! A command is the body of an `RequestOperation::Administer`: a tag byte and fields as in a message. An
 //! answer is a tag byte and fields too; a refusal says what stands against it, in words, and
 //! whether waiting helps.
 

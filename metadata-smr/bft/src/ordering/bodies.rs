@@ -1,9 +1,9 @@
 //! The requests of the batches that a slot knows.
 //!
-//! By and large a slot sees one proposal, all of whose requests wait here when it comes: then they
-//! lie in a *list* in the proposal's order, are looked up once and handed on as they lie. Where
-//! some are missing, or views have failed and several batches are known, they lie in a map by
-//! digest, and a batch's are looked up one by one.
+//! Usually a slot sees one proposal, and all its requests wait here when it comes: then they are in
+//! a *list* in the proposal's order, looked up once and passed on as a whole. Where some are
+//! missing, or views have failed and several batches are known, the requests are in a map by
+//! digest, and those of a batch are looked up one by one.
 //!
 //! What always holds: a list belongs to the batch whose requests it has, each and in order, or to
 //! none yet; what is in the list is not in the map.
@@ -20,10 +20,10 @@ pub struct Bodies {
     list: Vec<Arc<Envelope>>,
     /// The batch that the list belongs to.
     batch: Option<Digest>,
-    /// Whether all of the list waited here, and was set aside with its proposal.
+    /// Whether the whole list waited here, and was set aside with its proposal.
     waited: bool,
     others: BTreeMap<Digest, Arc<Envelope>>,
-    /// How long they are together.
+    /// The total length of all bodies.
     bytes: usize,
 }
 
@@ -33,7 +33,7 @@ fn same(list: &[Arc<Envelope>], batch: &Batch) -> bool {
 }
 
 impl Bodies {
-    /// How many bytes of bodies there are.
+    /// The total length of all bodies in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -45,7 +45,7 @@ impl Bodies {
         self.list.len() + self.others.len()
     }
 
-    /// Whether all of the proposal's waited here when it was taken up.
+    /// Whether all bodies of the proposal waited here when it was accepted.
     #[must_use]
     pub const fn waited(&self) -> bool {
         self.waited
@@ -83,7 +83,7 @@ impl Bodies {
         self.waited = true;
     }
 
-    /// From now on the list is no list.
+    /// Moves the list into the map.
     fn unlist(&mut self) {
         self.batch = None;
         self.waited = false;
@@ -95,7 +95,7 @@ impl Bodies {
         }
     }
 
-    /// This batch is proposed. If the list is not its own it is no list any more.
+    /// This batch is proposed. If the list is another batch's, it is moved into the map.
     pub fn belong_to(&mut self, digest: &Digest, batch: &Batch) {
         if self.batch.as_ref() == Some(digest) {
             return;
@@ -106,7 +106,7 @@ impl Bodies {
         }
     }
 
-    /// Finds the bodies of a batch by `find` or here. What is neither there nor here is `missing`.
+    /// Finds the bodies of a batch by `find` or here. Those found in neither place are `missing`.
     pub(super) fn gather<'a>(
         &mut self,
         batch: &Batch,
@@ -142,7 +142,7 @@ impl Bodies {
         requests.map(|digest| self.get(digest).cloned()).collect()
     }
 
-    /// The same; what is only needed for this one batch does not stay here.
+    /// The same; bodies that only this batch needs are removed.
     pub fn take(&mut self, digest: &Digest, batch: &Batch) -> Option<Vec<Arc<Envelope>>> {
         if self.batch.as_ref() != Some(digest) {
             return self.of(digest, batch);
@@ -154,7 +154,7 @@ impl Bodies {
         Some(list)
     }
 
-    /// Those of `batch` that are here, in order.
+    /// The bodies of `batch` that are here, in order.
     pub fn those_of<'a>(
         &'a self,
         digest: &Digest,
@@ -168,7 +168,7 @@ impl Bodies {
             .chain(requests.iter().filter_map(|it| self.get(it)))
     }
 
-    /// Forgets what is in none of these batches.
+    /// Forgets bodies that are in none of these batches.
     pub(super) fn keep_only<'a>(&mut self, batches: impl Iterator<Item = &'a Batch>) {
         self.unlist();
         if self.others.is_empty() {
@@ -210,7 +210,7 @@ mod tests {
     const OTHER: Digest = Digest([2; 32]);
 
     #[test]
-    fn what_all_waits_is_listed_and_what_does_not_is_found_once_it_has_come() {
+    fn bodies_that_all_wait_are_listed_and_others_are_found_once_they_come() {
         let (one, two, three) = (body(1), body(2), body(3));
         let whole = batch(&[&two, &one]);
         let mut missing = BTreeSet::new();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_of_another_batch_than_is_proposed_is_no_list() {
+    fn a_list_of_another_batch_than_the_proposed_one_is_no_list() {
         let (one, two) = (body(1), body(2));
         let mut bodies = Bodies::default();
         bodies.keep_list(vec![Arc::clone(&one), Arc::clone(&two)]);

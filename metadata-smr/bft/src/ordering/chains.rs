@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 /// The state before all batches.
 pub(super) const GENESIS: Digest = Digest([9; 32]);
-/// What the first batch follows upon.
+/// The position that the first batch follows upon.
 pub(super) const START: (Sequence, Digest) = (Sequence(0), GENESIS);
 
-/// The header of what is said in `view`.
+/// The header of a message in `view`.
 pub(super) fn at(view: u64) -> Header {
     Header {
         view: View(view),
@@ -18,7 +18,7 @@ pub(super) fn at(view: u64) -> Header {
     }
 }
 
-/// An empty batch, told from others at its place by its time; nobody has signed it.
+/// An empty, unsigned batch; its time distinguishes it from others at its sequence.
 pub(super) fn proposal(view: u64, sequence: u64, previous: Digest, time: u64) -> Arc<Envelope> {
     let batch = Batch {
         sequence: Sequence(sequence),

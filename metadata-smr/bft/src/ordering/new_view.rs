@@ -1,12 +1,12 @@
 //! What a view begins with.
 //!
-//! A pure function of the q VIEW-CHANGEs in a NEW-VIEW, which everybody computes for himself. The
-//! highest base among them is where the order continues. From there the choice *walks*: at each
-//! next sequence it takes, of the prepared certificates shown for it, the one of the highest view,
-//! and goes on if that batch names as its predecessor what the walk stands on. At the first
-//! sequence without a certificate, or with one that follows upon something else, the walk ends.
-//! What it went over is proposed again, each batch with its old time and digest; beyond it the
-//! leader may propose what it likes. `ordering.rs` proves that nothing beyond can be committed.
+//! A pure function of the q VIEW-CHANGEs in a NEW-VIEW, which every replica computes for itself.
+//! The order continues at the highest base among them. From there the choice *walks*: at each next
+//! sequence it takes, of the prepared certificates shown for it, the one of the highest view, and
+//! goes on if that batch names as its predecessor the batch that the walk has reached. At the first
+//! sequence without a certificate, or with one that follows upon something else, the walk ends. The
+//! batches that it went over are proposed again, each with its old time and digest; beyond them the
+//! leader is free. `ordering.rs` proves that nothing beyond can be committed.
 
 use crate::certificate::CommitCertificate;
 use crate::identity::{Digest, Sequence};
@@ -22,12 +22,12 @@ pub struct Choice {
     start: Sequence,
     /// The last batch that is known to be committed; nothing at the beginning of an epoch.
     base: Option<CommitCertificate>,
-    /// What has to be proposed right after it, in this order.
+    /// The batches to propose right after it, in this order.
     carried: Vec<Arc<Envelope>>,
 }
 
 impl Choice {
-    /// What follows from claims; see [`super::claims`].
+    /// A choice made from claims; see [`super::claims`].
     pub(super) const fn new(
         start: Sequence,
         base: Option<CommitCertificate>,
@@ -40,7 +40,7 @@ impl Choice {
         }
     }
 
-    /// The choice that these VIEW-CHANGEs leave; the epoch's first batch follows upon `start`.
+    /// The choice that these VIEW-CHANGEs determine; the epoch's first batch follows upon `start`.
     #[must_use]
     pub fn of(
         view_changes: &[Arc<Envelope>],
@@ -101,14 +101,14 @@ impl Choice {
         self.carried.len()
     }
 
-    /// What has to be proposed at `sequence`, if anything.
+    /// The batch to propose at `sequence`, if any.
     #[must_use]
     pub fn carried_at(&self, sequence: Sequence) -> Option<&Arc<Envelope>> {
         let step = sequence.0.checked_sub(self.base_sequence().next().0)?;
         self.carried.get(usize::try_from(step).ok()?)
     }
 
-    /// Whether `digest` is the one that is carried over to `sequence`.
+    /// Whether `digest` is carried over to `sequence`.
     #[must_use]
     pub fn carries(&self, sequence: Sequence, digest: &Digest) -> bool {
         self.carried_at(sequence)
@@ -160,7 +160,8 @@ mod tests {
         let three = proposal(1, 3, two.digest(), 30);
         let all = change(None, &[one.clone(), two.clone(), three.clone()]);
         assert_eq!(times(&Choice::of(&[all], START, Flag::CLEAR)), [10, 20, 30]);
-        // Nobody shows the middle: it cannot be committed, nor can what follows upon it.
+        // No replica shows the middle: it cannot be committed, nor can a batch that follows upon
+        // it.
         let gap = change(None, &[one.clone(), three.clone()]);
         assert_eq!(times(&Choice::of(&[gap], START, Flag::CLEAR)), [10]);
         // A later view has something else in the middle, which only another replica shows.
@@ -170,7 +171,7 @@ mod tests {
             change(None, &[one.clone(), other.clone()]),
         ];
         assert_eq!(times(&Choice::of(&changes, START, Flag::CLEAR)), [10, 21]);
-        // What somebody has executed is not proposed again, what follows upon it is.
+        // A batch that a replica has executed is not proposed again, one that follows upon it is.
         let changes = [
             change(Some((2, two.digest())), &[three]),
             change(None, &[one, two]),
@@ -194,11 +195,11 @@ mod tests {
     }
 
     proptest! {
-        /// Random views, each of which continues some chain that the views before it left; in each
-        /// some replicas prepare a part of it, in order, and whoever prepares a prefix that q have
-        /// prepared may have committed it. Whatever q replicas then show, that prefix is carried.
+        /// Random views, each of which continues some chain that the views before it left. In each
+        /// view some replicas prepare a part of it, in order. A prefix that q replicas have
+        /// prepared may be committed. Whatever q replicas then show, that prefix is carried.
         #[test]
-        fn what_q_replicas_hold_is_carried_whoever_shows_what(
+        fn what_q_replicas_hold_is_carried_whatever_each_shows(
             views in proptest::collection::vec(
                 (proptest::collection::vec(0_usize..6, 4), any::<u8>()), 1..8,
             ),

@@ -1,17 +1,17 @@
 //! Making batches.
 //!
-//! A batch names the one before it, so what a leader proposes is a chain, whether its links are
-//! executed yet or not. A batch is bounded in requests and bytes, and takes sessions in turn and of
-//! each lane at most one request. When to make the next one is for `replica::proposing`.
+//! A batch names the one before it, so a leader's proposals are a chain, whether its links are
+//! executed yet or not. A batch is bounded in requests and bytes, takes sessions in turn and at
+//! most one request of each lane. `replica::proposing` decides when to make the next one.
 
 use crate::identity::{Digest, Sequence, Time};
 use crate::wire::Envelope;
 use crate::wire::message::Batch;
 use std::sync::Arc;
 
-/// A place in the order: the last executed batch, or a proposal that follows upon it.
+/// A position in the order: the last executed batch, or a proposal that follows upon it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BatchPosition {
     /// Its sequence; 0 at genesis.
     pub sequence: Sequence,
     /// Its digest.
@@ -20,8 +20,8 @@ pub struct Place {
     pub time: Time,
 }
 
-impl Place {
-    /// That of a batch with this digest.
+impl BatchPosition {
+    /// The position of a batch with this digest.
     #[must_use]
     pub const fn of(batch: &Batch, digest: Digest) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Place {
 /// later.
 #[must_use]
 pub fn fresh_batch(
-    last: &Place,
+    last: &BatchPosition,
     clock: Time,
     behaviour_version: u32,
     tick: bool,

@@ -1,12 +1,12 @@
 //! One open sequence, and what is known about it.
 //!
 //! ```text
-//! Empty ─proposal─► Bodies ─all in hand─► Clock ─not too far ahead─► Signing
+//! Empty ─proposal─► Bodies ─all here─► Clock ─not too far ahead─► Signing
 //!   Signing ─► Persisting ─► Voted          (r > 0)  Voted, q PREPAREs ─► Commit::Signing ─► …
 //! ```
 //!
 //! A slot survives a change of view: its prepared certificate with the bodies, and the votes of
-//! others (which name their view). The proposal and the stage belong to the view and go with it.
+//! others (which name their view). The proposal and the stage belong to the view and end with it.
 
 use super::bodies::Bodies;
 use super::vote::Tally;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 /// A proposal that is kept for later.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedProposal {
     /// What was proposed.
     pub proposal: Arc<Envelope>,
-    /// Whether its leader sent it, and not somebody who repeats it.
+    /// Whether its leader sent it, and not another replica that repeats it.
     pub directly: bool,
 }
 
@@ -37,15 +37,15 @@ pub enum Stage {
     Empty,
     /// Bodies are missing.
     Bodies,
-    /// Everything is in hand; it may be too early for its time, or the disk is behind.
+    /// All bodies are here; it may be too early for its time, or the disk is behind.
     Clock,
     /// The own vote is being signed.
     Signing,
     /// The record with proposal, bodies and vote is being written.
     Persisting(Token),
-    /// The own vote is durable; a leader's may still be on its way, before its COMMIT is.
+    /// The own vote is durable; a leader's may still be in flight, before its COMMIT is.
     Voted,
-    /// This replica does not vote: it only watches.
+    /// This replica does not vote on it.
     Watching,
 }
 
@@ -75,15 +75,15 @@ pub struct Promise {
 /// One open sequence.
 #[derive(Clone, Debug, Default)]
 pub struct Slot {
-    /// Which.
+    /// Its sequence.
     pub sequence: Sequence,
     /// The proposal of the current view.
     pub proposal: Option<Arc<Envelope>>,
-    /// One that came before the proposal that it follows upon.
-    pub heard: Option<Heard>,
+    /// One that came before its predecessor.
+    pub received: Option<ReceivedProposal>,
     /// When this replica proposed it.
     pub proposed_at: Option<Monotonic>,
-    /// When the proposal was taken up here.
+    /// When the proposal was accepted here.
     pub seen_at: Option<Monotonic>,
     /// The own vote for it.
     pub stage: Stage,
@@ -103,17 +103,17 @@ pub struct Slot {
     pub own_prepare: Option<Promise>,
     /// The own COMMIT in the current view.
     pub own_commit: Option<Promise>,
-    /// The proposals that the journal holds with their bodies: what was voted for here, in this
-    /// view or an earlier one.
+    /// The proposals that the journal holds with their bodies: those voted for here, in this view
+    /// or an earlier one.
     pub journaled: BTreeMap<Digest, Arc<Envelope>>,
     /// The first record about this sequence.
     pub first_token: Option<Token>,
-    /// Whether the progress timer has been patient once already because a body was missing.
+    /// Whether the progress timer has already been extended once because a body was missing.
     pub patience_used: bool,
 }
 
 impl Slot {
-    /// Nothing is known yet.
+    /// An empty slot.
     #[must_use]
     pub fn new(sequence: Sequence, duplicates: Flag) -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Slot {
         }
     }
 
-    /// Takes the view's proposal.
+    /// Accepts the view's proposal.
     pub fn accept(&mut self, proposal: Arc<Envelope>) {
         if let Some(batch) = proposal.batch() {
             self.bodies.belong_to(proposal.digest_ref(), batch);
         }
         self.proposal = Some(proposal);
-        self.heard = None;
+        self.received = None;
         self.proposed_at = None;
         self.seen_at = None;
         self.stage = Stage::Bodies;
@@ -143,7 +143,7 @@ impl Slot {
     /// The current view is over.
     pub fn leave_view(&mut self) {
         self.proposal = None;
-        self.heard = None;
+        self.received = None;
         self.proposed_at = None;
         self.seen_at = None;
         self.stage = Stage::Empty;
@@ -154,8 +154,8 @@ impl Slot {
         self.forget_bodies();
     }
 
-    /// Keeps the bodies of what was voted for in any view: with the votes of others it may be
-    /// prepared somewhere, and a later view may have to propose it again.
+    /// Keeps the bodies of the batches voted for in any view: with the votes of others they may be
+    /// prepared somewhere, and a later view may have to propose them again.
     fn forget_bodies(&mut self) {
         let prepared = self.prepared.as_ref().map(|it| &it.proposal);
         let known = self.journaled.values().chain(prepared);
@@ -174,7 +174,7 @@ impl Slot {
         }
     }
 
-    /// Of what was voted for, what may be forgotten first: neither prepared nor of this view.
+    /// Of the batches voted for, the first to forget: neither prepared nor of this view.
     pub(super) fn oldest(&self) -> Option<(View, Digest)> {
         let prepared = self.prepared.as_ref().map(|it| &it.proposal);
         let needed = prepared.into_iter().chain(&self.proposal);
@@ -190,13 +190,13 @@ impl Slot {
         self.forget_bodies();
     }
 
-    /// Bodies of the proposal and of what was voted for.
+    /// Bodies of the proposal and of batches voted for.
     #[must_use]
     pub const fn bodies(&self) -> &Bodies {
         &self.bodies
     }
 
-    /// Bodies of the proposal and of what was voted for.
+    /// Bodies of the proposal and of batches voted for.
     pub const fn bodies_mut(&mut self) -> &mut Bodies {
         &mut self.bodies
     }
@@ -214,7 +214,7 @@ impl Slot {
         }
     }
 
-    /// Takes a body in, if it is wanted.
+    /// Keeps a body, if it is wanted.
     pub fn offer(&mut self, body: &Arc<Envelope>) -> bool {
         let wanted = !self.missing.is_empty() && self.missing.remove(body.digest_ref());
         if wanted {
@@ -229,7 +229,7 @@ impl Slot {
         self.bodies.get(digest).is_some() || self.missing.contains(digest)
     }
 
-    /// The batch with this digest, from whatever view it is known.
+    /// The batch with this digest, from any view.
     #[must_use]
     pub fn batch(&self, digest: &Digest) -> Option<&Batch> {
         let prepared = self.prepared.as_ref().map(|it| &it.proposal);

@@ -1,9 +1,9 @@
-//! What a peer was last known to have, and how often what it lacks is sent again.
+//! The last known state of a peer, and how often missing messages are sent to it again.
 //!
 //! STATUS is the one repair of lost messages: every 200 ms, and when a connection comes up, a
-//! replica says where it stands, and its peers send their own votes, the proposal, the NEW-VIEW,
-//! their VIEW-CHANGE or SUSPECT, if it lacks them. Each peer gets that at most every 50 ms, so
-//! asking often brings nothing.
+//! replica reports its state, and its peers send what it lacks: their own votes, the proposal, the
+//! NEW-VIEW, their VIEW-CHANGE or SUSPECT. Each peer gets that at most every 50 ms, so asking more
+//! often brings nothing.
 
 use crate::admission::Pace;
 use crate::identity::{Monotonic, ReplicaId, Sequence, View};
@@ -13,15 +13,15 @@ use crate::wire::message::PeerStatus;
 /// One peer.
 #[derive(Clone, Debug, Default)]
 pub struct PeerRecord {
-    /// Its view and status when it last told us.
+    /// Its view and status when it last sent them.
     pub known: Option<(View, PeerStatus)>,
-    /// What it is served of committed batches.
+    /// The rate limit of the committed batches that it is sent.
     pub batches: Pace,
-    /// What it is served of bodies: apart, since a vote may wait for them.
+    /// That of bodies: separate, since a vote may wait for them.
     pub bodies: Pace,
-    /// What it is served of a state.
+    /// That of a state's nodes.
     pub nodes: Pace,
-    /// What it is served of the records of epochs.
+    /// That of epoch records.
     pub epochs: Pace,
     resent: Option<Monotonic>,
     handed: Option<Monotonic>,
@@ -34,13 +34,13 @@ impl PeerRecord {
         self.known.as_ref().map(|(_, status)| status.committed)
     }
 
-    /// Whether it may be sent again what it lacks; if so, not again for a while.
+    /// Whether missing messages may be sent to it again; if so, not again for a while.
     pub fn may_resend(&mut self, now: Monotonic) -> bool {
         due(&mut self.resent, now)
     }
 
-    /// Whether it may be handed a committed batch unasked; if so, not again for a while.
-    pub fn may_hand(&mut self, now: Monotonic) -> bool {
+    /// Whether a committed batch may be sent to it unasked; if so, not again for a while.
+    pub fn may_hand_over(&mut self, now: Monotonic) -> bool {
         due(&mut self.handed, now)
     }
 }
@@ -58,18 +58,18 @@ fn due(last: &mut Option<Monotonic>, now: Monotonic) -> bool {
 pub struct Inquiry {
     /// Committed batches are known to exist up to here.
     pub target: Sequence,
-    /// Who was asked for them last.
+    /// The replica that was asked for them last.
     pub asked: ReplicaId,
-    /// From where on they were asked for, while the answer is awaited.
+    /// From which sequence on they were asked for, while the answer is awaited.
     pub asked_from: Option<Sequence>,
     /// How often they were asked for in vain.
     pub in_vain: u16,
-    /// Whether everybody was asked in vain.
-    pub hopeless: bool,
+    /// Whether every peer was asked in vain.
+    pub all_asked_in_vain: bool,
     /// The highest sequence whose bodies are being asked for.
     pub bodies_of: Option<Sequence>,
-    /// Who was asked for them last.
+    /// The replica that was asked for them last.
     pub bodies_asked: ReplicaId,
-    /// Who was asked last to repeat a proposal that it has voted for.
+    /// The replica that was last asked to repeat a proposal that it has voted for.
     pub voter: ReplicaId,
 }

@@ -1,30 +1,30 @@
-//! When a leader should go.
+//! When a leader should be replaced.
 //!
-//! * **Progress**: a verified request within credit, a tick that is due or a proposal has been open
-//!   for too long, and no batch came of which anything was new. How long that is follows from what
-//!   batches usually take here, but is never less than a start, nor more than a bound: votes can be
-//!   held up by others than the leader. It doubles with each view that fails until something
-//!   commits. Halfway, what the leader seems not to have is forwarded to it.
+//! * **Progress**: a verified request within credit, a due tick or a proposal has been open for too
+//!   long, and no batch came that made progress. How long that is follows from what batches usually
+//!   take here, but is never less than a starting value, nor more than a bound, since replicas
+//!   other than the leader can delay votes. It doubles with each view that fails until something
+//!   commits. Halfway, requests that the leader seems to lack are forwarded to it.
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
-//!   meanwhile; from then on, two batches with requests that came here later, although this one
-//!   would have fitted, or although another session was served twice meanwhile. Of a lane that is
-//!   in a batch nothing is passed over, and batches that the leader may have proposed before it had
-//!   the request, a window of them, do not count.
+//!   meanwhile. From then on, two batches count against the leader if their requests came here
+//!   later although this one would have fitted, or although another session was served twice
+//!   meanwhile. A batch that holds a request of the same lane passes nothing over. Batches that the
+//!   leader may have proposed before it had the request, a window of them, do not count.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
 //! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
-//!   sent them to its favourites. One such replica changes nothing; enough of them replace it.
-//! * **Two faces**: two proposals for one place, or one that no correct leader would have made.
+//!   sent them to some replicas. One such victim changes nothing; enough of them replace it.
+//! * **Two faces**: two proposals for one sequence, or one that no correct leader would have made.
 //! * **Slowness**: it orders less than it could, while something waits all the time
 //!   ([`super::throughput`]).
 //! * **Abdication**: the leader itself suspects its view, as one does that was restarted.
 //!
-//! Between two views the time runs only once q replicas have voted for the same one, so that the
-//! correct ones stay together, whoever drags one of them ahead.
+//! Between two views the timer runs only once q replicas have voted for the same one, so that the
+//! correct ones stay together, even if one of them is drawn ahead.
 //!
-//! A suspicion promises nothing: whoever suspects goes on voting. It is taken back if the order
-//! goes on for a while in spite of it, unless it was for something that no correct leader does;
-//! else the bad moments of different replicas, days apart, would add up. A leader is never replaced
-//! for being idle, nor while we ourselves are what is slow.
+//! A suspicion promises nothing: a replica that suspects goes on voting. It is withdrawn if the
+//! order goes on for a while in spite of it, unless the reason is something that no correct leader
+//! does; otherwise bad moments of different replicas, days apart, would add up. A leader is never
+//! replaced for being idle, nor while this replica itself is slow.
 
 use crate::identity::{Digest, Lane, Nanos, Sequence, SessionId};
 use crate::wire::limits::{
@@ -43,20 +43,20 @@ pub enum Reason {
     Unfair,
     /// Its time trails.
     Clock,
-    /// It does not say to us what it says to others.
+    /// It does not send us what it sends to others.
     Silent,
     /// It orders less than it could.
     Slow,
-    /// It said two things, or one that no correct leader says.
+    /// It contradicted itself, or sent what no correct leader sends.
     TwoFaced,
-    /// It wants to go, or is not allowed to lead.
+    /// It resigns, or is not allowed to lead.
     Abdicated,
 }
 
 impl Reason {
-    /// Whether a leader may be forgiven for it.
+    /// Whether the suspicion is withdrawn if the order goes on.
     #[must_use]
-    pub const fn passes(self) -> bool {
+    pub const fn may_be_withdrawn(self) -> bool {
         !matches!(self, Self::TwoFaced | Self::Abdicated)
     }
 }
@@ -69,27 +69,27 @@ pub enum Progress {
     Idle,
     /// First half.
     Waiting,
-    /// Second half: what the leader may lack has been forwarded.
+    /// Second half: requests that the leader may lack have been forwarded.
     Forwarded,
     /// Time is up, and this view has been suspected.
     Expired,
 }
 
-/// How many requests that were forwarded are watched at a time.
+/// How many forwarded requests are watched at a time.
 const WATCHED_MAX: usize = 64;
 
-/// What this replica has against the leader of the view that it is in.
+/// What this replica has noted against the leader of its current view.
 #[derive(Clone, Debug, Default)]
-pub struct Grievances {
+pub struct Suspicions {
     /// Where the progress timer stands.
     pub progress: Progress,
     failed_views: u32,
-    /// What batches took lately from their proposal to their execution.
+    /// How long batches took lately from their proposal to their execution.
     decide: Nanos,
     trailing: u32,
     repeated: u32,
-    /// Of a session one request at a time, which its leader has room for whatever the session's
-    /// client told it; and one attempt to open a session.
+    /// One request of each session at a time, for which the leader has room whatever the session's
+    /// client sent it; and one attempt to open a session.
     forwarded: BTreeMap<Option<SessionId>, Watched>,
 }
 
@@ -118,19 +118,19 @@ struct Watched {
 /// What a committed batch served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// As which request, counted from the start, the latest of them came here; what did not come
-    /// here came after all others.
+    /// The arrival number, counted from the start, of the latest of them; a request that did not
+    /// come here counts as later than all others.
     pub latest: u64,
     /// How many there were.
     pub requests: usize,
     /// How many bytes they had together.
     pub bytes: usize,
-    /// Whose they were.
+    /// Their sessions and lanes.
     pub lanes: BTreeSet<(SessionId, Lane)>,
 }
 
 impl Watched {
-    /// Whether a batch went past this request, which its leader must have had. A full one does if
+    /// Whether a batch passed over this request, which its leader must have had. A full one does if
     /// it serves a session again that has been served since, in this batch or an earlier one.
     fn is_passed_over(&mut self, sequence: Sequence, batch: &Served) -> bool {
         let request = &self.request;
@@ -155,7 +155,7 @@ impl Watched {
     }
 }
 
-impl Grievances {
+impl Suspicions {
     /// Half of the time that a view has to commit something.
     #[must_use]
     pub fn half_timeout(&self) -> Nanos {
@@ -165,8 +165,8 @@ impl Grievances {
         Nanos(doubled.min(PROGRESS_TIMEOUT_MAX.0) / 2)
     }
 
-    /// A batch was executed so long after its proposal came. What is slower counts by half at once,
-    /// what is faster by an eighth: impatience costs views.
+    /// A batch was executed so long after its proposal came. A slower one counts by half at once, a
+    /// faster one by an eighth: too short a timeout costs views.
     pub fn decided(&mut self, took: Nanos) {
         let known = self.decide.0;
         self.decide = Nanos(match took.0 > known {
@@ -180,7 +180,7 @@ impl Grievances {
         self.failed_views = self.failed_views.saturating_add(1);
     }
 
-    /// Another leader: what was held against the last one is forgotten.
+    /// Another leader: what was noted against the last one is forgotten.
     pub fn new_leader(&mut self) {
         self.progress = Progress::Idle;
         self.trailing = 0;
@@ -200,15 +200,15 @@ impl Grievances {
         self.trailing >= TRAILING_PROPOSALS
     }
 
-    /// A proposal came from its leader or, `repeated`, from somebody else. Whether that was so too
-    /// often.
+    /// A proposal came from its leader or, `repeated`, from another replica. Whether that was so
+    /// too often.
     pub fn proposal_repeated(&mut self, repeated: bool) -> bool {
         self.repeated = if repeated { self.repeated + 1 } else { 0 };
         self.repeated >= REPEATED_PROPOSALS
     }
 
-    /// Whether this session's next request that is forwarded would be watched. It has to be
-    /// forwarded again then, if it was before: nobody has to have had room for it.
+    /// Whether this session's next forwarded request would be watched. It then has to be forwarded
+    /// again if it was before, since no replica was obliged to have room for it.
     #[must_use]
     pub fn would_watch(&self, session: Option<SessionId>, bytes: usize) -> bool {
         let held: usize = self.forwarded.values().map(|it| it.request.bytes).sum();
@@ -237,8 +237,8 @@ impl Grievances {
         }
     }
 
-    /// Only these requests still wait: of the others nothing is to be expected, whether they ran,
-    /// another one with their number did, or their session ended.
+    /// Only these requests still wait. Nothing more is expected of the others: they ran, another
+    /// one with their number did, or their session ended.
     pub fn retain(&mut self, waits: impl Fn(&Digest) -> bool) {
         self.forwarded.retain(|_, watched| waits(&watched.digest));
     }
@@ -261,30 +261,30 @@ mod tests {
 
     #[test]
     fn the_time_doubles_with_each_failed_view_and_is_back_after_a_commit() {
-        let mut grievances = Grievances::default();
-        let first = grievances.half_timeout();
-        grievances.view_failed();
-        assert_eq!(grievances.half_timeout().0, first.0 * 2);
+        let mut suspicions = Suspicions::default();
+        let first = suspicions.half_timeout();
+        suspicions.view_failed();
+        assert_eq!(suspicions.half_timeout().0, first.0 * 2);
         for _ in 0..100 {
-            grievances.view_failed();
+            suspicions.view_failed();
         }
-        assert_eq!(grievances.half_timeout().0, PROGRESS_TIMEOUT_MAX.0 / 2);
-        grievances.committed();
-        assert_eq!(grievances.half_timeout(), first);
+        assert_eq!(suspicions.half_timeout().0, PROGRESS_TIMEOUT_MAX.0 / 2);
+        suspicions.committed();
+        assert_eq!(suspicions.half_timeout(), first);
     }
 
     #[test]
     fn patience_follows_what_batches_take_up_to_a_bound_and_comes_back() {
-        let mut grievances = Grievances::default();
-        let first = grievances.half_timeout();
-        (0..10).for_each(|_| grievances.decided(Nanos::from_millis(20)));
-        assert_eq!(grievances.half_timeout(), first);
-        (0..3).for_each(|_| grievances.decided(Nanos::from_millis(600)));
-        assert!(grievances.half_timeout() > Nanos::from_millis(600));
-        (0..30).for_each(|_| grievances.decided(Nanos::from_secs(60)));
-        assert_eq!(grievances.half_timeout().0, PATIENCE_LEARNT_MAX.0 / 2);
-        (0..100).for_each(|_| grievances.decided(Nanos::from_millis(20)));
-        assert_eq!(grievances.half_timeout(), first);
+        let mut suspicions = Suspicions::default();
+        let first = suspicions.half_timeout();
+        (0..10).for_each(|_| suspicions.decided(Nanos::from_millis(20)));
+        assert_eq!(suspicions.half_timeout(), first);
+        (0..3).for_each(|_| suspicions.decided(Nanos::from_millis(600)));
+        assert!(suspicions.half_timeout() > Nanos::from_millis(600));
+        (0..30).for_each(|_| suspicions.decided(Nanos::from_secs(60)));
+        assert_eq!(suspicions.half_timeout().0, PATIENCE_LEARNT_MAX.0 / 2);
+        (0..100).for_each(|_| suspicions.decided(Nanos::from_millis(20)));
+        assert_eq!(suspicions.half_timeout(), first);
     }
 
     fn forwarded(session: u64, bytes: usize) -> Forwarded {
@@ -311,26 +311,26 @@ mod tests {
 
     #[test]
     fn being_passed_over_once_is_no_reason_and_twice_is() {
-        let mut grievances = Grievances::default();
-        grievances.forwarded(Digest([1; 32]), forwarded(1, 100));
+        let mut suspicions = Suspicions::default();
+        suspicions.forwarded(Digest([1; 32]), forwarded(1, 100));
         let earlier = served(9, 100, &[(2, 0)]);
         let later = served(11, 100, &[(2, 0)]);
         for under_way in 21..=20 + WINDOW as u64 {
-            let unfair = grievances.passed_over(Sequence(under_way), &later);
+            let unfair = suspicions.passed_over(Sequence(under_way), &later);
             assert!(!unfair, "it may have been proposed before");
         }
         assert!(
-            !grievances.passed_over(LATER, &earlier),
+            !suspicions.passed_over(LATER, &earlier),
             "those came earlier"
         );
-        assert!(!grievances.passed_over(LATER, &later));
-        assert!(grievances.passed_over(LATER, &later));
-        grievances.retain(|_| false);
-        assert!(!grievances.passed_over(LATER, &later), "it waits no more");
+        assert!(!suspicions.passed_over(LATER, &later));
+        assert!(suspicions.passed_over(LATER, &later));
+        suspicions.retain(|_| false);
+        assert!(!suspicions.passed_over(LATER, &later), "it waits no more");
     }
 
     #[test]
-    fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_again() {
+    fn a_full_batch_passes_over_no_request_unless_it_serves_another_session_again() {
         let fresh = || Watched {
             digest: Digest([1; 32]),
             request: forwarded(1, 1000),
@@ -350,7 +350,7 @@ mod tests {
         assert!(passes(&mut fresh(), 10, &own), "room is room");
         let same_lane = [(1, 0), (2, 0), (2, 1)];
         assert!(!passes(&mut fresh(), 10, &same_lane));
-        // Full batches of accomplices, none of whom stands in one of them twice.
+        // Full batches of accomplices, none of which stands in one of them twice.
         let mut watched = fresh();
         assert!(!passes(&mut watched, full, &[(2, 0), (3, 0)]));
         assert!(!passes(&mut watched, full, &[(4, 0), (5, 0)]));
@@ -362,12 +362,12 @@ mod tests {
 
     #[test]
     fn one_late_proposal_is_the_network_and_several_in_a_row_are_the_leader() {
-        let mut grievances = Grievances::default();
-        assert!(!grievances.proposal_trails(true));
-        assert!(!grievances.proposal_trails(true));
-        assert!(!grievances.proposal_trails(false));
-        assert!(!grievances.proposal_trails(true));
-        assert!(!grievances.proposal_trails(true));
-        assert!(grievances.proposal_trails(true));
+        let mut suspicions = Suspicions::default();
+        assert!(!suspicions.proposal_trails(true));
+        assert!(!suspicions.proposal_trails(true));
+        assert!(!suspicions.proposal_trails(false));
+        assert!(!suspicions.proposal_trails(true));
+        assert!(!suspicions.proposal_trails(true));
+        assert!(suspicions.proposal_trails(true));
     }
 }

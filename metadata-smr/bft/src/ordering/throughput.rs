@@ -1,31 +1,32 @@
 //! Whether a leader is as fast as it could be.
 //!
-//! A leader that waits with each proposal, a little less than the progress timer allows, serves
-//! everybody, in order and much too slowly. Only time tells, and time depends on the machine, the
-//! network and what is asked. So what is compared is one interval with another that was like it:
+//! A leader that delays each proposal a little less than the progress timer allows serves every
+//! client, in order and much too slowly. Only time reveals it, and time depends on the machine, the
+//! network and the load. So one interval is compared with another that was like it:
 //!
 //! * Only *saturated* intervals count: at every moment of it something waited here. A leader that
 //!   had nothing to do for a moment is not compared with one that had.
 //! * Like is compared with like: for each order of magnitude of how much waited and of how long
-//!   requests were, what was achieved before is remembered, whoever led. It fades, so that a
-//!   machine that has become slower does not go from leader to leader for ever.
-//! * What is held against a leader has to be its own doing. Of what a request takes, one part is
-//!   from its arrival to its proposal (*lag*), the other from there to its execution (*decide
-//!   time*), which a busy machine makes longer together with the first. A leader is slow only if
-//!   the lag is the longer part by far. A correct one collects requests for less than a decide
-//!   time, unless its batches are full; full ones do not count.
+//!   requests were, the rate that was achieved before is remembered, whichever replica led. It
+//!   fades, so that a machine that has become slower does not replace one leader after the other
+//!   for ever.
+//! * A leader is blamed only for its own doing. Of a request's latency, one part is from its
+//!   arrival to its proposal (*lag*), the other from there to its execution (*decide time*), which
+//!   a busy machine lengthens together with the first. A leader is slow only if the lag is the
+//!   longer part by far. A correct one collects requests for less than a decide time, unless its
+//!   batches are full; full ones do not count.
 //!
 //! A leader is suspected after several slow intervals in a row: if fewer requests were executed
 //! than under others like it; or, where nothing is remembered, if the lag is out of all proportion.
 //!
-//! What can go wrong: clients that together send most of what is asked can make a leader seem slow
-//! by sending to it late, and so can a machine that is too small for what runs on it. So each view
-//! that ends after its leader was found slow here doubles the number of intervals that it takes the
-//! next time, up to a few minutes, and a minute of leaders that are not slow takes one doubling
-//! back: whatever makes leaders seem slow costs a change of view now and then, not one after the
-//! other. A liar gains little by it: of those that are slow each is found, once, and whoever leads
-//! after it and is not slow stays. A leader that is slow by less than a few decide times is not
-//! noticed; with several batches under way at a time that costs little.
+//! What can go wrong: clients that together send most of the load can make a leader seem slow by
+//! sending to it late, and so can a machine that is too small for its load. So each view that ends
+//! after its leader was found slow here doubles the number of intervals that it takes the next
+//! time, up to a few minutes, and a minute of leaders that are not slow takes one doubling back: if
+//! every leader seems slow, views change now and then, not one after the other. A liar gains little
+//! by it: each slow leader is found, once, and the first one after it that is not slow stays. A
+//! leader that is slow by less than a few decide times is not noticed; with several batches under
+//! way at a time that costs little.
 //!
 //! Source: Clement, "UpRight Fault Tolerance" (2010), §3.4.3, where the throughput that is asked
 //! for rises with every checkpoint until the leader fails, under whatever load.
@@ -46,7 +47,7 @@ type Load = (u32, u32);
 struct Achieved(u64);
 
 impl Achieved {
-    /// One interval more. What was better counts by half at once, what was worse by little.
+    /// One interval more. A better rate counts by half at once, a worse one by little.
     const fn learn(self, rate: u64) -> Self {
         match rate >= self.0 {
             true => Self(self.0 + (rate - self.0) / 2),
@@ -54,7 +55,7 @@ impl Achieved {
         }
     }
 
-    /// Whether three quarters of it were missed.
+    /// Whether less than three quarters of it were reached.
     const fn missed_by(self, rate: u64) -> bool {
         rate.saturating_mul(4) < self.0.saturating_mul(3)
     }
@@ -66,11 +67,11 @@ struct Interval {
     begun: Monotonic,
     last: Monotonic,
     waiting: usize,
-    /// Requests that waited times nanoseconds.
+    /// Waiting requests times nanoseconds.
     waited: u128,
     executed: u64,
     bytes: u64,
-    /// Nanoseconds, and of how many batches.
+    /// Nanoseconds, and how many batches they are of.
     lag: (u64, u64),
     decided: (u64, u64),
 }
@@ -80,14 +81,14 @@ struct Interval {
 pub struct Throughput {
     interval: Option<Interval>,
     achieved: BTreeMap<Load, Achieved>,
-    /// Slow intervals in a row, and those in a row that were not.
+    /// Slow intervals in a row, and intervals in a row that were not slow.
     slow: u32,
     calm: u32,
     /// Whether this view's leader was found slow.
     found: bool,
     /// How often the number of slow intervals that it takes was doubled.
     doublings: u32,
-    /// The simulator's sabotage: intervals count however little there was to do.
+    /// A planted defect: intervals count however little there was to do.
     idle_too: Flag,
     /// Intervals that were compared.
     pub compared: u64,
@@ -120,7 +121,7 @@ impl Interval {
 }
 
 impl Throughput {
-    /// One that has a simulation's defect, if the flag is set: it compares idle intervals as well.
+    /// With the planted defect if the flag is set: idle intervals are compared as well.
     #[must_use]
     pub fn sabotaged(idle_too: Flag) -> Self {
         Self {
@@ -129,7 +130,8 @@ impl Throughput {
         }
     }
 
-    /// A batch with room was proposed, half of whose requests had been here for so long.
+    /// A batch that was not full was proposed; half of its requests had been here for at least
+    /// `lag`.
     pub fn proposed(&mut self, lag: Nanos) {
         if let Some(interval) = &mut self.interval {
             interval.lag.0 = interval.lag.0.saturating_add(lag.0);
@@ -165,13 +167,13 @@ impl Throughput {
         }
     }
 
-    /// We are what is slow for the moment: what goes on says nothing about the leader.
+    /// This replica is slow for the moment: the rate says nothing about the leader.
     pub fn paused(&mut self) {
         self.interval = None;
     }
 
-    /// So much waits now. Whether the leader has been slow for too long.
-    pub fn waits(&mut self, now: Monotonic, waiting: usize) -> bool {
+    /// So many requests wait now. Whether the leader has been slow for too long.
+    pub fn note_waiting(&mut self, now: Monotonic, waiting: usize) -> bool {
         if waiting == 0 && !self.idle_too.is_set() {
             self.idle();
             return false;
@@ -211,7 +213,7 @@ impl Throughput {
         }
         let suspicious = self.slow >= SLOW_INTERVALS << self.doublings;
         if suspicious {
-            // Whoever comes next need not be better than half-way.
+            // The next leader need only be half-way better.
             *known = Achieved(known.0 - known.0.saturating_sub(rate) / 2);
             self.slow = 0;
             self.found = true;
@@ -226,8 +228,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A second under a load: so many wait, each request takes so long until it is proposed, and
-    /// then until it is executed. How often the leader was found slow.
+    /// A second under a load: so many requests wait, each takes so long until it is proposed, and
+    /// then until it is executed. Returns how often the leader was found slow.
     fn second(
         throughput: &mut Throughput,
         now: &mut Monotonic,
@@ -237,7 +239,7 @@ mod tests {
         let mut found = 0;
         for _ in 0..1000 {
             now.0 += MS;
-            found += usize::from(throughput.waits(*now, waiting));
+            found += usize::from(throughput.note_waiting(*now, waiting));
             throughput.proposed(Nanos(lag * MS));
             let done = waiting as u64 * 100 / (lag + decide);
             throughput.executed(done, done * 200, Some(Nanos(decide * MS)));
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_from_the_start_is_found_by_what_it_waits_for() {
+    fn a_leader_slow_from_the_start_is_found_by_its_lag() {
         let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
         assert!(seconds(&mut throughput, &mut now, 5, 64, (100, 5)) > 0);
         let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
@@ -298,7 +300,7 @@ mod tests {
         let hour = changes(&mut throughput, &mut now, 3600, (100, 5));
         assert!((8..=24).contains(&hour), "{hour} in an hour");
         // Idle seconds take nothing back; busy ones with leaders that are not slow do.
-        throughput.waits(now, 0);
+        throughput.note_waiting(now, 0);
         assert_eq!(changes(&mut throughput, &mut now, 60, (100, 5)), 0);
         assert_eq!(changes(&mut throughput, &mut now, 600, (5, 10)), 0);
         assert_eq!(changes(&mut throughput, &mut now, 2, (100, 5)), 1);
@@ -323,9 +325,9 @@ mod tests {
             let mut now = Monotonic(1);
             let mut found = seconds(&mut throughput, &mut now, 10, 2, (1, 2));
             for _ in 0..3600 {
-                found += usize::from(throughput.waits(now, 0));
+                found += usize::from(throughput.note_waiting(now, 0));
                 now.0 += 900 * MS;
-                found += usize::from(throughput.waits(now, 2));
+                found += usize::from(throughput.note_waiting(now, 2));
                 now.0 += 100 * MS;
                 throughput.executed(60, 12_000, Some(Nanos(2 * MS)));
             }

@@ -1,12 +1,12 @@
-//! Who has left which view.
+//! Which replica has left which view.
 //!
 //! A replica has left view v when it has suspected v, or has voted for a view above it. Once max(u,
-//! r) + 1 replicas have left a view, so does everybody else: one of them is correct, and one of
-//! them is up. Of each replica only the highest view counts, so that whoever comes late joins the
+//! r) + 1 replicas have left a view, every other replica leaves it too: one of them is correct, and
+//! one of them is up. Of each replica only the highest view counts, so that a latecomer joins the
 //! latest view that enough others have reached, without visiting those between.
 //!
-//! A suspicion counts for a while. Whoever still has it says so again with every STATUS that shows
-//! that it is not known any more.
+//! A suspicion counts for a while. A replica that still has it repeats it after every STATUS that
+//! shows that it is not known any more.
 
 use super::claims;
 use super::vote::bit;
@@ -25,7 +25,7 @@ pub struct Departures {
     changes: BTreeMap<ReplicaId, Arc<Envelope>>,
     /// When they came.
     changed_at: BTreeMap<ReplicaId, Monotonic>,
-    /// What enough of the claims among them say alike to have been executed.
+    /// The batches that enough of these VIEW-CHANGEs claim alike to have executed.
     executed: Vec<CommitCertificate>,
 }
 
@@ -41,7 +41,7 @@ impl Departures {
         self.suspects.remove(&signer);
     }
 
-    /// Forgets suspicions that are so old that their authors have taken them back, or will tell.
+    /// Forgets old suspicions: their authors have withdrawn them by now, or will repeat them.
     pub fn forget_old(&mut self, now: Monotonic) {
         let lasts = SUSPICION_LASTS.0.saturating_mul(2);
         self.suspects
@@ -77,8 +77,8 @@ impl Departures {
         if self.suspects.len() + self.changes.len() < count {
             return None;
         }
-        let everybody = self.suspects.keys().chain(self.changes.keys());
-        let mut replicas: Vec<ReplicaId> = everybody.copied().collect();
+        let replicas = self.suspects.keys().chain(self.changes.keys());
+        let mut replicas: Vec<ReplicaId> = replicas.copied().collect();
         replicas.sort_unstable();
         replicas.dedup();
         let mut left: Vec<View> = replicas.iter().filter_map(|one| self.left(*one)).collect();
@@ -86,11 +86,11 @@ impl Departures {
         left.get(count.saturating_sub(1)).copied()
     }
 
-    /// Who has left `view`, as a mask.
+    /// The replicas that have left `view`, as a mask.
     #[must_use]
     pub fn leavers(&self, view: View) -> u64 {
-        let everybody = self.suspects.keys().chain(self.changes.keys());
-        everybody
+        let replicas = self.suspects.keys().chain(self.changes.keys());
+        replicas
             .filter(|one| self.left(**one) >= Some(view))
             .fold(0, |mask, one| mask | bit(*one))
     }
@@ -111,7 +111,7 @@ impl Departures {
         all.filter(move |(_, change)| change.view() == view)
     }
 
-    /// The commit certificates that VIEW-CHANGEs show, and what enough of them claim.
+    /// The commit certificates that VIEW-CHANGEs show, and the batches that enough of them claim.
     pub fn bases(&self) -> impl Iterator<Item = &CommitCertificate> {
         let changes = self.changes.values().map(|change| change.message());
         let shown = changes.flat_map(|change| match change {
@@ -128,7 +128,7 @@ impl Departures {
         changes.filter(|change| change.view() >= view).count()
     }
 
-    /// Whose VIEW-CHANGEs for `view` are here, as a mask.
+    /// The replicas whose VIEW-CHANGEs for `view` are here, as a mask.
     #[must_use]
     pub fn changed(&self, view: View) -> u64 {
         self.changes_for(view)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_liar_moves_nobody_however_high_it_counts() {
+    fn one_liar_moves_no_replica_however_high_it_counts() {
         let mut departures = Departures::default();
         departures.suspect(ReplicaId(3), View(u64::MAX), Monotonic(0));
         departures.change(ReplicaId(3), &change(3, u64::MAX), 2, Monotonic(0));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(departures.left_by(2), Some(View(4)));
     }
 
-    /// Else a liar could give each replica another one again and again, and what came first would
+    /// Otherwise a liar could send each replica another one again and again, and the first would
     /// look as if it had come just now.
     #[test]
     fn of_several_view_changes_for_one_view_the_first_counts() {
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(departures.left_by(2), Some(View(4)));
         departures.forget_old(Monotonic(lasts));
         assert_eq!(departures.left_by(2), None);
-        // Whoever still suspects says so again.
+        // A replica that still suspects repeats its suspicion.
         departures.suspect(ReplicaId(1), View(4), Monotonic(lasts));
         assert_eq!(departures.left_by(2), Some(View(4)));
         departures.withdraw(ReplicaId(2));

@@ -1,8 +1,8 @@
 //! Counting votes for one sequence.
 //!
-//! Of every replica the vote of its latest view is kept, and of one view the first: a voter that
-//! says two things there is a liar, and either of them is as good. So a tally holds at most one
-//! vote for each replica, whatever is sent.
+//! Of every replica the vote of its latest view counts, and of one view the first: a voter that
+//! votes for two digests in one view is a liar, and either vote may be counted. So a tally holds at
+//! most one vote for each replica, whatever is sent.
 
 use crate::certificate::Vote;
 use crate::identity::{Digest, Monotonic, ReplicaId, Signature, View};
@@ -10,7 +10,7 @@ use crate::sabotage::Flag;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct CountedVote {
     view: View,
     digest: Digest,
     signature: Signature,
@@ -21,8 +21,8 @@ struct Held {
 /// PREPAREs or COMMITs for one sequence.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    votes: BTreeMap<ReplicaId, Held>,
-    /// The simulator's sabotage: who votes twice counts twice.
+    votes: BTreeMap<ReplicaId, CountedVote>,
+    /// A planted defect: a vote that comes twice counts twice.
     duplicates: Flag,
 }
 
@@ -36,9 +36,9 @@ impl Tally {
         }
     }
 
-    /// Takes a verified vote in.
+    /// Adds a verified vote.
     pub fn add(&mut self, view: View, digest: Digest, vote: Vote, now: Monotonic) {
-        let fresh = Held {
+        let fresh = CountedVote {
             view,
             digest,
             signature: vote.signature,
@@ -46,10 +46,10 @@ impl Tally {
             copies: 1,
         };
         match self.votes.get_mut(&vote.signer) {
-            Some(held) if held.view < view => *held = fresh,
-            Some(held) => {
-                if self.duplicates.is_set() && held.view == view && held.digest == digest {
-                    held.copies += 1;
+            Some(counted) if counted.view < view => *counted = fresh,
+            Some(counted) => {
+                if self.duplicates.is_set() && counted.view == view && counted.digest == digest {
+                    counted.copies += 1;
                 }
             }
             None => {
@@ -61,11 +61,14 @@ impl Tally {
     /// The latest vote of a replica, if it came before `time`.
     #[must_use]
     pub fn latest(&self, signer: ReplicaId, time: Monotonic) -> Option<(View, Digest, Signature)> {
-        let held = self.votes.get(&signer).filter(|held| held.since < time)?;
-        Some((held.view, held.digest, held.signature))
+        let counted = self
+            .votes
+            .get(&signer)
+            .filter(|counted| counted.since < time)?;
+        Some((counted.view, counted.digest, counted.signature))
     }
 
-    /// At least `quorum` votes for this, without those of `except`: as many as there are.
+    /// All votes for this, without that of `except`, if they are at least `quorum`.
     #[must_use]
     pub fn quorum(
         &self,
@@ -74,16 +77,16 @@ impl Tally {
         quorum: usize,
         except: Option<ReplicaId>,
     ) -> Option<Vec<Vote>> {
-        let matching = self.votes.iter().filter(|(signer, held)| {
-            held.view == view && held.digest == *digest && Some(**signer) != except
+        let matching = self.votes.iter().filter(|(signer, counted)| {
+            counted.view == view && counted.digest == *digest && Some(**signer) != except
         });
         let votes: Vec<Vote> = matching
-            .flat_map(|(signer, held)| {
+            .flat_map(|(signer, counted)| {
                 let vote = Vote {
                     signer: *signer,
-                    signature: held.signature,
+                    signature: counted.signature,
                 };
-                std::iter::repeat_n(vote, held.copies)
+                std::iter::repeat_n(vote, counted.copies)
             })
             .collect();
         (votes.len() >= quorum).then_some(votes)
@@ -92,28 +95,37 @@ impl Tally {
     /// A view and digest that at least `quorum` votes agree on, if there is one.
     #[must_use]
     pub fn decided(&self, quorum: usize) -> Option<(View, Digest, Vec<Vote>)> {
-        if self.votes.values().map(|held| held.copies).sum::<usize>() < quorum {
+        if self
+            .votes
+            .values()
+            .map(|counted| counted.copies)
+            .sum::<usize>()
+            < quorum
+        {
             return None;
         }
-        self.votes.values().find_map(|held| {
-            let votes = self.quorum(held.view, &held.digest, quorum, None)?;
-            Some((held.view, held.digest, votes))
+        self.votes.values().find_map(|counted| {
+            let votes = self.quorum(counted.view, &counted.digest, quorum, None)?;
+            Some((counted.view, counted.digest, votes))
         })
     }
 
-    /// Whose votes in this view are here, whatever for, as a mask.
+    /// The replicas whose votes in this view are here, whatever they are for, as a mask.
     #[must_use]
     pub fn voters(&self, view: View) -> u64 {
-        let held = self.votes.iter().filter(|(_, held)| held.view == view);
-        held.fold(0, |mask, (signer, _)| mask | bit(*signer))
+        let counted = self
+            .votes
+            .iter()
+            .filter(|(_, counted)| counted.view == view);
+        counted.fold(0, |mask, (signer, _)| mask | bit(*signer))
     }
 
-    /// Whose votes for this are here, as a mask.
+    /// The replicas whose votes for this are here, as a mask.
     #[must_use]
     pub fn mask(&self, view: View, digest: &Digest) -> u64 {
         self.votes
             .iter()
-            .filter(|(_, held)| held.view == view && held.digest == *digest)
+            .filter(|(_, counted)| counted.view == view && counted.digest == *digest)
             .fold(0, |mask, (signer, _)| mask | bit(*signer))
     }
 }
@@ -136,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_votes_twice_counts_once() {
+    fn a_replica_that_votes_twice_counts_once() {
         let mut tally = Tally::new(Flag::CLEAR);
         let digest = Digest([1; 32]);
         for _ in 0..5 {

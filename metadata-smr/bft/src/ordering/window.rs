@@ -1,9 +1,9 @@
 //! The sequences that are open.
 //!
 //! ```text
-//!   tip │ tip+1   tip+2   …   tip+WINDOW │ tip+WINDOW+1  …  tip+2·WINDOW
-//!       │ voted on, each following upon  │ kept: whoever is a few batches ahead of us
-//!       │ the one before it              │ says nothing in vain
+//!       last │ last+1   last+2   …   last+WINDOW │ last+WINDOW+1   …   last+2·WINDOW
+//!   executed │ voted on, each following upon     │ kept: the messages of replicas that
+//!            │ the one before it                 │ are a few batches ahead of this one
 //! ```
 //!
 //! Each is a [`Slot`].
@@ -11,7 +11,7 @@
 //! What always holds: slots are numbered without a gap from the one after the last executed batch;
 //! a proposal stands in a slot only if the one that it names as its predecessor stands in the slot
 //! before, or was executed; a certificate of view v stands in a slot only if every slot below has
-//! one of view v or later. Proposals that came before their predecessor wait as `heard`.
+//! one of view v or later. Proposals that came before their predecessor wait as `received`.
 //!
 //! Memory: proposals and votes are bounded by their number; bodies of batches that were voted for
 //! in failed views by [`KEPT_BYTES_MAX`] over the whole window.
@@ -36,13 +36,14 @@ pub struct Window {
 }
 
 impl Window {
-    /// Everything after `tip` is open, and nothing is known of it.
+    /// Everything after `last_executed` is open, and nothing is known of it.
     #[must_use]
-    pub fn after(tip: Sequence, context: &Context) -> Self {
+    pub fn after(last_executed: Sequence, context: &Context) -> Self {
         let duplicates = context.duplicates;
         let slot = |sequence| Slot::new(sequence, duplicates);
-        let lowest = slot(tip.next());
-        let numbers = (2..=2 * WINDOW as u64).map(|step| Sequence(tip.0.saturating_add(step)));
+        let lowest = slot(last_executed.next());
+        let numbers =
+            (2..=2 * WINDOW as u64).map(|step| Sequence(last_executed.0.saturating_add(step)));
         let later = numbers.map(slot).collect();
         Self {
             lowest,
@@ -69,7 +70,7 @@ impl Window {
         self.lowest.sequence
     }
 
-    /// The highest sequence of which anything is kept.
+    /// The highest sequence with a slot.
     #[must_use]
     pub fn end(&self) -> Sequence {
         self.later
@@ -116,7 +117,7 @@ impl Window {
         self.iter().take(self.width)
     }
 
-    /// The lowest was executed: what it was is returned, and the next one takes its place.
+    /// The lowest was executed: returns its slot; the next one takes its place.
     pub fn advance(&mut self) -> Slot {
         let end = self.end().next();
         self.later.push_back(Slot::new(end, self.duplicates));
@@ -126,13 +127,13 @@ impl Window {
         }
     }
 
-    /// Everything up to `tip` was executed, by others. What is known of later sequences, and what
-    /// was promised there, stays.
-    pub fn skip_to(&mut self, tip: Sequence, context: &Context) {
-        if tip >= self.end() {
-            *self = Self::after(tip, context);
+    /// Everything up to `last_executed` was executed by others. State and promises of later
+    /// sequences stay.
+    pub fn skip_to(&mut self, last_executed: Sequence, context: &Context) {
+        if last_executed >= self.end() {
+            *self = Self::after(last_executed, context);
         }
-        while self.open() <= tip {
+        while self.open() <= last_executed {
             self.advance();
         }
     }
@@ -142,28 +143,28 @@ impl Window {
         self.iter_mut().for_each(Slot::leave_view);
     }
 
-    /// The prepared certificates, by sequence: what a VIEW-CHANGE has to say.
+    /// The prepared certificates for a VIEW-CHANGE, by sequence.
     #[must_use]
     pub fn certificates(&self) -> Vec<PreparedCertificate> {
         let slots = self.voting();
         slots.filter_map(|slot| slot.prepared.clone()).collect()
     }
 
-    /// The view's proposals that nothing is decided of: how deep the window is filled.
+    /// How many of this view's proposals are undecided.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.iter().filter(|slot| slot.proposal.is_some()).count()
     }
 
     /// Whether an open proposal of this view whose bodies did not all wait here asks for this
-    /// request. What waits here has been set aside with its proposal.
+    /// request. A request that waits here has been set aside with its proposal.
     #[must_use]
     pub fn asks_elsewhere_for(&self, digest: &Digest) -> bool {
         let mut proposed = self.iter().filter(|slot| slot.proposal.is_some());
         proposed.any(|slot| !slot.bodies().waited() && slot.asks_for(digest))
     }
 
-    /// What open proposals of this view ask for.
+    /// The requests that open proposals of this view ask for.
     #[must_use]
     pub fn asked(&self) -> BTreeSet<&Digest> {
         let proposals = self.iter().filter_map(|slot| slot.proposal.as_ref());
@@ -176,7 +177,7 @@ impl Window {
         self.iter().flat_map(|slot| slot.bodies().iter())
     }
 
-    /// Takes a body in wherever it is wanted. Whether it was.
+    /// Gives a body to every slot that wants it. Whether one did.
     pub fn offer(&mut self, body: &Arc<Envelope>) -> bool {
         let wanting = self
             .iter_mut()
@@ -184,8 +185,8 @@ impl Window {
         wanting.count() > 0
     }
 
-    /// The journal holds the batch of this proposal with its bodies. Of many views that all failed
-    /// the newest few count, and only so many bytes.
+    /// The journal holds the batch of this proposal with its bodies. Of many failed views only the
+    /// newest few are kept, within the limit on bytes.
     pub fn journaled(&mut self, proposal: &Arc<Envelope>) {
         let Some(batch) = proposal.batch() else {
             return;

@@ -58,7 +58,7 @@ impl Start {
             leaf_bytes_max,
             reply_whole_bytes,
             session_idle,
-            minds_its_words,
+            detects_rollback,
             sabotage: _,
         } = &self.config;
         replica.write(to);
@@ -74,7 +74,7 @@ impl Start {
         leaf_bytes_max.write(to);
         (*reply_whole_bytes as u64).write(to);
         session_idle.0.write(to);
-        minds_its_words.write(to);
+        detects_rollback.write(to);
         let (verdict, reason) = match &self.condition {
             Condition::Intact => (0_u8, ""),
             Condition::TornTail => (1, ""),
@@ -117,7 +117,7 @@ impl Start {
         let whole = from.get::<u64>("bound of whole replies")?;
         config.reply_whole_bytes = usize::try_from(whole).map_err(|_| impossible("bound"))?;
         config.session_idle = Nanos(from.get("idle time of sessions")?);
-        config.minds_its_words = from.get("whether it minds its words")?;
+        config.detects_rollback = from.get("whether it detects a rollback")?;
         let verdict: u8 = from.get("verdict on the journal")?;
         let reason = text(from, "verdict's reason")?;
         let condition = match verdict {

@@ -8,7 +8,7 @@ use crate::identity::{
 };
 use crate::step::{Destination, Effect, Peer, Timer};
 use crate::wire::message::StrayRequest;
-use crate::wire::message::{Ballot, Bodies, CloseSession, Message, Operation, Request};
+use crate::wire::message::{Ballot, Bodies, CloseSession, Message, Request, RequestOperation};
 use crate::wire::{Envelope, Unsigned, Verified};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn start() -> Start {
     let mut config = Config::new(ReplicaId(2), ClusterId([7; 16]), model, genesis);
     config.checkpoint_interval = 32;
     config.leaf_bytes_max = 300;
-    config.minds_its_words = !config.minds_its_words;
+    config.detects_rollback = !config.detects_rollback;
     Start {
         service: "counter".to_owned(),
         release: "1.2.3".to_owned(),
@@ -49,7 +49,7 @@ fn request(session: u64) -> Verified {
         session: SessionId(session),
         lane: Lane(1),
         number: RequestNumber(4),
-        operations: vec![Operation::Execute(Bytes::from_static(b"add"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(b"add"))],
     }))
 }
 

@@ -1,22 +1,22 @@
-//! From a proposal to what is voted for: what is taken, what is kept for later, what is refused.
+//! From a proposal to a vote: which proposals are accepted, kept for later, or refused.
 //!
-//! A proposal is refused only for what every correct replica would refuse, however far it has
+//! A proposal is refused only if every correct replica would refuse it, however far each has
 //! executed; and batches before it may still be open. So its form is checked against the proposal
 //! that it follows upon (time, predecessor); what follows from executed state is checked by rules
-//! that come to the same at every replica:
+//! that give the same result at every replica:
 //!
-//! * A session may be named for a window after its end ([`crate::admission::Pool::admits`]). One
-//!   that is not open yet cannot be named by a body that anybody could verify, so the vote waits.
+//! * A session may be named for a window after its end ([`crate::admission::Pool::admits`]). No
+//!   replica can verify a body of a session that is not open yet, so the vote waits.
 //! * An empty batch says that a tick is due by the batch before. A leader proposes it with nothing
 //!   under way; the vote for it waits until that batch has been executed here too.
 //!
-//! What comes before the proposal that it follows upon waits in its slot; what comes before its
-//! NEW-VIEW waits apart.
+//! A proposal that comes before its predecessor waits in its slot; one that comes before its
+//! NEW-VIEW waits separately.
 
 use super::Replica;
 use crate::identity::{Digest, Monotonic, Nanos, Sequence, Time};
-use crate::ordering::proposer::Place;
-use crate::ordering::slot::{Heard, Stage};
+use crate::ordering::proposer::BatchPosition;
+use crate::ordering::slot::{ReceivedProposal, Stage};
 use crate::ordering::suspicion::Reason;
 use crate::service::Service;
 use crate::state::Store;
@@ -26,69 +26,69 @@ use crate::wire::message::{Batch, Message};
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// With r = 0 nobody lies, and there is no PREPARE phase.
+    /// With r = 0 no replica lies, and there is no PREPARE phase.
     pub(super) const fn has_prepare_phase(&self) -> bool {
         self.context.model.right() > 0
     }
 
-    /// What a proposal for this sequence has to follow upon: the last executed batch, or the
-    /// proposal that this view has for the sequence before.
-    pub(super) fn predecessor(&self, sequence: Sequence) -> Option<Place> {
-        if sequence == self.tip.sequence.next() {
-            return Some(self.tip);
+    /// The position that a proposal for this sequence has to follow upon: the last executed batch,
+    /// or this view's proposal for the sequence before.
+    pub(super) fn predecessor(&self, sequence: Sequence) -> Option<BatchPosition> {
+        if sequence == self.last_executed.sequence.next() {
+            return Some(self.last_executed);
         }
         let before = Sequence(sequence.0.checked_sub(1)?);
         let proposal = self.window.get(before)?.proposal.as_ref()?;
-        Some(Place::of(proposal.batch()?, proposal.digest()))
+        Some(BatchPosition::of(proposal.batch()?, proposal.digest()))
     }
 
     /// A leader proposes.
-    pub(super) fn proposal(&mut self, heard: &Heard, effects: &mut Effects) {
-        let envelope = &heard.proposal;
+    pub(super) fn proposal(&mut self, received: &ReceivedProposal, effects: &mut Effects) {
+        let envelope = &received.proposal;
         let Some(batch) = envelope.batch() else {
             return;
         };
         let (view, sequence) = (envelope.view(), batch.sequence);
         if sequence < self.window.open() || view < self.views.view {
-            if heard.directly && view == self.views.view {
+            if received.directly && view == self.views.view {
                 self.echo(sequence, effects);
             }
             return;
         }
         if sequence > self.window.end() {
-            // Its leader has executed all but a window of what comes before.
+            // Its leader has executed all but a window of the batches before.
             let leader = self.context.leader(view);
             let executed = Sequence(sequence.0.saturating_sub(WINDOW as u64));
             self.behind(leader, executed);
             return;
         }
         if view > self.views.view || !self.views.active() {
-            // The next view's is wanted first, and a leader of a far one does not push it out.
+            // The next view's is wanted first, and a leader of a far one does not replace it.
             let known = self.early.get(&sequence).map(|it| it.proposal.view());
             if known.is_none_or(|known| known <= self.views.view || view < known) {
-                self.early.insert(sequence, heard.clone());
+                self.early.insert(sequence, received.clone());
             }
         } else {
-            self.consider(heard, effects);
+            self.consider(received, effects);
         }
     }
 
-    /// Takes up what came before its NEW-VIEW or before the proposal that it follows upon.
+    /// Considers proposals that came before their NEW-VIEW or before their predecessor.
     pub(super) fn advance_proposals(&mut self, effects: &mut Effects) {
         if !self.views.active() {
             return;
         }
         let open = self.window.open();
         self.early.retain(|sequence, _| *sequence >= open);
-        let due = |heard: &Heard| heard.proposal.view() <= self.views.view;
-        let due = self.early.iter().filter(|(_, heard)| due(heard));
+        let due = |received: &ReceivedProposal| received.proposal.view() <= self.views.view;
+        let due = self.early.iter().filter(|(_, received)| due(received));
         let due: Vec<Sequence> = due.map(|(sequence, _)| *sequence).collect();
-        for heard in due
+        for received in due
             .iter()
             .filter_map(|it| self.early.remove(it))
             .collect::<Vec<_>>()
         {
-            self.proposal(&heard, effects);
+            self.proposal(&received, effects);
         }
         self.take_carried(effects);
         for step in 0..WINDOW as u64 {
@@ -97,16 +97,16 @@ impl<S: Service, D: Store> Replica<S, D> {
                 return;
             }
             let slot = self.window.get_mut(sequence);
-            let heard = slot.and_then(|slot| slot.heard.take());
-            if let Some(heard) = heard {
-                self.consider(&heard, effects);
+            let received = slot.and_then(|slot| slot.received.take());
+            if let Some(received) = received {
+                self.consider(&received, effects);
             }
         }
     }
 
     /// A proposal for an open sequence in the current view.
-    pub(super) fn consider(&mut self, heard: &Heard, effects: &mut Effects) {
-        let envelope = &heard.proposal;
+    pub(super) fn consider(&mut self, received: &ReceivedProposal, effects: &mut Effects) {
+        let envelope = &received.proposal;
         let Some(batch) = envelope.batch() else {
             return;
         };
@@ -114,28 +114,28 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(slot) = self.window.get(sequence) else {
             return;
         };
-        let waiting = slot.heard.as_ref().map(|it| &it.proposal);
+        let waiting = slot.received.as_ref().map(|it| &it.proposal);
         match slot.proposal.as_ref().or(waiting) {
             Some(known) if known.digest_ref() != envelope.digest_ref() => {
-                if !heard.directly && !self.signs_votes() {
-                    // Others say so; its leader has said something else here.
+                if !received.directly && !self.signs_votes() {
+                    // Only others say so; the leader sent another one here.
                     return;
                 }
                 self.counters.equivocations += 1;
-                self.blame_leader("it signed two proposals for one place", effects);
+                self.blame_leader("it signed two proposals for one sequence", effects);
                 return;
             }
             Some(_) => {
-                if heard.directly {
-                    self.grievances.proposal_repeated(false);
+                if received.directly {
+                    self.suspicions.proposal_repeated(false);
                 }
                 return;
             }
             None => {}
         }
         if self.leader() == self.config.replica {
-            // A proposal of our own from before a restart: it only counts if we vote for it anew,
-            // which a leader does not.
+            // An own proposal from before a restart: it only counts if this replica votes for it
+            // again, which a leader does not do.
             return;
         }
         if sequence <= self.views.choice.base_sequence() {
@@ -146,7 +146,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             && carried.digest_ref() != envelope.digest_ref()
         {
             self.refuse(
-                "it proposed something else than what its view begins with",
+                "it proposed another batch than the one that its view begins with",
                 effects,
             );
             return;
@@ -155,26 +155,29 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(last) = last.filter(|_| self.window.votes_on(sequence)) else {
             self.counters.proposals_ahead += 1;
             if let Some(slot) = self.window.get_mut(sequence) {
-                slot.heard = Some(heard.clone());
+                slot.received = Some(received.clone());
             }
             return;
         };
         if batch.previous != last.digest && self.overtaken() {
-            // A later view has decided something else than this leader could know.
+            // A later view has decided another batch, which this leader could not know.
             return;
         }
         if !self.sound(batch, &last) {
-            self.refuse("it proposed what no correct leader would", effects);
+            self.refuse(
+                "it proposed a batch that no correct leader would propose",
+                effects,
+            );
             return;
         }
         let fresh = !self.views.choice.carries(sequence, envelope.digest_ref());
         let trails = fresh && self.now.clock.since(batch.time) > CLOCK_LEAD_MAX;
-        if fresh && self.grievances.proposal_trails(trails) {
+        if fresh && self.suspicions.proposal_trails(trails) {
             self.suspect(Reason::Clock, effects);
         }
         // Of several that are repeated at once the first one counts.
-        let repeated = !heard.directly && sequence == self.window.open();
-        if (repeated || heard.directly) && self.grievances.proposal_repeated(repeated) {
+        let repeated = !received.directly && sequence == self.window.open();
+        if (repeated || received.directly) && self.suspicions.proposal_repeated(repeated) {
             self.suspect(Reason::Silent, effects);
         }
         let mut waiting = Vec::with_capacity(batch.requests.len());
@@ -187,14 +190,14 @@ impl<S: Service, D: Store> Replica<S, D> {
                 Some(body)
             });
         }
-        if fresh && heard.directly {
+        if fresh && received.directly {
             self.note_lag(batch, &waiting);
         }
     }
 
-    /// How long what is proposed has been waiting here, of which so much has, since then and of
-    /// such a length. What came to its leader before it came here did not wait, and what had no
-    /// room may have had to.
+    /// Notes how long the requests of a batch have been waiting here; `waiting` has arrival time
+    /// and length of each. A request that came to its leader before it came here did not wait, and
+    /// in a full batch requests may have had to.
     fn note_lag(&mut self, batch: &Batch, waiting: &[(Monotonic, usize)]) {
         let now = self.now.monotonic;
         let bytes: usize = waiting.iter().map(|(_, length)| length).sum();
@@ -210,12 +213,12 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Whether a later view than ours has decided the last batch.
     fn overtaken(&self) -> bool {
-        let decided = self.tip_certificate.as_ref();
+        let decided = self.last_certificate.as_ref();
         decided.is_some_and(|decided| decided.view > self.views.view)
     }
 
-    /// Whether every correct replica would take this batch after `last`, as far as its form goes.
-    fn sound(&self, batch: &Batch, last: &Place) -> bool {
+    /// Whether every correct replica would accept the form of this batch after `last`.
+    fn sound(&self, batch: &Batch, last: &BatchPosition) -> bool {
         let mut sorted: Vec<&Digest> = batch.requests.iter().collect();
         sorted.sort_unstable();
         batch.previous == last.digest
@@ -225,12 +228,12 @@ impl<S: Service, D: Store> Replica<S, D> {
             && (!batch.requests.is_empty() || batch.tick)
     }
 
-    /// Whether the batch, all of whose bodies are in hand, may stand at its place. `None` if that
-    /// is not known before the batch before it has been executed.
+    /// Whether the batch, all of whose bodies are here, may stand at its sequence. `None` if that
+    /// is not known before its predecessor has been executed.
     pub(super) fn admissible(&self, sequence: Sequence) -> Option<bool> {
         let slot = self.window.get(sequence)?;
         let batch = slot.proposal.as_ref()?.batch()?;
-        if batch.requests.is_empty() && sequence != self.tip.sequence.next() {
+        if batch.requests.is_empty() && sequence != self.last_executed.sequence.next() {
             return None;
         }
         let due = self.deadline.is_some_and(|deadline| deadline <= batch.time);
@@ -259,7 +262,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.suspect(Reason::TwoFaced, effects);
     }
 
-    /// How long a proposal has to wait until our clock admits its time; nothing if it does. Later
+    /// The time of the first proposal that has to wait until our clock admits it, if any. Later
     /// ones have later times.
     pub(super) fn clock_lead(&self) -> Option<Time> {
         let slots = self.window.voting();

@@ -1,11 +1,13 @@
-//! What a replica does differently where votes are not signed; [`crate::ordering::claims`] has the
-//! rules and the proof.
+//! How a replica behaves differently where votes are not signed; [`crate::ordering::claims`] has
+//! the rules and the proof.
 //!
-//! * It says PROPOSAL, PREPARE and COMMIT without asking for a signature (`promises`).
-//! * A proposal that others repeat is taken on r + 1 words.
+//! * It sends PROPOSAL, PREPARE and COMMIT without asking for a signature (`persist_before_send`).
+//! * A repeated proposal is accepted once r + 1 replicas vouch for it.
 //! * What a view begins with is taken from its NEW-VIEW, not from a proposal.
-//! * What was executed is voted for again, for those who have not: COMMITs cannot be handed on.
-//! * Committed batches are taken on r + 1 words, unless it is known otherwise that they are.
+//! * Executed batches are voted for again, for replicas that lack them: COMMITs cannot be passed
+//!   on.
+//! * Committed batches are accepted once r + 1 replicas give them, or if they are known to be
+//!   committed.
 
 use super::Replica;
 use crate::certificate::CommitCertificate;
@@ -13,7 +15,7 @@ use crate::identity::{Digest, ReplicaId, Sequence, View};
 use crate::metrics::Voting;
 use crate::ordering::claims::{self, Rule, unsigned};
 use crate::ordering::new_view::Choice;
-use crate::ordering::slot::Heard;
+use crate::ordering::slot::ReceivedProposal;
 use crate::ordering::vote::bit;
 use crate::sabotage::Sabotage;
 use crate::service::Service;
@@ -43,7 +45,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Somebody votes for a view, and shows or claims what it knows.
+    /// A replica votes for a view, and shows or claims what it knows.
     pub(super) fn note_change(
         &mut self,
         signer: ReplicaId,
@@ -62,13 +64,13 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// What a VIEW-CHANGE of this replica claims now.
     pub(super) fn claims(&self) -> ViewChange {
         let stable = self.states.known.stable();
-        // What an earlier epoch has signed is no claim in this one.
+        // A certificate of an earlier epoch is no claim in this one.
         let stable = stable.filter(|it| it.checkpoint.sequence > self.epochs.from());
         let mut executed = self.recent.iter();
         claims::view_change(self.config.replica, &mut executed, &self.window, stable)
     }
 
-    /// What a view begins with by these VIEW-CHANGEs; nothing if they do not say.
+    /// What a view begins with by these VIEW-CHANGEs; `None` if they do not determine it.
     pub(super) fn begins_with(&self, view_changes: &[Arc<Envelope>], view: View) -> Option<Choice> {
         let lowest_view = self.config.sabotage.flag(Sabotage::LockOnLowerView);
         let start = (self.epochs.from(), self.epochs.start);
@@ -85,7 +87,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         claims::choose(view_changes, start, self.context.header(view), rule)
     }
 
-    /// What these VIEW-CHANGEs prove to be committed.
+    /// The batches that these VIEW-CHANGEs prove to be committed.
     pub(super) fn shown_by(&self, view_changes: &[Arc<Envelope>]) -> Vec<CommitCertificate> {
         if !self.signs_votes() {
             return claims::executed_by(view_changes.iter(), self.small());
@@ -98,8 +100,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         shown.cloned().collect()
     }
 
-    /// Whether a proposal that somebody repeats is its leader's: where it is signed it proves that
-    /// itself, elsewhere r + 1 replicas have to say that they took it.
+    /// Whether a repeated proposal is its leader's. A signed one proves it itself; otherwise r + 1
+    /// replicas have to say that they accepted it.
     pub(super) fn vouched(&self, from: Peer, proposal: &Envelope) -> bool {
         if self.signs_votes() {
             return true;
@@ -118,13 +120,13 @@ impl<S: Service, D: Store> Replica<S, D> {
                 true => bit(from),
                 false => 0,
             };
-            let who = (voters | repeats) & !bit(self.config.replica);
-            who.count_ones() as usize >= self.small()
+            let supporters = (voters | repeats) & !bit(self.config.replica);
+            supporters.count_ones() as usize >= self.small()
         })
     }
 
-    /// Takes what the NEW-VIEW says that has to be proposed, as far as it is not here yet. The
-    /// leader proposes it in its turn, when it has the bodies.
+    /// Accepts the proposals that the NEW-VIEW prescribes, as far as they are not here yet. The
+    /// leader proposes them in its turn, when it has the bodies.
     pub(super) fn take_carried(&mut self, effects: &mut Effects) {
         if self.signs_votes() || self.leader() == self.config.replica {
             return;
@@ -136,12 +138,12 @@ impl<S: Service, D: Store> Replica<S, D> {
                 continue;
             };
             let slot = self.window.get(sequence);
-            if slot.is_some_and(|slot| slot.proposal.is_none() && slot.heard.is_none()) {
-                let heard = Heard {
+            if slot.is_some_and(|slot| slot.proposal.is_none() && slot.received.is_none()) {
+                let received = ReceivedProposal {
                     proposal: Arc::clone(carried),
                     directly: true,
                 };
-                self.consider(&heard, effects);
+                self.consider(&received, effects);
             }
         }
     }
@@ -170,12 +172,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         Some((digest, [prepare, commit]))
     }
 
-    /// Votes once more for what was executed here: it was proposed again.
+    /// Votes again for a batch that was executed here: it was proposed again.
     pub(super) fn echo(&mut self, sequence: Sequence, effects: &mut Effects) {
         let Some((_, votes)) = self.executed_votes(sequence) else {
             return;
         };
-        let token = Some(self.promises.last_executed());
+        let token = Some(self.journal_writes.last_executed());
         let phases = self.has_prepare_phase();
         self.counters.echoes += 1;
         for vote in votes.iter().skip(usize::from(!phases)) {
@@ -183,12 +185,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Votes for what the view begins with and was executed here.
+    /// Votes for carried batches that were executed here.
     pub(super) fn echo_carried(&mut self, effects: &mut Effects) {
         let first = self.views.choice.base_sequence().next().0;
         for sequence in first
             ..=self
-                .tip
+                .last_executed
                 .sequence
                 .0
                 .min(first.saturating_add(2 * WINDOW as u64))
@@ -197,18 +199,18 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// The own votes for what a peer has not executed, and this replica has.
+    /// The own votes for batches that this replica has executed, and the peer has not.
     pub(super) fn echoes(
         &self,
         status: &PeerStatus,
         lacking: &mut Vec<(Arc<Envelope>, Option<Token>)>,
     ) {
         let me = bit(self.config.replica);
-        let token = Some(self.promises.last_executed());
+        let token = Some(self.journal_writes.last_executed());
         let phases = self.has_prepare_phase();
         for step in 0..WINDOW as u64 {
             let sequence = Sequence(status.committed.0.saturating_add(1 + step));
-            if sequence > self.tip.sequence {
+            if sequence > self.last_executed.sequence {
                 return;
             }
             let Some((digest, [prepare, commit])) = self.executed_votes(sequence) else {
@@ -228,7 +230,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// A peer gives a batch as executed. Of each peer one is kept for a sequence.
+    /// A peer gives a batch as executed. One per peer and sequence is kept.
     pub(super) fn voucher(
         &mut self,
         peer: ReplicaId,
@@ -242,7 +244,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         bound(&mut self.vouchers, peer, |it| it.frame().len());
     }
 
-    /// Whether it is known that this was committed, without anybody's word for it now.
+    /// Whether this is known to be committed without vouchers.
     fn known_committed(&self, sequence: Sequence, digest: &Digest) -> bool {
         let slot = self.window.lowest();
         let decided = slot.commits.decided(self.context.quorum.into());
@@ -255,7 +257,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Executes the next batch if enough peers have given it. Whether it did.
     pub(super) fn advance_vouched(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
-        let next = self.tip.sequence.next();
+        let next = self.last_executed.sequence.next();
         self.vouchers = self.vouchers.split_off(&next);
         let Some(given) = self.vouchers.get(&next) else {
             return Ok(false);
@@ -264,22 +266,22 @@ impl<S: Service, D: Store> Replica<S, D> {
             Message::Committed(committed) => Some((**committed).clone()),
             _ => None,
         };
-        let believed = given.values().find(|it| {
+        let executed = given.values().find(|it| {
             let digest = given_as(it);
             let voters = self.context.model.replicas();
             let alike = vouchers(given, voters, |it| given_as(it) == digest);
             let known = |digest: Digest| self.known_committed(next, &digest);
             alike >= self.vouchers_needed() || digest.is_some_and(known)
         });
-        let Some(believed) = believed.and_then(committed) else {
+        let Some(executed) = executed.and_then(committed) else {
             return Ok(false);
         };
         let Committed {
             batch,
             certificate,
             bodies,
-        } = believed;
-        if batch.previous != self.tip.digest {
+        } = executed;
+        if batch.previous != self.last_executed.digest {
             return Ok(false);
         }
         self.vouchers.remove(&next);
@@ -287,22 +289,23 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(true)
     }
 
-    /// Whether what was executed here is not yet said to be executed by a quorum. With more liars
-    /// than failures, whoever is left behind may be too few to end the view, and is helped by this.
+    /// Whether a quorum does not yet say that it has executed the last batch executed here. With
+    /// more liars than failures, the replicas left behind may be too few to end the view, and this
+    /// helps them.
     pub(super) fn waits_for_others(&self) -> bool {
         let model = self.context.model;
         if self.signs_votes() || model.right() <= model.up() || model.up() == 0 {
             return false;
         }
-        let tip = self.tip.sequence;
+        let last = self.last_executed.sequence;
         let others = self.peers.iter().zip(0..).filter(|(peer, index)| {
-            *index != self.config.replica.0 && peer.committed() >= Some(tip)
+            *index != self.config.replica.0 && peer.committed() >= Some(last)
         });
-        tip > Sequence(0) && others.count() + 1 < usize::from(self.context.quorum)
+        last > Sequence(0) && others.count() + 1 < usize::from(self.context.quorum)
     }
 }
 
-/// What a peer gives as executed.
+/// The batch that a peer gives as executed.
 fn given_as(given: &Envelope) -> Option<Digest> {
     match given.message() {
         Message::Committed(committed) => Some(committed.certificate.digest),
@@ -310,7 +313,7 @@ fn given_as(given: &Envelope) -> Option<Digest> {
     }
 }
 
-/// Of what a peer has given, keeps so many bytes, and the first one in any case.
+/// Of the batches that a peer has given, keeps a bounded number of bytes, and the first one always.
 fn bound<T>(
     given: &mut BTreeMap<Sequence, BTreeMap<ReplicaId, T>>,
     peer: ReplicaId,
@@ -326,7 +329,7 @@ fn bound<T>(
     }
 }
 
-/// How many voters have given one of these. Of those who only learn any number may lie.
+/// How many voters have given one of these. Of the others, which only learn, any number may lie.
 fn vouchers<T>(given: &BTreeMap<ReplicaId, T>, voters: u16, one: impl Fn(&T) -> bool) -> usize {
     let voters = given.range(..ReplicaId(voters));
     voters.filter(|(_, it)| one(it)).count()
@@ -337,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_only_learns_vouches_for_nothing() {
+    fn a_replica_that_only_learns_does_not_vouch() {
         let given = [(0, 'a'), (2, 'b'), (3, 'a'), (4, 'a'), (5, 'a')];
         let given = given.map(|(peer, it)| (ReplicaId(peer), it)).into();
         assert_eq!(vouchers(&given, 4, |it| *it == 'a'), 2);
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_peer_so_many_bytes_are_kept_and_what_comes_next_is() {
+    fn the_bytes_kept_of_a_peer_are_bounded_and_its_next_batch_is_kept() {
         let (liar, other) = (ReplicaId(2), ReplicaId(1));
         let most = VOUCHED_BYTES_MAX / 3;
         let both = BTreeMap::from([(liar, most), (other, 1)]);

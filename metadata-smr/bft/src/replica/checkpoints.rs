@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Between the boundary and the hand-over to the disk nothing is executed, voted for or proposed.
-//! With each flush go the rows of batches that nobody is going to ask for any more: those up to the
-//! checkpoint before the stable one. What a stable checkpoint is worth, and what it shows about a
-//! replica whose state differs, stands in [`crate::checkpoint`].
+//! Each flush removes the rows of batches that no replica will ask for any more: those up to the
+//! checkpoint before the stable one. [`crate::checkpoint`] says what a stable checkpoint
+//! guarantees, and what it shows about a replica whose state differs.
 
 use super::Replica;
 use super::commit::batch_key;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct States {
     pub(super) known: Checkpoints,
-    /// The own last two durable roots, with the own word about them once it is signed.
+    /// The own last two durable roots, with the own CHECKPOINT for each once it is signed.
     own: BTreeMap<Sequence, (Checkpoint, Option<Arc<Envelope>>)>,
     /// The one that is being written.
     pub(super) writing: Option<Checkpoint>,
@@ -87,7 +87,7 @@ impl States {
         }
     }
 
-    /// An epoch begins: what was said in the one before counts no more.
+    /// An epoch begins: votes of the one before do not count any more.
     pub(super) fn epoch_begins(&mut self) {
         self.known.forget_votes();
         self.own.values_mut().for_each(|(_, signed)| *signed = None);
@@ -99,7 +99,7 @@ impl States {
         self.durable(checkpoint);
     }
 
-    /// Removes from the store, with the next flush, what lies up to `sequence`, in bounded pieces.
+    /// Removes from the store, with the next flush, batches up to `sequence`, in bounded pieces.
     pub(super) fn truncate(&mut self, sequence: Sequence) -> Vec<(Bytes, Option<Bytes>)> {
         let end = sequence.next().0;
         let end = end.min(self.kept.0.saturating_add(TRUNCATED_PER_FLUSH));
@@ -110,7 +110,7 @@ impl States {
     }
 }
 
-/// A certificate as a note to be found again.
+/// A certificate as the note that an import keeps.
 pub(super) fn as_bytes(certificate: &CheckpointCertificate) -> Bytes {
     let mut bytes = Vec::new();
     encode_stable(certificate, &mut bytes);
@@ -128,7 +128,7 @@ pub(super) fn from_note(note: &Bytes) -> Result<CheckpointCertificate, StateErro
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Whether execution has to wait: for the disk and the others at a boundary, or for good.
-    pub(super) fn holds_still(&self) -> bool {
+    pub(super) fn execution_paused(&self) -> bool {
         self.history.backlog()
             || self.states.finding.is_some()
             || self.sink.is_some()
@@ -136,16 +136,16 @@ impl<S: Service, D: Store> Replica<S, D> {
             || self.follows()
     }
 
-    /// Whether the newest durable root is stable, so that another one may take the place of the
-    /// one before it.
-    fn foundation_stable(&self) -> bool {
+    /// Whether the newest durable root is stable, so that another one may replace the one before
+    /// it.
+    fn durable_root_stable(&self) -> bool {
         let durable = self.space.durable_root();
         durable.is_none_or(|root| root.sequence <= self.states.known.stable_sequence())
     }
 
     /// Makes the state durable if a boundary was reached and the one before is stable.
     pub(super) fn flush_if_due(&mut self, effects: &mut Effects) -> Result<(), StateError> {
-        if !self.history.wants_flush() || !self.foundation_stable() || self.sink.is_some() {
+        if !self.history.wants_flush() || !self.durable_root_stable() || self.sink.is_some() {
             return Ok(());
         }
         let mut rows: Vec<_> = self.history.rows().collect();
@@ -157,11 +157,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         rows.push(self.states.row());
         rows.extend(self.epochs.rows());
         self.executor.settle(&mut self.space)?;
-        let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
-        self.history.handed_out(root.sequence);
+        let (batch, root) = self.space.flush(self.last_executed.sequence, rows)?;
+        self.history.flush_started(root.sequence);
         self.states.writing = Some(Checkpoint {
             sequence: root.sequence,
-            batch: self.tip.digest,
+            batch: self.last_executed.digest,
             root: root.digest,
             membership: self.epochs.digest(),
         });
@@ -170,7 +170,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// A root is durable: it can be spoken for.
+    /// A root is durable: a CHECKPOINT may be signed for it.
     pub(super) fn root_durable(&mut self, effects: &mut Effects) {
         if let Some(checkpoint) = self.states.writing.take() {
             self.states.durable(checkpoint);
@@ -179,7 +179,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Signs what is durable, not signed, and not stable yet.
+    /// Signs durable roots that are neither signed nor stable yet.
     pub(super) fn sign_checkpoints(&self, effects: &mut Effects) {
         if self.voting != Voting::Voting {
             return;
@@ -199,7 +199,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// The own word about a checkpoint is signed.
+    /// The own CHECKPOINT is signed.
     pub(super) fn own_checkpoint(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
         let Message::Checkpoint(vote) = envelope.message() else {
             return;
@@ -214,9 +214,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Somebody's state is durable.
+    /// A replica's state is durable.
     pub(super) fn checkpoint_vote(&mut self, envelope: &Envelope, effects: &mut Effects) {
-        let (Message::Checkpoint(said), Some(signature)) =
+        let (Message::Checkpoint(received), Some(signature)) =
             (envelope.message(), envelope.signature())
         else {
             return;
@@ -225,11 +225,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         let vote = Vote {
-            signer: said.signer,
+            signer: received.signer,
             signature,
         };
         let quorum = self.context.quorum.into();
-        match self.states.known.add(said.checkpoint, vote, quorum) {
+        match self.states.known.add(received.checkpoint, vote, quorum) {
             Some(certificate) => self.stable(&certificate, effects),
             None => self.examine_states(effects),
         }
@@ -243,11 +243,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.counters.checkpoints_stable += 1;
         let certificate = certificate.clone();
         let record = Record::Stable { certificate };
-        self.promises.persist(&record, effects);
+        self.journal_writes.persist(&record, effects);
         self.examine_states(effects);
     }
 
-    /// Compares the own states with what the others have said.
+    /// Compares the own states with those of the others.
     pub(super) fn examine_states(&mut self, effects: &mut Effects) {
         if self.states.finding.is_some() {
             return;
@@ -274,26 +274,26 @@ impl<S: Service, D: Store> Replica<S, D> {
                  replica does not vote any more"
             ),
             Finding::Split(sequence) => format!(
-                "the replicas cannot agree on the state after batch {sequence}, which means that \
-                 the service is not deterministic or more replicas lie than may: nobody votes \
+                "the replicas cannot agree on the state after batch {sequence}: the service is \
+                 not deterministic, or more replicas lie than the model allows. No replica votes \
                  any more"
             ),
         };
         effects.push(Effect::Alarm { reason });
     }
 
-    /// Writes down that the own state is wrong: after a restart the certificate that showed it may
-    /// have given way to one of a later state, which says nothing about the own one. What no
-    /// quorum agrees on is not written down; everybody says it again.
+    /// Records that the own state is wrong: after a restart the certificate that showed it may have
+    /// been replaced by one of a later state, which says nothing about the own one. A split is not
+    /// recorded; every replica repeats its vote.
     pub(super) fn record_finding(&mut self, effects: &mut Effects) {
         if let Some(Finding::Alone(sequence)) = self.states.finding {
-            self.promises
+            self.journal_writes
                 .persist(&Record::Refuted { sequence }, effects);
         }
     }
 
     /// The newest stable checkpoint, if it is of this epoch: the proof of an earlier one proves
-    /// nothing to those who know this epoch's keys alone.
+    /// nothing to replicas that know this epoch's keys alone.
     pub(super) fn stable_here(&self) -> Option<&CheckpointCertificate> {
         let stable = self.states.known.stable();
         stable.filter(|it| it.checkpoint.sequence > self.epochs.from())
@@ -311,7 +311,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         {
             let message = Message::Stable(Box::new(certificate.clone()));
             self.counters.resends += 1;
-            self.say(Destination::Replica(peer), message, effects);
+            self.send_unsigned(Destination::Replica(peer), message, effects);
         }
         let own = self.states.own.range(stable.next()..);
         let lacking: Vec<_> = own.filter_map(|(_, (_, signed))| signed.clone()).collect();

@@ -1,8 +1,8 @@
 //! Requests in, replies out.
 //!
-//! The driver has verified the signature. Checked here, cheapest first: whether it was executed
-//! (the cached reply goes back), whether it fits into its session's credit and this replica's room
-//! (else BUSY), whether it is here already.
+//! The driver has verified the signature. Checked here, cheapest first: whether the request was
+//! executed (the cached reply is sent), whether it fits into its session's credit and this
+//! replica's capacity (else BUSY), whether it is here already.
 
 use super::Replica;
 use super::commit::Listeners;
@@ -25,7 +25,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<bool, StateError> {
         if self.states.finding.is_some() {
-            // Its answers may be wrong, and what waits here is forgotten with its state.
+            // Its answers may be wrong, and waiting requests are forgotten with its state.
             return Ok(false);
         }
         let connection = match from {
@@ -59,7 +59,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             (offer, _) => offer,
         };
-        // Whether it may wait here or not, and whatever waits in its place: a proposal may name it.
+        // Whether it may wait here or not, and whatever waits instead: a proposal may name it.
         let wanted = self.window.offer(body);
         if offer == Offer::New && self.leads() && self.window.asks_elsewhere_for(body.digest_ref())
         {
@@ -73,9 +73,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(wanted)
     }
 
-    /// A request of a session whose key the driver does not have. Numbers are given out by order
-    /// and never reused, so one that was given out and is not open has ended; any other may just
-    /// not have got here yet.
+    /// A request of a session whose key the driver does not have. Session numbers are given out by
+    /// order and never reused, so one that was given out and is not open has ended; any other may
+    /// just not have got here yet.
     pub(super) fn stray(
         &mut self,
         connection: ConnectionId,
@@ -102,7 +102,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// An operator asks how this replica is.
+    /// An operator asks for this replica's status.
     pub(super) fn status_query(
         &self,
         connection: ConnectionId,
@@ -114,7 +114,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             status: self.status(),
         };
         let to = Destination::Client(connection);
-        self.say(to, Message::StatusAnswer(Box::new(answer)), effects);
+        self.send_unsigned(to, Message::StatusAnswer(Box::new(answer)), effects);
     }
 }
 

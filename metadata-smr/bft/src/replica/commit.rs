@@ -1,12 +1,12 @@
 //! A committed batch: executed, answered, and made durable with the next root.
 //!
-//! Execution follows the commit at once. The state becomes durable at each checkpoint; with each
-//! root go the batches since the one before, with their certificates, into rows outside the tree,
-//! where laggards are served from. Until then they are kept in memory and in the journal. When a
-//! root is durable the journal is trimmed behind it: what still counts of older records (the view,
-//! the open sequences) is written once more, and then everything before the first record about a
-//! batch above the root can go. The driver removes of that what is convenient; the last record that
-//! is written says what does not count, whether it is there or not.
+//! Execution follows the commit at once. The state becomes durable at each checkpoint. With each
+//! root the batches since the one before are written, with their certificates, into rows outside
+//! the tree, from which laggards are served. Until then they are kept in memory and in the journal.
+//! When a root is durable the journal is trimmed behind it: the valid part of older records (the
+//! view, the open sequences) is written again, and then everything before the first record about a
+//! batch above the root can go. The driver removes as much of that as is convenient; the last
+//! record that is written says which records do not count, whether they are still there or not.
 
 use super::Replica;
 use crate::admission::Pool;
@@ -14,7 +14,7 @@ use crate::certificate::CommitCertificate;
 use crate::execution::{Executor, Opened};
 use crate::identity::{ConnectionId, Sequence, SessionId, View};
 use crate::journal::Record;
-use crate::ordering::proposer::Place;
+use crate::ordering::proposer::BatchPosition;
 use crate::ordering::slot::{Promise, Slot};
 use crate::ordering::suspicion::{Reason, Served};
 use crate::service::{Credit, Service};
@@ -30,18 +30,18 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What came of a batch: requests that ran now, and whether anything did. A leader that orders what
-/// has been executed already does not get on.
+/// The outcome of a batch: how many requests ran now, and whether there was progress. A leader that
+/// orders requests that have been executed already makes none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came {
+pub(super) struct BatchOutcome {
     ran: u64,
     progress: bool,
 }
 
-/// Who is to be told what.
-type Told = Vec<(Listeners, Reply)>;
+/// Replies with the connections that they go to.
+type AddressedReplies = Vec<(Listeners, Reply)>;
 
-/// The connections that a reply goes to: so few that they need no memory of their own.
+/// The connections that a reply goes to: so few that they need no allocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Listeners([Option<ConnectionId>; LISTENERS_MAX]);
 
@@ -52,7 +52,7 @@ const fn max(a: usize, b: usize) -> usize {
 }
 
 impl Listeners {
-    /// These; whoever would be one too many is passed over.
+    /// These; connections in excess of the limit are ignored.
     pub(super) fn of(connections: &[ConnectionId]) -> Self {
         let mut listeners = Self::default();
         let places = listeners.0.iter_mut().zip(connections);
@@ -67,11 +67,11 @@ struct Unflushed {
     sequence: Sequence,
     /// The first record about it.
     token: Token,
-    /// Its row: made at once, while what it is made of is at hand, which then can go.
+    /// Its row: made at once, while its parts are in memory, so that they can be freed.
     row: Bytes,
 }
 
-/// What everybody who checks a session's requests has to know of it.
+/// What every verifier of a session's requests has to know of it.
 const fn announced(opened: &Opened) -> Effect {
     Effect::SessionKey {
         id: opened.id,
@@ -81,7 +81,7 @@ const fn announced(opened: &Opened) -> Effect {
     }
 }
 
-/// Takes up the sessions of a state: those that are open, and those that a batch may still name.
+/// Announces the sessions of a state: those that are open, and those that a batch may still name.
 pub(super) fn announce_sessions<S: Service, D: Store>(
     executor: &Executor<S>,
     space: &KeySpace<D>,
@@ -127,8 +127,8 @@ impl History {
         }
     }
 
-    /// An epoch begins: what was executed in earlier ones is not served from memory any more. A
-    /// root that is on its way to the disk stays on it.
+    /// An epoch begins: batches of earlier ones are not served from memory any more. A root that is
+    /// being written is still written.
     pub(super) fn epoch_begins(&mut self) {
         *self = Self {
             flushing: self.flushing,
@@ -170,19 +170,19 @@ impl History {
         }
     }
 
-    /// Whether a boundary was reached and what lies below it is not on its way to the disk yet:
-    /// nothing may be executed, voted for or proposed beyond it.
+    /// Whether a boundary was reached and the state below it is not being written yet: nothing may
+    /// be executed, voted for or proposed beyond it.
     pub(super) const fn backlog(&self) -> bool {
         self.boundary
     }
 
-    /// The state as it is now is to be a checkpoint, however little came since the last one.
-    pub(super) const fn cut(&mut self) {
+    /// The current state is to be a checkpoint, however little came since the last one.
+    pub(super) const fn checkpoint_now(&mut self) {
         self.boundary = true;
     }
 
-    /// The state at the boundary is on its way to the disk.
-    pub(super) const fn handed_out(&mut self, sequence: Sequence) {
+    /// The state at the boundary is being written.
+    pub(super) const fn flush_started(&mut self, sequence: Sequence) {
         self.flushing = Some(sequence);
         self.boundary = false;
         self.since = (0, 0);
@@ -199,13 +199,12 @@ impl History {
     }
 }
 
-/// Of the digest that ends a committed batch's row.
+/// Derives the digest at the end of a committed batch's row.
 const ROW_CONTEXT: &str = "quorumfs 2026 bft committed batch row";
 const ROW_DIGEST_BYTES: usize = 32;
 
 /// The row, outside the tree, of a committed batch: its frame, and a digest of that. The signatures
-/// in it are not checked when it is read back, and nobody should be blamed for what a disk has done
-/// to them.
+/// in it are not checked when it is read back, and no replica should be blamed for a disk's damage.
 pub(super) fn batch_row(mut frame: Vec<u8>) -> Bytes {
     let digest = blake3::derive_key(ROW_CONTEXT, &frame);
     frame.extend_from_slice(&digest);
@@ -244,9 +243,9 @@ pub(super) fn batch_key(sequence: Sequence) -> Bytes {
     Bytes::from(key)
 }
 
-/// Whether a row of the store, by the key that it has there, is a committed batch. Such rows are
-/// most of what a flush writes, hardly ever written again, and go in the order in which they came:
-/// a store may keep them apart from the others.
+/// Whether a row of the store, by its key there, is a committed batch. Such rows are most of what a
+/// flush writes, hardly ever rewritten, and removed in the order in which they came: a store may
+/// keep them apart from the others.
 #[must_use]
 pub fn is_batch_row(key: &[u8]) -> bool {
     let name = name_of_extra(key).and_then(<[u8]>::split_first);
@@ -281,54 +280,53 @@ impl<S: Service, D: Store> Replica<S, D> {
             certificate: certificate.clone(),
             batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
         };
-        let token = self.promises.persist(&record, effects);
-        self.promises.executed(token);
-        // Where the order goes on there is no need to take a state over.
+        let token = self.journal_writes.persist(&record, effects);
+        self.journal_writes.executed(token);
+        // Where the order goes on there is no need for a state transfer.
         self.inquiry.in_vain = 0;
-        self.inquiry.hopeless = false;
+        self.inquiry.all_asked_in_vain = false;
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
-        let watching = self.grievances.watches_any();
+        let watching = self.suspicions.watches_any();
         let served = if watching { self.served(&bodies) } else { None };
-        let (replies, came) = self.execute(&batch, &bodies, effects)?;
+        let (replies, outcome) = self.execute(&batch, &bodies, effects)?;
         let bytes: usize = bodies.iter().map(|body| body.frame().len()).sum();
-        self.throughput.executed(came.ran, bytes as u64, decide);
+        self.throughput.executed(outcome.ran, bytes as u64, decide);
         if let Some(decide) = decide {
-            self.grievances.decided(decide);
+            self.suspicions.decided(decide);
         }
         for (connections, reply) in replies {
             let reply = self.shortened(reply);
             self.answer(connections, reply, effects);
         }
         let pool = &self.pool;
-        self.grievances.retain(|digest| pool.get(digest).is_some());
+        self.suspicions.retain(|digest| pool.get(digest).is_some());
         self.forwarded.retain(|digest| pool.get(digest).is_some());
         let sequence = batch.sequence;
         self.enter_next_slot(batch, bodies, certificate);
-        if came.progress {
-            self.grievances.committed();
+        if outcome.progress {
+            self.suspicions.committed();
             self.timers.progressed(effects);
         }
-        if served.is_some_and(|served| self.grievances.passed_over(sequence, &served)) {
+        if served.is_some_and(|served| self.suspicions.passed_over(sequence, &served)) {
             self.suspect(Reason::Unfair, effects);
         }
         self.flush_if_due(effects)
     }
 
-    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and
-    /// what came of it.
+    /// Executes the batch and updates pool and sessions. Returns the replies and the outcome.
     pub(super) fn execute(
         &mut self,
         batch: &Batch,
         bodies: &[Arc<Envelope>],
         effects: &mut Effects,
-    ) -> Result<(Told, Came), StateError> {
+    ) -> Result<(AddressedReplies, BatchOutcome), StateError> {
         let executed = self.executor.execute(&mut self.space, batch, bodies)?;
         if executed.ends_epoch {
             self.epochs.agree(self.executor.membership(&self.space)?);
             self.counters.epochs_ended += 1;
         }
-        let came = Came {
+        let outcome = BatchOutcome {
             ran: executed.ran as u64,
             progress: executed.ran > 0 || executed.ticked || executed.expired > 0,
         };
@@ -344,13 +342,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.pool.session_opened(opened);
             effects.push(announced(opened));
         }
-        let mut told = Vec::with_capacity(executed.replies.len());
+        let mut replies = Vec::with_capacity(executed.replies.len());
         for reply in executed.replies {
             if let Outcome::Results(results) = &reply.outcome {
                 self.counters.requests += 1;
                 self.counters.operations += results.len() as u64;
             }
-            told.push((self.listeners(&reply, bodies), reply));
+            replies.push((self.listeners(&reply, bodies), reply));
         }
         self.show_events(executed.events, effects);
         for digest in &executed.skipped {
@@ -369,10 +367,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.pool.session_forgotten(id);
             effects.push(Effect::SessionClosed { id });
         }
-        Ok((told, came))
+        Ok((replies, outcome))
     }
 
-    /// Whom a reply goes to.
+    /// The connections that a reply goes to.
     fn listeners(&self, reply: &Reply, bodies: &[Arc<Envelope>]) -> Listeners {
         let session = match &reply.outcome {
             Outcome::SessionOpened { session, .. } => *session,
@@ -390,13 +388,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Long results are given whole by one replica, which the request's digest chooses. Whoever
-    /// asks again gets them from everybody.
+    /// Long results are sent whole by one replica, which the request's digest chooses. A client
+    /// that asks again gets them from every replica.
     fn shortened(&mut self, mut reply: Reply) -> Reply {
         let [first, second, ..] = reply.request.0;
-        let teller = u16::from_le_bytes([first, second]) % self.context.model.replicas();
+        let full_replier = u16::from_le_bytes([first, second]) % self.context.model.replicas();
         if let Outcome::Results(results) = &reply.outcome
-            && teller != self.config.replica.0
+            && full_replier != self.config.replica.0
             && reply.outcome.results_bytes() > self.config.reply_whole_bytes
         {
             self.counters.replies_shortened += 1;
@@ -411,8 +409,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         let header = self.context.header(self.views.view);
-        // What a reply shows has to be remembered: see `reads`.
-        let after = self.promises.answered(reply.version);
+        // The state that a reply shows has to be remembered: see `reads`.
+        let after = self.journal_writes.answered(reply.version);
         let frame = crate::wire::encode(header, &Message::Reply(reply));
         for connection in connections {
             let to = Destination::Client(connection);
@@ -423,8 +421,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects.push(Effect::Send { to, frame, after });
     }
 
-    /// What a batch of these requests serves. One that is not known here came later than anything
-    /// that is: else a leader could pass everybody over with requests that nobody else has.
+    /// What a batch of these requests serves. A request that is not known here counts as the
+    /// latest: otherwise a leader could pass over clients with requests that no other replica has.
     fn served(&self, bodies: &[Arc<Envelope>]) -> Option<Served> {
         let arrival = |body: &Arc<Envelope>| self.pool.arrival(body.digest_ref());
         let arrivals = bodies.iter().map(|body| arrival(body).unwrap_or(u64::MAX));
@@ -449,12 +447,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         certificate: CommitCertificate,
     ) {
         let ends = self.epochs.ended_by(batch.sequence);
-        self.tip = Place {
+        self.last_executed = BatchPosition {
             sequence: batch.sequence,
             digest: certificate.digest,
             time: batch.time,
         };
-        self.tip_certificate = Some(certificate.clone());
+        self.last_certificate = Some(certificate.clone());
         self.recent.push_back(certificate.clone());
         if self.recent.len() > self.context.recent() {
             self.recent.pop_front();
@@ -463,7 +461,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             .window
             .advance()
             .first_token
-            .unwrap_or_else(|| self.promises.next());
+            .unwrap_or_else(|| self.journal_writes.next());
         let committed = Committed {
             batch,
             certificate,
@@ -472,7 +470,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.history
             .push(self.context.header(View(0)), committed, token);
         if ends {
-            self.history.cut();
+            self.history.checkpoint_now();
         }
     }
 
@@ -489,17 +487,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.space.flushed(sequence);
         self.epochs.written();
         self.history.forget_up_to(sequence);
-        let first = self.promises.next();
-        self.record_standing(effects);
-        // A batch may have been voted for before the one that it follows upon.
+        let first = self.journal_writes.next();
+        self.rewrite_journal(effects);
+        // A batch may have been voted for before its predecessor.
         let tokens = self.history.batches.iter().map(|batch| batch.token);
         let oldest = tokens.fold(first, Token::min);
-        self.promises.trim_below(oldest, effects);
+        self.journal_writes.trim_below(oldest, effects);
         self.root_durable(effects);
         Ok(())
     }
 
-    /// What a journal has to begin with.
+    /// The first record of a journal.
     pub(super) const fn start_mark(&self) -> Record {
         match self.epochs.reborn {
             true => Record::Incarnation(self.epochs.incarnation),
@@ -507,49 +505,51 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Writes what older records say and still counts.
-    pub(super) fn record_standing(&mut self, effects: &mut Effects) {
+    /// Writes the valid part of older records again.
+    pub(super) fn rewrite_journal(&mut self, effects: &mut Effects) {
         let mark = self.start_mark();
-        self.promises.persist(&mark, effects);
+        self.journal_writes.persist(&mark, effects);
         for record in self.epochs.unwritten() {
             let record = Record::Epoch(Box::new(record.clone()));
-            self.promises.persist(&record, effects);
+            self.journal_writes.persist(&record, effects);
         }
-        if self.abstain > self.tip.sequence {
-            let (epoch, until) = (self.context.epoch, self.abstain);
-            let record = Record::Abstain { epoch, until };
-            self.promises.persist(&record, effects);
+        if self.vote_barrier > self.last_executed.sequence {
+            let (epoch, until) = (self.context.epoch, self.vote_barrier);
+            let record = Record::VoteBarrier { epoch, until };
+            self.journal_writes.persist(&record, effects);
         }
         if let Some(certificate) = self.states.known.stable().cloned() {
             let record = Record::Stable { certificate };
-            self.promises.persist(&record, effects);
+            self.journal_writes.persist(&record, effects);
         }
         self.record_finding(effects);
         if let Some(frame) = self.views.new_view.clone() {
-            self.promises.persist(&Record::NewView { frame }, effects);
+            self.journal_writes
+                .persist(&Record::NewView { frame }, effects);
         }
         if let Some(own) = &self.views.own_change {
             let frame = Arc::clone(&own.message);
-            self.promises
+            self.journal_writes
                 .persist(&Record::ViewChange { frame }, effects);
         }
-        // The record that it waits for may be trimmed, and votes will stand on it.
+        // The record that it waits for may be trimmed, and votes will depend on it.
         if let Some(frame) = self.views.own_new_view.clone() {
-            self.promises.persist(&Record::NewView { frame }, effects);
+            self.journal_writes
+                .persist(&Record::NewView { frame }, effects);
         }
         let phases = self.has_prepare_phase();
         for slot in self.window.iter_mut() {
             slot.first_token = None;
-            for record in standing(slot, phases) {
-                let token = self.promises.persist(&record, effects);
+            for record in slot_records(slot, phases) {
+                let token = self.journal_writes.persist(&record, effects);
                 slot.recorded(token);
             }
         }
     }
 }
 
-/// What the journal has to say of an open sequence.
-pub(super) fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
+/// The records of an open sequence.
+pub(super) fn slot_records(slot: &Slot, phases: bool) -> Vec<Record> {
     let open = slot.proposal.as_ref().map(|it| it.digest());
     // A COMMIT stands with the certificate that it rests on, in a record of its own, except with
     // r = 0, where it is the only vote.
@@ -559,7 +559,7 @@ pub(super) fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
         true => slot.own_prepare.as_ref().map(message),
         false => own_commit.clone(),
     };
-    // With all bodies that are here: a vote stands even where one should be missing.
+    // With all bodies that are here: a vote counts even if one should be missing.
     let voted = slot.journaled.iter().filter_map(|(digest, proposal)| {
         let bodies = slot.bodies().those_of(digest, proposal.batch()?);
         Some(Record::Voted {

@@ -1,4 +1,4 @@
-//! What a replica is told once.
+//! A replica's settings.
 
 use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
@@ -16,20 +16,20 @@ pub const BEHAVIOUR_VERSION: u32 = 1;
 /// A replica's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which replica this is, in the epoch that it is in; the core sets it.
+    /// Its number in its current epoch; the core sets it.
     pub replica: ReplicaId,
-    /// The key that it is known by.
+    /// The key that identifies it.
     pub key: PublicKey,
-    /// What its journal began with when its disk was new.
+    /// The incarnation that its journal began with when its disk was new.
     pub incarnation: Incarnation,
-    /// What it begins with if it turns out that the journal was lost: a random one at each start.
+    /// The one that it begins with if the journal turns out to be lost: a random one at each start.
     /// It must be none that this replica ever had.
     pub reincarnation: Incarnation,
     /// The cluster.
     pub cluster: ClusterId,
     /// Its membership at genesis, the same on every replica.
     pub genesis_membership: Membership,
-    /// What the service begins with: the same bytes on every replica.
+    /// The initial data of the service: the same bytes on every replica.
     pub genesis: Bytes,
     /// The highest version of the behaviour that this release knows.
     pub behaviour_version: u32,
@@ -37,23 +37,23 @@ pub struct Config {
     pub checkpoint_interval: u64,
     /// Whether votes are signed: the same on every replica, for good.
     pub authentication: Authentication,
-    /// The bound on the rows of one leaf of the state tree. It decides every digest; a simulation
-    /// has small ones, so that small states make deep trees.
+    /// The bound on the rows of one leaf of the state tree. Every digest depends on it; a
+    /// simulation has small ones, so that small states make deep trees.
     #[doc(hidden)]
     pub leaf_bytes_max: u64,
-    /// Above how many bytes of results one replica gives them and the others a digest. A simulation
-    /// has few.
+    /// The length of results above which one replica sends them whole and the others a digest.
+    /// Small in a simulation.
     #[doc(hidden)]
     pub reply_whole_bytes: usize,
-    /// After how long on the clock of leases a session without a request is closed: the same on
+    /// The time on the lease clock after which a session without a request is closed: the same on
     /// every replica.
     #[doc(hidden)]
     pub session_idle: Nanos,
-    /// Whether its own words, shown by others, tell it that its journal was rolled back. A liar of
-    /// a simulation does not listen.
+    /// Whether its own messages, shown by others, make it notice a rollback of its journal. A liar
+    /// of a simulation ignores them.
     #[doc(hidden)]
-    pub minds_its_words: bool,
-    /// A defect that a simulation has planted, to show that it would be found.
+    pub detects_rollback: bool,
+    /// A planted defect, to show that a simulation finds it.
     #[doc(hidden)]
     pub sabotage: Planted,
 }
@@ -79,7 +79,7 @@ impl Config {
         }
     }
 
-    /// The usual settings for whoever has this key, in a membership that can change.
+    /// The usual settings for the member with this key, in a membership that can change.
     #[must_use]
     pub fn member(
         key: PublicKey,
@@ -90,7 +90,7 @@ impl Config {
         genesis: Bytes,
     ) -> Self {
         Self {
-            replica: genesis_membership.place(&key).unwrap_or(ReplicaId::NOBODY),
+            replica: genesis_membership.place(&key).unwrap_or(ReplicaId::NONE),
             key,
             incarnation,
             reincarnation,
@@ -103,12 +103,12 @@ impl Config {
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
-            minds_its_words: true,
+            detects_rollback: true,
             sabotage: Planted::NONE,
         }
     }
 
-    /// The membership at genesis, with what else is agreed for good.
+    /// The membership at genesis, with the other settings that are agreed for good.
     pub(super) fn membership(&self) -> Membership {
         Membership {
             checkpoint_interval: self.checkpoint_interval,
@@ -133,7 +133,7 @@ impl Config {
         context.duplicates = self.sabotage.flag(Sabotage::DuplicateSignerCounted);
         context.old_votes = self.sabotage.flag(Sabotage::OldEpochVoteCounted);
         context.short = self.sabotage.flag(Sabotage::CertificateOneShort);
-        context.any_voice = self.sabotage.flag(Sabotage::VoteInAnothersName);
+        context.any_sender = self.sabotage.flag(Sabotage::VoteInAnothersName);
         context
     }
 }

@@ -1,14 +1,13 @@
-//! From one epoch to the next, as a replica lives it. Why that is right stands in
-//! [`crate::membership`].
+//! From one membership epoch to the next, in a replica. [`crate::membership`] says why it is right.
 //!
 //! ```text
 //!  the end is executed ─► root durable ─► CHECKPOINT ─► stable: the record is complete ─► enter
 //!  records came from others, and own execution does not get there ──────────► enter, then transfer
 //! ```
 //!
-//! A replica enters an epoch in place: what it knows of views, votes and open sequences goes; the
-//! state, the sessions and the requests that wait stay. The record goes into the journal first, and
-//! beside the next root that is written.
+//! A replica enters an epoch in place: views, votes and open sequences are forgotten; the state,
+//! the sessions and the waiting requests stay. The record is written to the journal first, and then
+//! together with the next root.
 
 use super::Replica;
 use super::config::Config;
@@ -21,7 +20,7 @@ use crate::journal::Record;
 use crate::membership::{EpochRecord, Membership};
 use crate::metrics::Voting;
 use crate::ordering::status::{Inquiry, PeerRecord};
-use crate::ordering::suspicion::Grievances;
+use crate::ordering::suspicion::Suspicions;
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
 use crate::service::Service;
@@ -57,32 +56,32 @@ fn stored_record<D: Store>(
     Ok(Some(record))
 }
 
-/// Which epoch this is, and what is known of others.
+/// The current epoch, and what is known of others.
 #[derive(Debug)]
 pub(super) struct Epochs {
     /// The membership of the epoch that this replica is in.
     pub(super) current: Membership,
     /// The batch that its first one follows upon.
     pub(super) start: Digest,
-    /// What the state after the last batch says: another one once the end was executed.
+    /// The membership in the state after the last batch: another one once the end was executed.
     agreed: Membership,
     agreed_digest: Digest,
-    /// Records that no durable root has beside it.
+    /// Records that were not written with a durable root.
     unwritten: BTreeMap<Epoch, EpochRecord>,
-    /// Of those, up to which one they go beside the root that is being written.
+    /// The last of those that are being written with a root.
     writing: Option<Epoch>,
     /// Records of later epochs that others have shown, without a gap.
     ahead: Vec<EpochRecord>,
     /// Since when.
     ahead_since: Monotonic,
-    /// What clients are served of records.
+    /// The rate limits of records that are sent to clients.
     served: BTreeMap<ConnectionId, Pace>,
-    /// What the own journal begins with.
+    /// The incarnation that the own journal begins with.
     pub(super) incarnation: Incarnation,
-    /// Whether it says so itself, since an earlier one was lost.
+    /// Whether the journal records it, since an earlier one was lost.
     pub(super) reborn: bool,
-    /// If that came about after the start: the record that says so, and what was said before. No
-    /// crash may take away what the others have taken up.
+    /// If that happened after the start: the record of it, and the incarnation announced before. No
+    /// crash may take back an incarnation that the others have accepted.
     pub(super) unannounced: Option<(Token, Option<Incarnation>)>,
 }
 
@@ -119,7 +118,7 @@ impl Epochs {
         self.current.from
     }
 
-    /// Whether the end of this epoch has been executed: nothing may be, beyond it.
+    /// Whether the end of this epoch has been executed: no batch may be executed beyond it.
     pub(super) fn ended(&self) -> bool {
         self.agreed.epoch > self.current.epoch
     }
@@ -129,18 +128,18 @@ impl Epochs {
         self.ended() && self.agreed.from == sequence
     }
 
-    /// What a CHECKPOINT of the state as it is names.
+    /// The membership digest for a CHECKPOINT of the current state.
     pub(super) const fn digest(&self) -> Digest {
         self.agreed_digest
     }
 
-    /// The state says this now.
+    /// The state has this membership now.
     pub(super) fn agree(&mut self, membership: Membership) {
         self.agreed_digest = membership.digest();
         self.agreed = membership;
     }
 
-    /// What goes beside the next root.
+    /// The rows that are written with the next root.
     pub(super) fn rows(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
         let encoded = |record: &EpochRecord| {
             let mut bytes = Vec::new();
@@ -155,23 +154,23 @@ impl Epochs {
         each.chain(entered).collect()
     }
 
-    /// The root is durable, and what went beside it.
+    /// The root is durable, and the rows written with it.
     pub(super) fn written(&mut self) {
         let written = self.writing.take();
         self.unwritten.retain(|epoch, _| Some(*epoch) > written);
     }
 
-    /// What only the journal has.
+    /// Records that only the journal has.
     pub(super) fn unwritten(&self) -> impl Iterator<Item = &EpochRecord> {
         self.unwritten.values()
     }
 
-    /// A connection is gone.
-    pub(super) fn gone(&mut self, connection: ConnectionId) {
+    /// A connection is closed.
+    pub(super) fn disconnected(&mut self, connection: ConnectionId) {
         self.served.remove(&connection);
     }
 
-    /// What the journal begins with, where that is not what it began with on a new disk.
+    /// The incarnation that the journal begins with, if it is not that of the new disk.
     pub(super) fn announced(&self, durable: impl Fn(Token) -> bool) -> Option<Incarnation> {
         match self.unannounced {
             Some((token, before)) if !durable(token) => before,
@@ -179,8 +178,8 @@ impl Epochs {
         }
     }
 
-    /// Whether a member with this key votes in this epoch, as far as the membership goes.
-    fn standing(&self, key: &PublicKey) -> Voting {
+    /// Whether a member with this key votes in this epoch, as far as the membership decides it.
+    fn voting_by_membership(&self, key: &PublicKey) -> Voting {
         let voter = self.current.voters.iter().find(|it| it.key == *key);
         match voter {
             None => Voting::Observing,
@@ -192,16 +191,16 @@ impl Epochs {
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Whether this replica may vote in this epoch, once it has executed what it must have.
-    pub(super) fn standing(&self) -> Voting {
-        self.epochs.standing(&self.config.key)
+    pub(super) fn voting_by_membership(&self) -> Voting {
+        self.epochs.voting_by_membership(&self.config.key)
     }
 
     /// Whether the state is older than the epoch: it has to come from others.
     pub(super) fn follows(&self) -> bool {
-        self.tip.sequence < self.epochs.from()
+        self.last_executed.sequence < self.epochs.from()
     }
 
-    /// Enters the next epoch if everything is there for it.
+    /// Enters the next epoch if everything for it is here.
     pub(super) fn advance_epochs(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         if let Some(first) = self.epochs.ahead.first().map(|it| it.certificate.clone()) {
             self.stable(&first, effects);
@@ -216,7 +215,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let waited = self.now.monotonic.since(self.epochs.ahead_since);
         let several = self.epochs.ahead.len() > 1;
-        let beyond = |record: &EpochRecord| record.membership.from > self.tip.sequence;
+        let beyond = |record: &EpochRecord| record.membership.from > self.last_executed.sequence;
         if self.epochs.ahead.last().is_some_and(beyond) && (several || waited >= EPOCH_PATIENCE) {
             self.counters.epochs_jumped += 1;
             let records = std::mem::take(&mut self.epochs.ahead);
@@ -227,12 +226,12 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The record of the next epoch, if its state is durable here and stable.
     fn completed(&self) -> Option<EpochRecord> {
-        let tip = self.tip.sequence;
+        let last = self.last_executed.sequence;
         let durable = self.space.durable_root()?.sequence;
         let certificate = self.states.known.stable()?;
-        let complete = self.epochs.ended_by(tip)
-            && durable == tip
-            && certificate.checkpoint.sequence == tip
+        let complete = self.epochs.ended_by(last)
+            && durable == last
+            && certificate.checkpoint.sequence == last
             && certificate.checkpoint.membership == self.epochs.digest()
             && self.states.finding.is_none()
             && self.sink.is_none();
@@ -248,12 +247,15 @@ impl<S: Service, D: Store> Replica<S, D> {
         for record in records {
             self.counters.epochs_entered += 1;
             let kept = Record::Epoch(Box::new(record.clone()));
-            token = self.promises.persist(&kept, effects);
-            self.take_up(record)?;
+            token = self.journal_writes.persist(&kept, effects);
+            self.begin_epoch(record)?;
         }
-        if self.config.minds_its_words && self.standing() == Voting::Lost && !self.epochs.reborn {
-            // The disk is from before the replica rejoined, and its number was given up then.
-            self.begin_anew(effects);
+        if self.config.detects_rollback
+            && self.voting_by_membership() == Voting::Lost
+            && !self.epochs.reborn
+        {
+            // The disk is from before the replica rejoined, which made its incarnation void.
+            self.start_new_incarnation(effects);
         }
         self.views.boot_token = token;
         self.announce_epoch(effects);
@@ -270,8 +272,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         });
     }
 
-    /// Begins the epoch of this record, which is in the journal or on its way there.
-    pub(super) fn take_up(&mut self, record: EpochRecord) -> Result<(), StateError> {
+    /// Begins the epoch of this record, which is in the journal or being written there.
+    pub(super) fn begin_epoch(&mut self, record: EpochRecord) -> Result<(), StateError> {
         let membership = record.membership.clone();
         if membership.behaviour_version > self.config.behaviour_version {
             return Err(StateError::Newer {
@@ -286,11 +288,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.epochs.unwritten.insert(record.epoch(), record);
         let epoch = self.epochs.current.epoch;
         self.epochs.ahead.retain(|ahead| ahead.epoch() > epoch);
-        self.settle_in();
+        self.apply_membership();
         self.views = Views::default();
         self.leave_view();
         self.early.clear();
-        self.grievances = Grievances::default();
+        self.suspicions = Suspicions::default();
         self.throughput = Throughput::default();
         self.inquiry = Inquiry::default();
         self.fetched.clear();
@@ -298,25 +300,25 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.blacklist = Blacklist::default();
         self.history.epoch_begins();
         self.recent.clear();
-        self.tip_certificate = None;
-        self.abstain = self.epochs.from();
-        self.promises.epoch_begins(self.epochs.from());
+        self.last_certificate = None;
+        self.vote_barrier = self.epochs.from();
+        self.journal_writes.epoch_begins(self.epochs.from());
         if self.voting != Voting::Diverged {
-            self.voting = self.standing();
+            self.voting = self.voting_by_membership();
         }
         Ok(())
     }
 
-    /// What follows from the epoch's membership alone.
-    pub(super) fn settle_in(&mut self) {
+    /// Applies the membership of the epoch.
+    pub(super) fn apply_membership(&mut self) {
         let current = &self.epochs.current;
         self.context = self.config.context_of(current);
-        self.config.replica = current.place(&self.config.key).unwrap_or(ReplicaId::NOBODY);
+        self.config.replica = current.place(&self.config.key).unwrap_or(ReplicaId::NONE);
         self.peers = vec![PeerRecord::default(); current.peers()];
-        self.window = Window::after(self.tip.sequence, &self.context);
+        self.window = Window::after(self.last_executed.sequence, &self.context);
     }
 
-    /// A peer that is in another epoch says where it stands. Whoever is behind is led.
+    /// A peer that is in another epoch reports its state. The one that is behind gets records.
     pub(super) fn status_of_other_epoch(
         &mut self,
         peer: ReplicaId,
@@ -335,11 +337,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.behind(peer, status.committed);
         let after = self.context.epoch;
         let fetch = Message::FetchEpochs(FetchEpochs { after });
-        self.say(Destination::Replica(peer), fetch, effects);
+        self.send_unsigned(Destination::Replica(peer), fetch, effects);
         Ok(())
     }
 
-    /// What somebody is served of the records of epochs.
+    /// The rate limit of epoch records for a peer or client.
     fn epochs_pace(&mut self, peer: Peer) -> Option<&mut Pace> {
         match peer {
             Peer::Replica(replica) => {
@@ -350,7 +352,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Somebody asks for the records of the epochs after this one.
+    /// A peer or client asks for the records of the epochs after this one.
     pub(super) fn serve_epochs(
         &mut self,
         peer: Peer,
@@ -395,9 +397,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Whoever votes answers in its epoch, from which a client learns of that. One that does not
-    /// may be all that a client of an earlier epoch knows.
-    pub(super) fn lead_client(
+    /// A voter answers in its epoch, from which a client learns of that. A client of an earlier
+    /// epoch may know only replicas that do not vote, so these send it the records.
+    pub(super) fn guide_client(
         &mut self,
         from: Peer,
         epoch: Epoch,
@@ -412,7 +414,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Records of later epochs, each of which follows upon the one before.
-    pub(super) fn epochs_came(&mut self, records: &[EpochRecord]) {
+    pub(super) fn receive_epochs(&mut self, records: &[EpochRecord]) {
         let now = self.context.epoch;
         let new: Vec<EpochRecord> = records
             .iter()

@@ -1,17 +1,17 @@
-//! Telling observers what this replica is, and watchers what has changed.
+//! Reports to observers, and events to watchers.
 //!
-//! It lies beside the order and never in its way: after a step the little that a report says is
-//! compared with what was said last, and if there is news, one frame is laid out for all observers.
-//! Batches that are executed make a report only every so often. Frames go out as
-//! [`Effect::Show`], which the driver may drop. Nothing waits for an observer, and an observer that
-//! takes nothing off its connection costs what an outbox holds.
+//! This runs outside the order and never delays it: after a step the short report is compared with
+//! the last one, and if it differs, one frame is encoded for all observers. Executed batches make a
+//! report only every so often. Frames are sent as [`Effect::Show`], which the driver may drop.
+//! Nothing waits for an observer, and an observer that does not read from its connection costs no
+//! more than an outbox holds.
 //!
-//! The STATUS timer, which runs in any case, tells those who have heard nothing for a second where
-//! this replica stands: that is how they learn of what was dropped.
+//! The STATUS timer, which runs in any case, sends the current state to observers that have
+//! received nothing for a second: that is how they learn of dropped frames.
 //!
-//! Always: so many observers at most, two connections for a session's events, and none whose
-//! connection is gone. An event may be shown before it is durable here: its batch is committed, so
-//! it took place, and whoever was told asks for no older state (`observer::watch`).
+//! Always: a bounded number of observers, two connections for a session's events, and none whose
+//! connection is closed. An event may be shown before it is durable here: its batch is committed,
+//! so it took place, and a client that received it asks for no older state (`observer::watch`).
 
 use super::Replica;
 use crate::identity::{ConnectionId, Monotonic, SessionId};
@@ -25,10 +25,10 @@ use crate::wire::limits::{
 use crate::wire::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who observes this replica.
+/// The observers of this replica.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
-    /// Those who are sent reports.
+    /// The connections that are sent reports.
     reported: BTreeSet<ConnectionId>,
     /// The connections that are sent events, and of which session.
     watchers: BTreeMap<ConnectionId, SessionId>,
@@ -39,13 +39,13 @@ pub(super) struct Observers {
     last: Option<Report>,
     /// When a report was last sent.
     sent: Monotonic,
-    /// When watchers were last told where this replica stands.
+    /// When watchers were last sent the current state.
     stood: Monotonic,
 }
 
 impl Observers {
-    /// A connection is gone.
-    pub(super) fn gone(&mut self, connection: ConnectionId) {
+    /// A connection is closed.
+    pub(super) fn disconnected(&mut self, connection: ConnectionId) {
         self.reported.remove(&connection);
         if let Some(session) = self.watchers.remove(&connection)
             && let Some(connections) = self.sessions.get_mut(&session)
@@ -72,14 +72,14 @@ impl Observers {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// A client wants to be told what happens, or no longer.
+    /// A client starts or stops observing.
     pub(super) fn observe(
         &mut self,
         connection: ConnectionId,
         observe: &Observe,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
-        self.observers.gone(connection);
+        self.observers.disconnected(connection);
         let mut observed = Ok(());
         if observe.reports {
             if self.observers.reported.len() < OBSERVERS_MAX {
@@ -87,10 +87,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let report = self.report();
                 self.observers.last.get_or_insert(report);
                 let number = self.observers.number;
-                let said = NumberedReport { number, report };
-                self.say(
+                let numbered = NumberedReport { number, report };
+                self.send_unsigned(
                     Destination::Client(connection),
-                    Message::Report(said),
+                    Message::Report(numbered),
                     effects,
                 );
             } else {
@@ -98,7 +98,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
         }
         if let Some(session) = observe.session {
-            // What a wrong state has is shown to nobody.
+            // A wrong state is not shown.
             observed = match self.pool.is_open(session) {
                 _ if self.states.finding.is_some() => Err(Refusal::Full),
                 true => observed.and(self.observers.watch(connection, session)),
@@ -107,20 +107,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.counters.observers_refused += u64::from(observed.is_err());
         let observed = match observed {
-            Ok(()) => self.standing_of(observe.session)?,
+            Ok(()) => self.observed_state(observe.session)?,
             Err(refusal) => Observed::Refused(refusal),
         };
         let to = Destination::Client(connection);
-        self.say(to, Message::Observed(observed), effects);
+        self.send_unsigned(to, Message::Observed(observed), effects);
         Ok(())
     }
 
-    fn standing_of(&self, session: Option<SessionId>) -> Result<Observed, StateError> {
+    fn observed_state(&self, session: Option<SessionId>) -> Result<Observed, StateError> {
         let last = match session {
             Some(session) => self.executor.last_event(&self.space, session)?,
             None => None,
         };
-        let applied = self.tip.sequence;
+        let applied = self.last_executed.sequence;
         Ok(Observed::Accepted { applied, last })
     }
 
@@ -130,14 +130,14 @@ impl<S: Service, D: Store> Replica<S, D> {
             view: self.views.view,
             leader: self.leader(),
             active: self.views.active(),
-            executed: self.tip.sequence,
+            executed: self.last_executed.sequence,
             stable: self.states.known.stable_sequence(),
             transfer: self.sink.as_ref().map(|it| it.target.checkpoint.sequence),
             voting: self.voting,
         }
     }
 
-    /// After a step: tells observers if there is something to tell.
+    /// After a step: sends a report if there is news.
     pub(super) fn show_report(&mut self, effects: &mut Effects) {
         if self.observers.reported.is_empty() {
             return;
@@ -160,12 +160,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.observers.sent = self.now.monotonic;
         self.counters.reports += 1;
         let number = self.observers.number;
-        let said = NumberedReport { number, report };
+        let numbered = NumberedReport { number, report };
         let to = self.observers.reported.iter().copied().collect();
-        self.show(to, Message::Report(said), effects);
+        self.show(to, Message::Report(numbered), effects);
     }
 
-    /// The STATUS timer: whoever has heard nothing for long is told where this replica stands.
+    /// The STATUS timer: observers that have received nothing for long are sent the current state.
     pub(super) fn remind_observers(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         let now = self.now.monotonic;
         let quiet = now.since(self.observers.sent) >= OBSERVED_INTERVAL;
@@ -183,7 +183,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let sessions: Vec<SessionId> = self.observers.sessions.keys().copied().collect();
         for session in sessions {
             let standing = match self.pool.is_open(session) {
-                true => self.standing_of(Some(session))?,
+                true => self.observed_state(Some(session))?,
                 false => Observed::Refused(Refusal::NoSession),
             };
             let to = self.observers.sessions.get(&session).cloned();

@@ -4,13 +4,13 @@
 //! a window under way it waits until a batch is full, or until the oldest request has waited for
 //! *decide-time × j ÷ window*: the more is under way, the more the next batch collects, and the
 //! window is full only if batches take far longer to be decided than to be filled. The decide-time
-//! is what batches of this leader took lately, from proposal to execution.
+//! is how long batches of this leader took lately, from proposal to execution.
 //!
-//! What a view begins with comes first, in its order; then what the pool has.
+//! The batches that a view begins with come first, in their order; then the requests of the pool.
 
 use super::Replica;
 use crate::identity::{Monotonic, Nanos};
-use crate::ordering::proposer::{Place, fresh_batch};
+use crate::ordering::proposer::{BatchPosition, fresh_batch};
 use crate::ordering::slot::Stage;
 use crate::service::Service;
 use crate::state::Store;
@@ -20,12 +20,12 @@ use crate::wire::limits::WINDOW;
 use crate::wire::message::Message;
 use std::sync::Arc;
 
-/// What batches took lately from their proposal to their execution.
+/// How long batches took lately from their proposal to their execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DecideTime(Option<Nanos>);
 
 impl DecideTime {
-    /// One more took from `from` to `until`: a new one counts for an eighth.
+    /// Another batch took from `from` to `until`: a new sample counts for an eighth.
     pub(super) fn took(&mut self, from: Monotonic, until: Monotonic) {
         let sample = until.since(from).0;
         let smoothed = self
@@ -42,16 +42,17 @@ impl DecideTime {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// What the next proposal of this view follows upon, and how many are under way. Nothing if
-    /// the window is full, or if others have decided something else than was proposed here.
-    fn next_place(&self) -> Option<(Place, usize)> {
-        let mut last = self.tip;
+    /// The position that the next proposal of this view follows upon, and how many are under way.
+    /// `None` if the window is full, or if others have decided another batch than was proposed
+    /// here.
+    fn next_position(&self) -> Option<(BatchPosition, usize)> {
+        let mut last = self.last_executed;
         for (slot, in_flight) in self.window.voting().zip(0..) {
             let Some(proposal) = &slot.proposal else {
                 return Some((last, in_flight));
             };
             let batch = proposal.batch().filter(|it| it.previous == last.digest)?;
-            last = Place::of(batch, proposal.digest());
+            last = BatchPosition::of(batch, proposal.digest());
         }
         None
     }
@@ -59,8 +60,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     fn may_propose(&self) -> bool {
         self.leads()
             && !self.views.proposing
-            && self.views.choice.base_sequence() <= self.tip.sequence
-            && self.promises.durable(self.views.boot_token)
+            && self.views.choice.base_sequence() <= self.last_executed.sequence
+            && self.journal_writes.durable(self.views.boot_token)
             && !self.history.backlog()
             && !self.epochs.ended()
     }
@@ -71,14 +72,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         if !self.may_propose() {
             return false;
         }
-        let Some((last, in_flight)) = self.next_place() else {
+        let Some((last, in_flight)) = self.next_position() else {
             return false;
         };
         let sequence = last.sequence.next();
         let carried = self.views.choice.carried_at(sequence).cloned();
         let batch = match carried.as_ref().and_then(|carried| carried.batch()) {
-            // It follows upon another history than ours: to propose it would be refused here too,
-            // again and again. Only where agreement is broken already can that be.
+            // It follows upon another history than ours: a proposal of it would be refused here
+            // too, again and again. That happens only where agreement is broken already.
             Some(batch) if batch.previous != last.digest => return false,
             Some(batch) => {
                 let Some(slot) = self.window.get_mut(sequence) else {
@@ -96,7 +97,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 if in_flight > 0 && self.accumulates(in_flight) != Some(Nanos(0)) {
                     return false;
                 }
-                // A tick is due by what has been executed: with something under way nobody knows.
+                // Whether a tick is due follows from executed state: unknown while a batch is under
+                // way.
                 let due = |deadline| deadline <= self.now.clock;
                 let tick = in_flight == 0 && self.deadline.is_some_and(due);
                 let bodies = self.pool.select(self.now.monotonic);
@@ -119,7 +121,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         placed.is_some_and(|slot| slot.proposal.is_some())
     }
 
-    /// Whatever no open proposal asks for may be proposed again.
+    /// Requests that no open proposal asks for may be proposed again.
     fn land_requests(&mut self) {
         self.pool.land();
         let proposals = self.window.iter().filter_map(|slot| slot.proposal.as_ref());
@@ -128,8 +130,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// How much longer requests are collected while so many batches are under way; nothing if
-    /// there are none.
+    /// How much longer requests are collected while so many batches are under way; `None` if no
+    /// request waits.
     fn accumulates(&self, in_flight: usize) -> Option<Nanos> {
         let oldest = self.pool.oldest_ready()?;
         if self.pool.fills_a_batch() {
@@ -140,8 +142,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         Some(Nanos(patience.0.saturating_sub(waited.0)))
     }
 
-    /// Whether the next batch is being collected, has room, and its time is known and has not come.
-    /// Whatever changes that time besides is followed by a look at everything.
+    /// Whether the next batch is being collected, is not full, and its time is known and has not
+    /// come. Any other change of that time is followed by a full step.
     pub(super) fn collects(&self) -> bool {
         self.window.lowest().proposal.is_some()
             && self
@@ -151,35 +153,37 @@ impl<S: Service, D: Store> Replica<S, D> {
             && !self.pool.fills_a_batch()
     }
 
-    /// When to look again whether it is time for the next batch.
+    /// When to check again whether it is time for the next batch.
     pub(super) fn next_batch_due(&self) -> Option<Nanos> {
         if !self.may_propose() {
             return None;
         }
-        let (_, in_flight) = self.next_place().filter(|(_, in_flight)| *in_flight > 0)?;
+        let (_, in_flight) = self
+            .next_position()
+            .filter(|(_, in_flight)| *in_flight > 0)?;
         self.accumulates(in_flight).filter(|wait| wait.0 > 0)
     }
 
-    /// The own proposal is signed: it may leave while it is being written, since a leader that
+    /// The own proposal is signed. It may leave while it is being written, since a leader that
     /// restarts never leads this view again.
     pub(super) fn own_proposal(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
         self.views.proposing = false;
         let Some(batch) = envelope.batch() else {
             return;
         };
-        let place = self.next_place().filter(|_| self.leads());
+        let place = self.next_position().filter(|_| self.leads());
         let current = place.is_some_and(|(last, _)| {
             last.sequence.next() == batch.sequence && last.digest == batch.previous
         });
         let now = self.now.monotonic;
-        // Elsewhere a proposal is no vote.
+        // Otherwise a proposal is not a vote.
         let prepares = self.has_prepare_phase() && self.signs_votes();
         let fresh = !self
             .views
             .choice
             .carries(batch.sequence, envelope.digest_ref());
         let Some(slot) = self.window.get_mut(batch.sequence).filter(|_| current) else {
-            // Something else was decided meanwhile.
+            // Another batch was decided meanwhile.
             self.land_requests();
             return;
         };
@@ -190,8 +194,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         if prepares {
             self.record_vote(envelope, None, effects);
             if let Some(slot) = self.window.get_mut(batch.sequence) {
-                // What this leader says next is its COMMIT, which waits for a later record: one
-                // wait for the disk serves both.
+                // The leader's next message is its COMMIT, which waits for a later record: one wait
+                // for the disk serves both.
                 slot.stage = Stage::Voted;
             }
         } else if let Some(slot) = self.window.get_mut(batch.sequence) {

@@ -1,14 +1,14 @@
 //! Queries out of order: answered at once, from the state as it is.
 //!
-//! Whoever reads counts on this: a correct replica never shows a state that is older than one it
-//! has shown before, to whomever and in whatever way, even if it was restarted in between. A client
-//! that was told that its operation took effect was told so by a medium quorum, with which every
-//! quorum that a reader hears has a correct replica in common, and that one must still know.
+//! Readers rely on this: a correct replica never shows a state that is older than one it has shown
+//! before, to any client and in any way, even if it was restarted in between. A client learns from
+//! a medium quorum that its operation took effect. That quorum has a correct replica in common with
+//! every quorum that a reader hears from, and that replica must still know.
 //!
 //! The batches that a replica executes need not be durable, so a restart may take it back by some.
-//! So what it shows waits for a record that names the sequence, or a later one (its own vote,
-//! mostly, which has long been durable by then), and a replica that finds such a record when it
-//! starts shows nothing until it has executed that far.
+//! So a state is shown only after a record that names its sequence, or a later one, is durable
+//! (mostly the own vote, which has long been durable by then). A replica that finds such a record
+//! when it starts shows nothing until it has executed that far.
 //!
 //! A replica that lost its journal does not know what it has shown and answers no queries here.
 //!
@@ -33,20 +33,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         read: &Read,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
-        let tip = self.tip.sequence;
-        let shown = self.promises.shown(tip);
-        let knows = self.voting == Voting::Voting && tip >= self.promises.shown_before();
-        // Else a reader of this epoch could miss what the next one has told its writers.
-        let knows = knows && !self.epochs.ended() && self.states.finding.is_none();
+        let last = self.last_executed.sequence;
+        let shown = self.journal_writes.shown(last);
+        let may_answer =
+            self.voting == Voting::Voting && last >= self.journal_writes.shown_before();
+        // Otherwise a reader of this epoch could miss a write that the next one has acknowledged.
+        let may_answer = may_answer && !self.epochs.ended() && self.states.finding.is_none();
         let mut answer = ReadAnswer {
             nonce: read.nonce,
-            applied: tip,
+            applied: last,
             answers: None,
         };
         let mut after = None;
-        if let (true, Ok(token)) = (knows, shown) {
-            let in_full = [self.config.replica, Read::EVERYBODY].contains(&read.full);
-            answer.answers = self.executor.read(&self.space, read, tip, in_full)?;
+        if let (true, Ok(token)) = (may_answer, shown) {
+            let in_full = [self.config.replica, Read::ALL].contains(&read.full);
+            answer.answers = self.executor.read(&self.space, read, last, in_full)?;
             after = token;
         }
         if self.sabotaged(Sabotage::ReadWithoutVersion) {

@@ -1,30 +1,30 @@
 //! From a journal and a state to a replica that runs.
 //!
-//! The newest durable root is where execution starts; the journal holds the batches committed
-//! since, the view, and what was voted for in the open sequences. What was promised is taken up
-//! again as it stands. A view that this replica led before the restart it does not lead again: its
-//! last proposal may have been sent without being durable.
+//! Execution starts at the newest durable root; the journal holds the batches committed since, the
+//! view, and the votes in the open sequences. Promises are restored as they were. A view that this
+//! replica led before the restart it does not lead again: its last proposal may have been sent
+//! without being durable.
 //!
-//! A record of a newer release is no damage, and no reason to forget what it promises: the replica
+//! A record of a newer release is not damage, and no reason to forget what it promises: the replica
 //! does not start, and the newer release finds everything as it was.
 //!
 //! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
 //! used to catch up, but it cannot know what else it promised. It is another incarnation from then
 //! on, which the new journal begins with, and votes once the membership names that one. A journal
-//! and a state that are both older than they should be look like whole ones here; what comes of
-//! that stands in `rollback`.
+//! and a state that are both older than they should be look like whole ones here; `rollback` says
+//! what follows.
 //!
-//! Records that were void when the journal was trimmed are passed over, as far as they are there
-//! still: the driver removes whole segments, and those that it has left may begin anywhere.
+//! Records that were void when the journal was trimmed are skipped, as far as they still exist: the
+//! driver removes whole segments, and the remaining ones may begin anywhere.
 //!
-//! A state that was refuted is refuted still, unless another one has taken its place since: such a
-//! replica neither votes nor answers before that.
+//! A state that was refuted stays refuted, unless another one has replaced it since: such a replica
+//! neither votes nor answers before that.
 //!
-//! Records of earlier epochs than the one that was entered last promise nothing any more.
+//! Records of epochs before the one that was entered last promise nothing any more.
 
 use super::config::Config;
 use super::observers::Observers;
-use super::promises::Promises;
+use super::persist_before_send::JournalWrites;
 use super::proposing::DecideTime;
 use super::views::{Phase, Views};
 use super::{Epochs, History, Replica, States, Timers, commit, commit::stored_batch};
@@ -35,10 +35,10 @@ use crate::execution::Executor;
 use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Entry, Journal, Record};
 use crate::metrics::{Counters, Voting};
-use crate::ordering::proposer::Place;
+use crate::ordering::proposer::BatchPosition;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
 use crate::ordering::status::Inquiry;
-use crate::ordering::suspicion::{Grievances, Reason};
+use crate::ordering::suspicion::{Reason, Suspicions};
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
 use crate::sabotage::Sabotage;
@@ -55,7 +55,7 @@ use std::sync::Arc;
 type Voted = BTreeMap<Digest, (Batch, Vec<Arc<Envelope>>)>;
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Starts a replica on what it finds of its journal ([`crate::journal::examine`]) and state.
+    /// Starts a replica from its journal ([`crate::journal::examine`]) and state.
     ///
     /// # Errors
     /// If the state store fails, or a newer release has written the journal; nothing was sent then,
@@ -69,7 +69,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<Self, StateError> {
         let mut replica = Self::at_durable_root(config, service, store, now, effects)?;
-        let has_state = replica.tip.sequence > Sequence(0);
+        let has_state = replica.last_executed.sequence > Sequence(0);
         let fresh = journal.entries.is_empty() && !has_state;
         let mut lost = match &journal.condition {
             Condition::Lost { .. } => true,
@@ -80,12 +80,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let trimmed = journal.entries.iter().rev();
         let trimmed = trimmed.filter_map(|it| Record::trimmed(&it.record)).next();
         let mut voted = Voted::new();
-        let mut named = replica.tip.sequence.max(replica.epochs.from());
+        let mut named = replica.last_executed.sequence.max(replica.epochs.from());
         // First, so that nothing of the state that is being replaced is flushed meanwhile.
         replica.resume_transfer()?;
         let counts = |entry: &Entry| Some(entry.token) >= trimmed;
         for entry in journal.entries.into_iter().filter(counts) {
-            // The first record that makes no sense ends what can be relied on.
+            // Nothing after the first record that makes no sense can be relied on.
             let made_sense = match Record::decode(&entry.record) {
                 Ok(record) => {
                     let void = record.epoch().is_some_and(|of| of < replica.context.epoch);
@@ -98,7 +98,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                     };
                     replica.replay(record, entry.token, &mut voted, effects)?
                 }
-                // Its checksum holds, so it is no damage. What it promises is not known here.
+                // Its checksum is right, so it is not damaged. This release does not know what it
+                // promises.
                 Err(Malformed::OtherVersion { .. } | Malformed::UnknownKind) => {
                     return Err(StateError::NewerJournal);
                 }
@@ -109,13 +110,13 @@ impl<S: Service, D: Store> Replica<S, D> {
                 break;
             }
         }
-        replica.promises = Promises::new(next, Self::forgetful(&replica.config));
-        replica.promises.recovered(named);
+        replica.journal_writes = JournalWrites::new(next, Self::forgetful(&replica.config));
+        replica.journal_writes.recovered(named);
         if lost {
             replica.epochs.incarnation = replica.config.reincarnation;
             replica.epochs.reborn = true;
         }
-        replica.voting = match replica.standing() {
+        replica.voting = match replica.voting_by_membership() {
             Voting::Abstaining if replica.states.finding.is_some() => Voting::Diverged,
             Voting::Abstaining => Voting::Voting,
             other => other,
@@ -126,7 +127,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         replica.announce_epoch(effects);
         let mark = replica.start_mark();
-        replica.views.boot_token = replica.promises.persist(&mark, effects);
+        replica.views.boot_token = replica.journal_writes.persist(&mark, effects);
         if !fresh && !replica.sabotaged(Sabotage::OldViewLedAgain) {
             replica.views.barred = Some(replica.views.view);
             if replica.leader() == replica.config.replica {
@@ -171,12 +172,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let digest = match (recent.back(), applied.sequence == epochs.from()) {
             (Some(last), _) => last.digest,
             (None, true) => epochs.start,
-            // Older than its epoch: another state takes its place before anything follows upon it.
+            // Older than its epoch: another state replaces it before any batch follows upon it.
             (None, false) => {
                 stored_certificate(&space, applied.sequence)?.map_or(genesis, |last| last.digest)
             }
         };
-        let tip = Place {
+        let last_executed = BatchPosition {
             sequence: applied.sequence,
             digest,
             time: applied.time,
@@ -203,25 +204,25 @@ impl<S: Service, D: Store> Replica<S, D> {
             voting: Voting::Voting,
             executor,
             space,
-            window: Window::after(tip.sequence, &context),
-            tip,
-            tip_certificate: recent.back().cloned(),
+            window: Window::after(last_executed.sequence, &context),
+            last_executed,
+            last_certificate: recent.back().cloned(),
             recent,
             epochs,
             early: BTreeMap::new(),
             decide_time: DecideTime::default(),
             views: Views::default(),
-            grievances: Grievances::default(),
+            suspicions: Suspicions::default(),
             throughput,
             forwarded: BTreeSet::new(),
             aged: 0,
             pool,
             blacklist: Blacklist::default(),
-            promises: Promises::default(),
+            journal_writes: JournalWrites::default(),
             history: History::every(config_interval),
             states,
             sink: None,
-            abstain: Sequence(0),
+            vote_barrier: Sequence(0),
             inquiry: Inquiry::default(),
             observers: Observers::default(),
             fetched: BTreeMap::new(),
@@ -229,11 +230,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             timers: Timers::default(),
             counters: Counters::default(),
         };
-        replica.settle_in();
+        replica.apply_membership();
         Ok(replica)
     }
 
-    /// Takes up one record. `false` if it cannot be true.
+    /// Replays one record. `false` if it cannot be true.
     fn replay(
         &mut self,
         record: Record,
@@ -248,18 +249,18 @@ impl<S: Service, D: Store> Replica<S, D> {
             Record::BootMark | Record::Trimmed { .. } => Ok(true),
             Record::Epoch(record) => {
                 if record.epoch() > self.context.epoch {
-                    self.take_up(*record)?;
+                    self.begin_epoch(*record)?;
                 }
                 Ok(true)
             }
             Record::Stable { certificate } => {
-                // What waits at a boundary may have waited for this.
+                // A batch that waits at a boundary may have waited for this.
                 self.states.known.learn(&certificate);
                 self.flush_if_due(effects)?;
                 Ok(true)
             }
-            Record::Abstain { until, .. } => {
-                self.abstain = self.abstain.max(until);
+            Record::VoteBarrier { until, .. } => {
+                self.vote_barrier = self.vote_barrier.max(until);
                 Ok(true)
             }
             Record::Refuted { sequence } => {
@@ -327,7 +328,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let later = frame.view() > self.views.view;
                 if later || (frame.view() == self.views.view && !self.views.active()) {
                     self.begin_view(&frame);
-                    self.grievances = Grievances::default();
+                    self.suspicions = Suspicions::default();
                 }
                 Ok(true)
             }
@@ -351,7 +352,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             proposal.view() == self.views.view && self.views.active(),
         );
         let Some(slot) = self.window.get_mut(sequence).filter(|_| votes_on) else {
-            // Below it was executed since. Above it cannot be: what commits stands before.
+            // Below, it was executed since. Above is impossible: commits are recorded before.
             return sequence < open;
         };
         slot.recorded(token);
@@ -366,7 +367,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(slot) = self.window.get_mut(sequence) else {
             return true;
         };
-        // Where there are PREPAREs, what a COMMIT rests on has a record of its own.
+        // With PREPAREs, the certificate that a COMMIT rests on has a record of its own.
         let before = slot.prepared.as_ref().map(|it| it.proposal.view());
         if commits && !phases && before.is_none_or(|before| before < proposal.view()) {
             let (proposal, votes) = (Arc::clone(&proposal), Vec::new());
@@ -378,7 +379,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let known = slot.proposal.as_ref().map(|it| it.digest());
         if known != Some(proposal.digest()) {
-            // Else it was written once more, behind a root: what is known of it still holds.
+            // Otherwise it was written again behind a root: what is known of it still holds.
             slot.accept(Arc::clone(&proposal));
         }
         slot.stage = Stage::Voted;
@@ -431,7 +432,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(false);
         };
         if self.history.backlog() {
-            // Nothing was executed past a boundary before the one below was stable, as a record
+            // No batch was executed past a boundary before the one below was stable, as a record
             // before this one says.
             return Ok(false);
         }
@@ -447,17 +448,17 @@ impl<S: Service, D: Store> Replica<S, D> {
 /// The certificates of the last `count` batches under the durable root, if there are as many.
 fn recent_certificates<D: Store>(
     space: &KeySpace<D>,
-    tip: Sequence,
+    last_executed: Sequence,
     from: Sequence,
     count: usize,
 ) -> Result<VecDeque<CommitCertificate>, StateError> {
     let mut recent = VecDeque::new();
     for step in 0..count as u64 {
-        let sequence = Sequence(tip.0.saturating_sub(step));
+        let sequence = Sequence(last_executed.0.saturating_sub(step));
         if sequence <= from {
             break;
         }
-        // The last one is there; of those before, what has not been truncated.
+        // The last one is there; of those before, the ones that have not been truncated.
         if step > 0 && stored_batch(space, sequence)?.is_none() {
             break;
         }

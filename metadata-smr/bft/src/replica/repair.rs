@@ -1,13 +1,12 @@
-//! STATUS, resending and fetching: the repair of everything that was lost on the way.
+//! STATUS, resending and fetching: the repair of all lost messages.
 //!
-//! * A peer says where it stands; what it lacks of our own words it gets again, paced, and what it
-//!   lacks of its own too (`rollback`).
-//! * What a peer asks for it gets at a pace; asking more often brings nothing.
-//! * Who is behind asks one peer for committed batches, and the next one if nothing comes.
-//! * Who lacks a body of a proposal asks its leader, then the others in turn.
-//! * When a client asks again for what has been executed, peers that were behind when they last
-//!   said so are handed the batch after their last one, with its certificate: the client may be
-//!   waiting for them.
+//! * A peer reports its state. It is sent again what it lacks of our messages, rate-limited, and of
+//!   its own too (`rollback`).
+//! * Answers to a peer's requests are rate-limited; asking more often brings nothing.
+//! * A replica that is behind asks one peer for committed batches, and the next one if none come.
+//! * A replica that lacks a body of a proposal asks its leader, then the others in turn.
+//! * When a client asks again for an executed request, peers whose last STATUS was behind are sent
+//!   the batch after their last one, with its certificate: the client may be waiting for them.
 
 use super::Replica;
 use super::commit::stored_batch;
@@ -31,10 +30,10 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is here of an open sequence in this view.
+/// The state of an open sequence in this view.
 fn open_status(slot: &Slot, view: View) -> OpenStatus {
-    let heard = slot.heard.as_ref().map(|heard| &heard.proposal);
-    let proposal = slot.proposal.as_ref().or(heard).map(|it| it.digest());
+    let received = slot.received.as_ref().map(|received| &received.proposal);
+    let proposal = slot.proposal.as_ref().or(received).map(|it| it.digest());
     let digest = proposal.unwrap_or_default();
     OpenStatus {
         proposal,
@@ -44,7 +43,7 @@ fn open_status(slot: &Slot, view: View) -> OpenStatus {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Tells one peer, or all, where this replica stands.
+    /// Sends this replica's state to one peer, or to all.
     pub(super) fn send_status(&self, peer: Option<ReplicaId>, effects: &mut Effects) {
         if self.sabotaged(Sabotage::MissingStatus) {
             return;
@@ -55,7 +54,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         while open.pop_if(|last| *last == OpenStatus::default()).is_some() {}
         let status = PeerStatus {
             active: self.views.active(),
-            committed: self.tip.sequence,
+            committed: self.last_executed.sequence,
             open,
             view_changes: self.views.departures.changed(view),
             suspects: self.views.departures.leavers(view),
@@ -63,10 +62,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             kept: self.states.kept,
         };
         let to = peer.map_or(Destination::Replicas, Destination::Replica);
-        self.say(to, Message::Status(status), effects);
+        self.send_unsigned(to, Message::Status(status), effects);
     }
 
-    /// A peer says where it stands.
+    /// A peer reports its state.
     pub(super) fn peer_status(
         &mut self,
         peer: ReplicaId,
@@ -79,26 +78,26 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         record.known = Some((view, status.clone()));
-        self.mind_statuses(effects);
+        self.check_statuses_for_rollback(effects);
         let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
             return;
         };
         if peer == self.config.replica || !record.may_resend(now) {
             return;
         }
-        if status.committed > self.tip.sequence {
+        if status.committed > self.last_executed.sequence {
             self.behind(peer, status.committed);
         }
         self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
-        let words = self.own_words_of(peer, view, status);
-        self.counters.words_returned += words.len() as u64;
-        for envelope in words {
+        let messages = self.own_messages_of(peer, view, status);
+        self.counters.words_returned += messages.len() as u64;
+        for envelope in messages {
             self.send(Destination::Replica(peer), &envelope, None, effects);
         }
     }
 
-    /// Sends a peer what it lacks of what this replica has said.
+    /// Sends a peer the messages of this replica that it lacks.
     fn resend(&mut self, peer: ReplicaId, view: View, status: &PeerStatus, effects: &mut Effects) {
         let me = bit(self.config.replica);
         let views = &self.views;
@@ -154,7 +153,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Committed batches exist up to `sequence`; `peer` seems to have them.
     pub(super) fn behind(&mut self, peer: ReplicaId, sequence: Sequence) {
-        if sequence > self.tip.sequence && sequence > self.inquiry.target {
+        if sequence > self.last_executed.sequence && sequence > self.inquiry.target {
             self.inquiry.target = sequence;
             if self.inquiry.asked_from.is_none() {
                 self.inquiry.asked = peer;
@@ -162,7 +161,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Whether q COMMITs decided something that is not at hand.
+    /// The signer of a COMMIT, if q COMMITs decided a batch that is not here.
     fn decided_unseen(&self) -> Option<ReplicaId> {
         let slot = self.window.lowest();
         let (_, digest, votes) = slot.commits.decided(self.context.quorum.into())?;
@@ -170,19 +169,19 @@ impl<S: Service, D: Store> Replica<S, D> {
         Some(signer.signer)
     }
 
-    /// Asks for what is missing, if nothing is being awaited.
+    /// Asks for what is missing, if no answer is awaited.
     pub(super) fn advance_inquiries(&mut self, effects: &mut Effects) {
         if self.sink.is_some() {
             return;
         }
-        if self.inquiry.target <= self.tip.sequence {
+        if self.inquiry.target <= self.last_executed.sequence {
             self.inquiry.asked_from = None;
             if let Some(signer) = self.decided_unseen() {
                 self.behind(signer, self.window.open());
             }
         }
         if self.wants_batches() {
-            let next = self.tip.sequence.next();
+            let next = self.last_executed.sequence.next();
             let exhausted = self
                 .inquiry
                 .asked_from
@@ -203,25 +202,24 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     fn wants_batches(&self) -> bool {
-        self.inquiry.target > self.tip.sequence
+        self.inquiry.target > self.last_executed.sequence
     }
 
-    /// The open sequences of whose proposal, or of what has to be proposed again, bodies are
-    /// missing.
+    /// The open sequences with missing bodies, of their proposal or of a batch to propose again.
     fn wanting_bodies(&self) -> impl Iterator<Item = &Slot> {
         let waits = |stage: Stage| matches!(stage, Stage::Bodies | Stage::Empty | Stage::Watching);
         let slots = self.window.voting();
         slots.filter(move |slot| waits(slot.stage) && !slot.missing.is_empty())
     }
 
-    /// Who voted for a proposal of this view that this replica has not seen.
-    fn others_saw(&self) -> u64 {
+    /// The replicas that voted for a proposal of this view that this replica has not seen.
+    fn voters_of_unseen(&self) -> u64 {
         if !self.views.active() {
             return 0;
         }
         let view = self.views.view;
         let unseen = self.window.voting();
-        let unseen = unseen.filter(|slot| slot.proposal.is_none() && slot.heard.is_none());
+        let unseen = unseen.filter(|slot| slot.proposal.is_none() && slot.received.is_none());
         unseen.fold(0, |mask, slot| {
             mask | slot.prepares.voters(view) | slot.commits.voters(view)
         })
@@ -229,20 +227,23 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Whether anything is being asked for.
     pub(super) fn inquiring(&self) -> bool {
-        self.sink.is_some() || self.wants_batches() || self.wants_bodies() || self.others_saw() != 0
+        self.sink.is_some()
+            || self.wants_batches()
+            || self.wants_bodies()
+            || self.voters_of_unseen() != 0
     }
 
     fn wants_bodies(&self) -> bool {
         self.wanting_bodies().next().is_some()
     }
 
-    /// Whether a body is what the lowest open sequence waits for.
+    /// Whether the lowest open sequence waits for a body.
     pub(super) fn waits_for_body(&self) -> bool {
         let lowest = self.wanting_bodies().next();
         lowest.is_some_and(|slot| slot.sequence == self.window.open())
     }
 
-    /// What was asked for has not come in time: asks the next peer.
+    /// The answer has not come in time: asks the next peer.
     pub(super) fn ask_again(&mut self, effects: &mut Effects) {
         if self.sink.is_some() {
             self.transfer_again(effects);
@@ -251,14 +252,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.wants_batches() {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
-                // Whoever claimed that there is more may have lied. The next STATUS says.
+                // The peer that claimed that there is more may have lied. The next STATUS will show it.
                 self.inquiry = Inquiry {
-                    target: self.tip.sequence,
+                    target: self.last_executed.sequence,
                     ..self.inquiry
                 };
                 self.inquiry.asked_from = None;
                 self.inquiry.in_vain = 0;
-                self.inquiry.hopeless = true;
+                self.inquiry.all_asked_in_vain = true;
             } else {
                 self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
                 self.ask_for_batches(effects);
@@ -268,9 +269,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.inquiry.bodies_asked = self.peer_after(self.inquiry.bodies_asked, false);
             self.ask_for_bodies(effects);
         }
-        let voters = self.others_saw() & !bit(self.config.replica);
+        let voters = self.voters_of_unseen() & !bit(self.config.replica);
         if voters != 0 {
-            // A STATUS of our own has whoever voted repeat the proposal and its vote.
+            // A STATUS of ours makes a voter repeat the proposal and its vote.
             let count = self.context.model.replicas();
             let turn = |step: u16| ReplicaId((self.inquiry.voter.0 % count + step) % count);
             let next = (1..=count).map(turn).find(|it| voters & bit(*it) != 0);
@@ -292,7 +293,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let knows = |it: &ReplicaId| {
             let record = self.peers.get(usize::from(it.0));
-            record.and_then(|record| record.committed()) > Some(self.tip.sequence)
+            record.and_then(|record| record.committed()) > Some(self.last_executed.sequence)
         };
         let better = others().find(|it| ahead && knows(it));
         better.or_else(|| others().next()).unwrap_or(peer)
@@ -302,13 +303,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.inquiry.asked == self.config.replica {
             self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
         }
-        let from = self.tip.sequence.next();
+        let from = self.last_executed.sequence.next();
         self.inquiry.asked_from = Some(from);
         let mut asked = self.inquiry.asked;
         for more in (0..self.vouchers_needed()).rev() {
             self.counters.committed_fetched += 1;
             let fetch = Message::FetchCommitted(FetchCommitted { from });
-            self.say(Destination::Replica(asked), fetch, effects);
+            self.send_unsigned(Destination::Replica(asked), fetch, effects);
             if more > 0 {
                 asked = self.peer_after(asked, true);
             }
@@ -328,7 +329,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.counters.bodies_fetched += 1;
         let fetch = FetchBodies { sequence, digests };
         let to = Destination::Replica(self.inquiry.bodies_asked);
-        self.say(to, Message::FetchBodies(fetch), effects);
+        self.send_unsigned(to, Message::FetchBodies(fetch), effects);
         self.timers.ask_again_after(FETCH_HEDGE, effects);
     }
 
@@ -344,7 +345,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if !record.is_some_and(|record| record.bodies.allows(now)) {
             return;
         }
-        // Whatever is asked for, what is here is looked through once.
+        // The bodies that are here are searched once, whatever is asked for.
         let mut wanted: BTreeSet<&Digest> = fetch.digests.iter().collect();
         let waiting: Vec<_> = wanted.iter().filter_map(|it| self.pool.get(it)).collect();
         let mut requests: Vec<Arc<Envelope>> = Vec::new();
@@ -365,15 +366,15 @@ impl<S: Service, D: Store> Replica<S, D> {
             .bodies
             .served(bytes.max(fetch.digests.len() * SERVE_BODY_BYTES_MIN));
         if !requests.is_empty() {
-            self.say(
+            self.send_unsigned(
                 Destination::Replica(peer),
                 Message::Bodies(Bodies { requests }),
                 effects,
             );
-        } else if fetch.sequence <= self.tip.sequence
+        } else if fetch.sequence <= self.last_executed.sequence
             && record.batches.allows_from(fetch.sequence, now)
         {
-            // It is too late for bodies: what it needs is the batch.
+            // It is too late for bodies: the peer needs the batch.
             let _ = self.hand_over(peer, fetch.sequence, effects);
         }
     }
@@ -401,7 +402,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let mut bytes = 0;
         let mut sequence = from;
         for _ in 0..FETCH_BATCHES_MAX {
-            if sequence > self.tip.sequence || sequence == Sequence(0) || bytes > FETCH_BYTES_MAX {
+            if sequence > self.last_executed.sequence
+                || sequence == Sequence(0)
+                || bytes > FETCH_BYTES_MAX
+            {
                 break;
             }
             bytes += self.hand_over(peer, sequence, effects)?;
@@ -410,7 +414,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Sends a committed batch, if there is one. How many bytes that were.
+    /// Sends a committed batch, if there is one. Returns its length in bytes.
     fn hand_over(
         &mut self,
         peer: ReplicaId,
@@ -433,18 +437,19 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(bytes)
     }
 
-    /// A client asks again for what was executed: whoever was behind is handed the next batch.
+    /// A client asks again for an executed request: peers that are behind are sent their next
+    /// batch.
     pub(super) fn help_laggards(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         for index in 0..self.context.model.replicas() {
             let now = self.now.monotonic;
-            let tip = self.tip.sequence;
+            let last = self.last_executed.sequence;
             let Some(record) = self.peers.get_mut(usize::from(index)) else {
                 continue;
             };
-            let Some(committed) = record.committed().filter(|committed| *committed < tip) else {
+            let Some(committed) = record.committed().filter(|committed| *committed < last) else {
                 continue;
             };
-            if index != self.config.replica.0 && record.may_hand(now) {
+            if index != self.config.replica.0 && record.may_hand_over(now) {
                 self.counters.laggards_handed += 1;
                 self.hand_over(ReplicaId(index), committed.next(), effects)?;
             }
@@ -461,9 +466,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.batch_of_checkpoint(envelope) {
             return;
         }
-        let (sequence, tip) = (committed.batch.sequence, self.tip.sequence);
-        let room = tip.0.saturating_add(FETCH_BATCHES_MAX as u64);
-        if sequence <= tip || sequence.0 > room {
+        let (sequence, last) = (committed.batch.sequence, self.last_executed.sequence);
+        let room = last.0.saturating_add(FETCH_BATCHES_MAX as u64);
+        if sequence <= last || sequence.0 > room {
             return;
         }
         if !self.signs_votes() {
@@ -478,14 +483,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         if !self.signs_votes() {
             return self.advance_vouched(effects);
         }
-        let next = self.tip.sequence.next();
+        let next = self.last_executed.sequence.next();
         while let Some(entry) = self.fetched.first_entry()
             && *entry.key() <= next
         {
             let envelope = entry.remove();
             if let Message::Committed(committed) = envelope.message()
                 && committed.batch.sequence == next
-                && committed.batch.previous == self.tip.digest
+                && committed.batch.previous == self.last_executed.digest
             {
                 let Committed {
                     batch,

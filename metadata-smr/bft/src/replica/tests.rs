@@ -1,5 +1,5 @@
 //! A few replicas and clients in one process and in virtual time, to test the core by itself. The
-//! simulator does much more of this; these tests are there when a line of the core changes.
+//! simulator does much more of this; these tests run whenever the core changes.
 
 mod admission;
 mod checkpoints;

@@ -27,8 +27,8 @@ pub(super) struct Timers {
     batch: Option<Monotonic>,
 }
 
-/// Whose request it is: a session's, or an attempt to open one. Nothing if it closes one, which is
-/// not waited for.
+/// The session of a request, or `Some(None)` for an attempt to open one. `None` if it closes one,
+/// which is not waited for.
 fn session_of(body: &Envelope) -> Option<Option<SessionId>> {
     match body.message() {
         Message::Request(request) => Some(Some(request.session)),
@@ -42,7 +42,7 @@ fn set(timer: Timer, after: Nanos, effects: &mut Effects) {
 }
 
 impl Timers {
-    /// There was progress: its timer starts anew, if it is needed.
+    /// There was progress: its timer starts again, if it is needed.
     pub(super) fn progressed(&mut self, effects: &mut Effects) {
         if self.progress {
             self.progress = false;
@@ -63,7 +63,7 @@ impl Timers {
         self.batch
     }
 
-    /// Whether a proposal of this time is being held back until our clock gets there.
+    /// Whether a proposal of this time is being held back until our clock reaches it.
     pub(super) fn clock_armed(&self, time: Time) -> bool {
         self.clock == Some(time)
     }
@@ -75,12 +75,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         match timer {
             Timer::Progress => {
                 self.timers.progress = false;
-                self.out_of_patience(effects);
+                self.progress_timer_expired(effects);
             }
             Timer::Status => {
                 self.reconsider();
                 self.send_status(None, effects);
-                // Whoever was here at the last STATUS and still is has waited for long.
+                // A request that was here at the last STATUS and still is has waited for long.
                 let before = std::mem::replace(&mut self.aged, self.pool.arrivals());
                 self.forward(before, FORWARDED_BY_AGE, effects);
                 self.remind_observers(effects)?;
@@ -127,7 +127,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Sets the timers that something more that waits can need. Those that are set stay.
+    /// Sets the timers that further waiting requests can need. Those that are set stay.
     pub(super) fn set_request_timers(&mut self, effects: &mut Effects) {
         if !self.timers.progress {
             self.set_progress_timer(effects);
@@ -150,24 +150,24 @@ impl<S: Service, D: Store> Replica<S, D> {
     fn set_progress_timer(&mut self, effects: &mut Effects) {
         let waiting = self.voting == Voting::Voting && self.has_work();
         if waiting && !self.timers.progress {
-            if self.grievances.progress == Progress::Expired {
+            if self.suspicions.progress == Progress::Expired {
                 return;
             }
-            if self.grievances.progress == Progress::Idle {
-                self.grievances.progress = Progress::Waiting;
+            if self.suspicions.progress == Progress::Idle {
+                self.suspicions.progress = Progress::Waiting;
             }
             self.timers.progress = true;
-            set(Timer::Progress, self.grievances.half_timeout(), effects);
+            set(Timer::Progress, self.suspicions.half_timeout(), effects);
         } else if !waiting {
             self.timers.progressed(effects);
-            self.grievances.progress = Progress::Idle;
+            self.suspicions.progress = Progress::Idle;
         }
     }
 
     /// Whether something should be committing now.
     ///
-    /// Between two views the time starts to run only when q replicas have come along: whoever is
-    /// dragged ahead by a liar waits there for the others instead of running away from them.
+    /// Between two views the timer starts only when q replicas have come along: a replica that a
+    /// liar has drawn ahead waits there for the others instead of going further.
     fn has_work(&self) -> bool {
         if self.views.phase == Phase::Changing {
             let come = self.views.departures.arrived(self.views.view);
@@ -175,7 +175,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let open = self.window.lowest();
         let mut slots = self.window.iter();
-        slots.any(|slot| slot.proposal.is_some() || slot.heard.is_some())
+        slots.any(|slot| slot.proposal.is_some() || slot.received.is_some())
             || !self.pool.is_empty()
             || self.views.choice.carried_at(open.sequence).is_some()
             || self.waits_for_others()
@@ -184,34 +184,34 @@ impl<S: Service, D: Store> Replica<S, D> {
                 .is_some_and(|deadline| deadline.plus(CLOCK_LEAD_MAX) <= self.now.clock)
     }
 
-    /// The progress timer ran out: halfway, the leader is given what it may lack; then it is
-    /// suspected, unless this replica itself is what is slow.
-    fn out_of_patience(&mut self, effects: &mut Effects) {
-        match self.grievances.progress {
+    /// The progress timer ran out: halfway, the leader is sent what it may lack; then it is
+    /// suspected, unless this replica itself is slow.
+    fn progress_timer_expired(&mut self, effects: &mut Effects) {
+        match self.suspicions.progress {
             Progress::Idle | Progress::Expired => {}
             Progress::Waiting => {
                 self.forward(u64::MAX, BATCH_REQUESTS_MAX, effects);
-                self.grievances.progress = Progress::Forwarded;
+                self.suspicions.progress = Progress::Forwarded;
             }
             Progress::Forwarded => {
                 let ended = self.epochs.ended();
-                if self.promises.outstanding() || self.history.backlog() || ended {
+                if self.journal_writes.outstanding() || self.history.backlog() || ended {
                     return;
                 }
                 if self.waits_for_body() && !self.window.lowest().patience_used {
                     self.window.lowest_mut().patience_used = true;
                     return;
                 }
-                self.grievances.progress = Progress::Expired;
+                self.suspicions.progress = Progress::Expired;
                 self.suspect(Reason::Progress, effects);
             }
         }
     }
 
-    /// Forwards to the leader, which seems not to have it, what waits and came here among the first
-    /// `before`, at most so many: each once in a view, and once more when it is its session's turn
-    /// to be watched. Old attempts to open a session are not watched, since by the leader's clock
-    /// they may be too old.
+    /// Forwards to the leader, which seems not to have them, waiting requests that came here among
+    /// the first `before`, at most so many: each once in a view, and once more when it is its
+    /// session's turn to be watched. Old attempts to open a session are not watched, since by the
+    /// leader's clock they may be too old.
     fn forward(&mut self, before: u64, most: usize, effects: &mut Effects) {
         let leader = self.leader();
         let votes = self.voting == Voting::Voting;
@@ -235,7 +235,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             let old = matches!(body.message(), Message::OpenSession(open)
                 if self.now.clock.since(open.time).0 > OPENING_RECENT.0 / 2);
             let watch = session.is_some_and(|session| {
-                !old && !taken.contains(&session) && self.grievances.would_watch(session, length)
+                !old && !taken.contains(&session) && self.suspicions.would_watch(session, length)
             });
             let in_flight = asked.contains(&digest);
             if !in_flight && (watch || !self.forwarded.contains(&digest)) {
@@ -246,7 +246,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let proposed = self.window.iter().filter(|slot| slot.proposal.is_some());
         let under_way = proposed.map(|slot| slot.sequence).max();
-        let under_way = under_way.unwrap_or(self.tip.sequence);
+        let under_way = under_way.unwrap_or(self.last_executed.sequence);
         for (digest, body, watch) in chosen {
             self.counters.forwarded += 1;
             self.forwarded.insert(digest);
@@ -261,7 +261,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 under_way,
             };
             if watch {
-                self.grievances.forwarded(digest, request);
+                self.suspicions.forwarded(digest, request);
             }
             effects.push(Effect::Send {
                 to: Destination::Replica(leader),
@@ -275,7 +275,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(deadline) = self.deadline else {
             return;
         };
-        // A backup allows for the leader's clock being behind its own.
+        // A backup allows for a leader's clock that is behind its own.
         let due = if self.leads() {
             deadline
         } else {

@@ -1,5 +1,5 @@
-//! State transfer as a replica lives it: when it begins, what it does to everything else, and how
-//! it ends. Whom to ask for what stands in [`crate::state_transfer`].
+//! State transfer in a replica: when it begins, how it affects everything else, and how it ends.
+//! [`crate::state_transfer`] decides which peer to ask for what.
 
 use super::Replica;
 use super::checkpoints::from_note;
@@ -8,7 +8,7 @@ use crate::checkpoint::{Checkpoint, CheckpointCertificate, Finding};
 use crate::identity::{Nanos, ReplicaId, Sequence};
 use crate::journal::Record;
 use crate::metrics::Voting;
-use crate::ordering::proposer::Place;
+use crate::ordering::proposer::BatchPosition;
 use crate::ordering::slot::Slot;
 use crate::ordering::window::Window;
 use crate::service::Service;
@@ -30,8 +30,8 @@ const fn root_of(checkpoint: &Checkpoint) -> DurableRoot {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Whoever may have the state: also those that do not vote, one of whom may be the last to
-    /// have it.
+    /// All replicas that may have the state, also those that do not vote: one of them may be the
+    /// last to have it.
     fn others(&self) -> Vec<ReplicaId> {
         let peers = u16::try_from(self.peers.len()).unwrap_or(u16::MAX);
         let all = (0..peers).map(ReplicaId);
@@ -40,7 +40,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Whether enough peers to contain a correct one have removed the batch that is needed next.
     fn left_behind(&self) -> bool {
-        let next = self.tip.sequence.next();
+        let next = self.last_executed.sequence.next();
         let voters = self.peers.iter().take(self.context.model.replicas().into());
         let known = voters.filter_map(|peer| peer.known.as_ref());
         let gone = known.filter(|(_, status)| status.kept > next).count();
@@ -48,21 +48,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         gone > 0 && gone >= vouchers.min(self.others().len())
     }
 
-    /// The checkpoint to take over, if batches will not do.
+    /// The checkpoint to take over, if batches do not suffice.
     fn transfer_target(&self) -> Option<&CheckpointCertificate> {
         let stable = self.states.known.stable()?;
         match self.states.finding {
             Some(Finding::Alone(_)) => Some(stable),
             Some(Finding::Split(_)) => None,
             None => {
-                let ahead = stable.checkpoint.sequence > self.tip.sequence;
-                let lags = self.follows() || self.left_behind() || self.inquiry.hopeless;
+                let ahead = stable.checkpoint.sequence > self.last_executed.sequence;
+                let lags = self.follows() || self.left_behind() || self.inquiry.all_asked_in_vain;
                 (ahead && lags).then_some(stable)
             }
         }
     }
 
-    /// Takes a transfer up again that a crash has interrupted.
+    /// Resumes a transfer that a crash has interrupted.
     pub(super) fn resume_transfer(&mut self) -> Result<(), StateError> {
         if let Some(note) = self.space.import_note() {
             let target = from_note(&note)?;
@@ -73,7 +73,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Begins, goes on with, and ends a transfer, as far as it can be done now.
+    /// Begins, continues and ends a transfer, as far as possible now.
     pub(super) fn advance_transfer(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         self.move_or_begin();
         let Some(sink) = &mut self.sink else {
@@ -100,7 +100,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let next = match (&self.sink, stable) {
             (Some(sink), Some(stable)) => {
                 let newer = stable.checkpoint.sequence > sink.target.checkpoint.sequence;
-                // What is of an earlier epoch is not served by those who are ahead.
+                // Replicas that are ahead do not serve a state of an earlier epoch.
                 let old = sink.target.checkpoint.sequence < self.epochs.from();
                 let moves = newer && sink.ending == Ending::Open && (old || sink.stuck(now));
                 moves.then(|| (stable.clone(), sink.moved(stable.clone(), now)))
@@ -120,7 +120,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let root = root_of(&target.checkpoint);
         self.space
             .begin_import(root, super::checkpoints::as_bytes(&target));
-        self.inquiry.hopeless = false;
+        self.inquiry.all_asked_in_vain = false;
         self.sink = Some(sink);
     }
 
@@ -139,15 +139,15 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         for (peer, paths) in questions {
             let fetch = Message::FetchNodes(FetchNodes { root, paths });
-            self.say(Destination::Replica(peer), fetch, effects);
+            self.send_unsigned(Destination::Replica(peer), fetch, effects);
         }
         if let Some(peer) = batch_of {
             let fetch = Message::FetchCommitted(FetchCommitted { from });
-            self.say(Destination::Replica(peer), fetch, effects);
+            self.send_unsigned(Destination::Replica(peer), fetch, effects);
         }
     }
 
-    /// Time has passed: what did not come is asked of others.
+    /// Time has passed: asks others for overdue answers.
     pub(super) fn transfer_again(&mut self, effects: &mut Effects) {
         let now = self.now.monotonic;
         if let Some(sink) = &mut self.sink {
@@ -179,14 +179,18 @@ impl<S: Service, D: Store> Replica<S, D> {
             && let Some(stable) = self.stable_here().cloned()
         {
             let stable = Message::Stable(Box::new(stable));
-            self.say(Destination::Replica(peer), stable, effects);
+            self.send_unsigned(Destination::Replica(peer), stable, effects);
         }
-        self.say(Destination::Replica(peer), Message::Nodes(answer), effects);
+        self.send_unsigned(Destination::Replica(peer), Message::Nodes(answer), effects);
         Ok(())
     }
 
     /// Nodes that were asked for.
-    pub(super) fn nodes_came(&mut self, peer: ReplicaId, nodes: &Nodes) -> Result<(), StateError> {
+    pub(super) fn receive_nodes(
+        &mut self,
+        peer: ReplicaId,
+        nodes: &Nodes,
+    ) -> Result<(), StateError> {
         let now = self.now.monotonic;
         if let Some(sink) = &mut self.sink
             && sink.ending == Ending::Open
@@ -218,13 +222,13 @@ impl<S: Service, D: Store> Replica<S, D> {
     fn promised(&self) -> Sequence {
         let voted = |slot: &&Slot| slot.prepared.is_some() || !slot.journaled.is_empty();
         let last = self.window.iter().rfind(voted);
-        last.map_or(self.tip.sequence, |slot| slot.sequence)
+        last.map_or(self.last_executed.sequence, |slot| slot.sequence)
     }
 
-    /// Ends the transfer when everything is there: records what binds it, then makes the root
-    /// durable.
+    /// Ends the transfer when everything is here: records what binds this replica, then makes the
+    /// root durable.
     fn end_transfer(&mut self, effects: &mut Effects) -> Result<(), StateError> {
-        let (promised, tip) = (self.promised(), self.tip.sequence);
+        let (promised, executed) = (self.promised(), self.last_executed.sequence);
         let Some(sink) = &mut self.sink else {
             return Ok(());
         };
@@ -235,28 +239,30 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(());
         }
         if sink.ending == Ending::Open && self.space.import_complete() {
-            // Whoever goes forward keeps what it knows of later sequences, and what it promised.
-            let mut until = self.abstain;
-            if checkpoint.sequence < tip {
+            // A replica that goes forward keeps its knowledge and promises about later sequences.
+            let mut until = self.vote_barrier;
+            if checkpoint.sequence < executed {
                 until = until.max(promised);
             }
             let mut token = crate::step::Token(0);
-            if until > self.abstain {
+            if until > self.vote_barrier {
                 let epoch = self.context.epoch;
-                let record = Record::Abstain { epoch, until };
-                token = self.promises.persist(&record, effects);
+                let record = Record::VoteBarrier { epoch, until };
+                token = self.journal_writes.persist(&record, effects);
             }
             if self.states.finding.is_some() {
                 let root = root_of(&checkpoint);
-                token = self.promises.persist(&Record::Replaced { root }, effects);
+                token = self
+                    .journal_writes
+                    .persist(&Record::Replaced { root }, effects);
             }
-            self.abstain = until;
+            self.vote_barrier = until;
             sink.ending = Ending::Recording(token);
         }
         let Ending::Recording(token) = sink.ending else {
             return Ok(());
         };
-        if !self.promises.durable(token) {
+        if !self.journal_writes.durable(token) {
             return Ok(());
         }
         sink.ending = Ending::Writing;
@@ -281,7 +287,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Something that the transfer writes is durable. Whether it was that.
+    /// A write of the transfer is durable. Whether it was that.
     pub(super) fn transfer_flushed(
         &mut self,
         sequence: Sequence,
@@ -303,33 +309,33 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(false)
     }
 
-    /// The state is that of the checkpoint: everything that follows from it is made anew.
+    /// The state is that of the checkpoint: everything derived from the state is made again.
     fn install(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         let Some(sink) = self.sink.take() else {
             return Ok(());
         };
         self.counters.transfers_finished += 1;
         let checkpoint = sink.target.checkpoint;
-        let forward = checkpoint.sequence >= self.tip.sequence;
+        let forward = checkpoint.sequence >= self.last_executed.sequence;
         self.executor.state_replaced();
         let applied = self.executor.applied(&self.space)?;
         self.epochs.agree(self.executor.membership(&self.space)?);
         self.epochs.written();
-        self.tip = Place {
+        self.last_executed = BatchPosition {
             sequence: checkpoint.sequence,
             digest: checkpoint.batch,
             time: applied.time,
         };
-        self.tip_certificate = None;
+        self.last_certificate = None;
         self.recent.clear();
         if let Some(Message::Committed(last)) = sink.batch.as_deref().map(Envelope::message) {
             // The last one of an earlier epoch proves nothing in this one.
             let certificate = Some(&last.certificate).filter(|it| it.sequence > self.epochs.from());
-            self.tip_certificate = certificate.cloned();
+            self.last_certificate = certificate.cloned();
             self.recent.extend(certificate.cloned());
         }
         self.deadline = self.executor.next_deadline(&self.space)?;
-        // What waits here may have been executed: whoever asked asks again.
+        // Waiting requests may have been executed: their clients ask again.
         let before = std::mem::take(&mut self.pool);
         announce_sessions(&self.executor, &self.space, &mut self.pool, effects)?;
         let known: BTreeSet<_> = self.pool.session_ids().collect();
@@ -341,8 +347,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.states.writing = None;
         self.states.replaced(checkpoint);
         match forward {
-            true => self.window.skip_to(self.tip.sequence, &self.context),
-            false => self.window = Window::after(self.tip.sequence, &self.context),
+            true => self
+                .window
+                .skip_to(self.last_executed.sequence, &self.context),
+            false => self.window = Window::after(self.last_executed.sequence, &self.context),
         }
         self.views.proposing = false;
         self.fetched.clear();
@@ -350,21 +358,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.forwarded.clear();
         self.inquiry.asked_from = None;
         self.voting = match self.voting {
-            Voting::Diverged | Voting::Voting => self.standing(),
+            Voting::Diverged | Voting::Voting => self.voting_by_membership(),
             other => other,
         };
-        self.promises.remembered(checkpoint.sequence);
-        let first = self.promises.next();
-        self.record_standing(effects);
-        self.promises.trim_below(first, effects);
+        self.journal_writes.remembered(checkpoint.sequence);
+        let first = self.journal_writes.next();
+        self.rewrite_journal(effects);
+        self.journal_writes.trim_below(first, effects);
         self.send_status(None, effects);
         Ok(())
     }
 
-    /// Whoever abstained votes again once it has executed what it may have voted for.
-    /// What has become durable meanwhile it speaks for now.
+    /// A replica that abstains votes again once it has executed what it may have voted for. Then it
+    /// signs the roots that have become durable meanwhile.
     pub(super) fn advance_abstention(&mut self, effects: &mut Effects) {
-        let due = self.sink.is_none() && self.tip.sequence >= self.abstain;
+        let due = self.sink.is_none() && self.last_executed.sequence >= self.vote_barrier;
         if due && self.voting == Voting::Abstaining {
             self.voting = Voting::Voting;
             self.sign_checkpoints(effects);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A SUSPECT promises nothing and is not recorded: a replica that suspects goes on voting until its
-//! VIEW-CHANGE is made. The VIEW-CHANGE promises to vote in no earlier view and is recorded, with
+//! VIEW-CHANGE is made. The VIEW-CHANGE promises to vote in no earlier view. It is recorded, with
 //! the certificates that it cites, before it is sent; so is the NEW-VIEW.
 
 use super::Replica;
@@ -46,12 +46,12 @@ enum Leading {
     Persisting(Token),
 }
 
-/// The view that a replica is in, and what it knows about those around it.
+/// The view that a replica is in, and what it knows about neighbouring views.
 #[derive(Debug, Default)]
 pub(super) struct Views {
     pub(super) view: View,
     pub(super) phase: Phase,
-    /// Views up to this one were there before a restart: they are not led any more.
+    /// Views up to this one are from before a restart: this replica does not lead them any more.
     pub(super) barred: Option<View>,
     /// The record of this start; nothing is proposed before it is durable.
     pub(super) boot_token: Token,
@@ -88,7 +88,7 @@ impl Views {
         self.own_suspect.is_some() || self.suspecting
     }
 
-    /// Forgets what was said here: whoever lost its journal says nothing about views.
+    /// Forgets the own messages: a replica that lost its journal sends none about views.
     pub(super) fn forget_own(&mut self) {
         self.phase = Phase::Active;
         self.take_back();
@@ -102,7 +102,7 @@ impl Views {
         self.suspicion = None;
     }
 
-    /// Says nothing more, in a view that others may vote in.
+    /// Sends nothing more in a view in which others may vote.
     pub(super) fn stop(&mut self, view: View) {
         self.go(view, Phase::Active);
         self.suspecting = false;
@@ -125,7 +125,7 @@ impl Views {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// This view's leader should go.
+    /// This view's leader should be replaced.
     pub(super) fn suspect(&mut self, reason: Reason, effects: &mut Effects) {
         if self.voting != Voting::Voting || self.views.suspected() {
             return;
@@ -140,7 +140,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Reason::TwoFaced | Reason::Abdicated => {}
         }
         self.views.suspecting = true;
-        self.views.suspicion = Some((reason, self.now.monotonic, self.tip.sequence));
+        self.views.suspicion = Some((reason, self.now.monotonic, self.last_executed.sequence));
         self.sign(
             Message::Suspect(Suspect {
                 signer: self.config.replica,
@@ -157,16 +157,16 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.broadcast(envelope, None, effects);
     }
 
-    /// The order has gone on for a while in spite of our suspicion: it is taken back.
+    /// Withdraws the own suspicion if the order has gone on for a while in spite of it.
     pub(super) fn reconsider(&mut self) {
         let now = self.now.monotonic;
         self.views.departures.forget_old(now);
-        let Some((reason, at, tip)) = self.views.suspicion else {
+        let Some((reason, at, last)) = self.views.suspicion else {
             return;
         };
-        let went_on = self.tip.sequence.0 >= tip.0.saturating_add(SUSPICION_BATCHES);
+        let went_on = self.last_executed.sequence.0 >= last.0.saturating_add(SUSPICION_BATCHES);
         let settled = self.views.own_suspect.is_some() && self.views.active();
-        if settled && reason.passes() && went_on && now.since(at) >= SUSPICION_LASTS {
+        if settled && reason.may_be_withdrawn() && went_on && now.since(at) >= SUSPICION_LASTS {
             self.counters.suspicions_withdrawn += 1;
             self.views.own_suspect = None;
             self.views.suspicion = None;
@@ -178,7 +178,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Somebody suspects a view.
+    /// A replica suspects a view.
     pub(super) fn suspected(
         &mut self,
         signer: ReplicaId,
@@ -189,7 +189,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let now = self.now.monotonic;
         self.views.departures.suspect(signer, view, now);
         if view == self.views.view && signer == self.leader() && self.views.active() {
-            // A leader that wants to go is not worth waiting for.
+            // A leader that resigns is not worth waiting for.
             self.suspect(Reason::Abdicated, effects);
         }
     }
@@ -207,14 +207,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if let Some(own) = &self.views.own_change
             && own.message.view() == self.views.view
-            && self.promises.durable(own.token)
+            && self.journal_writes.durable(own.token)
         {
             let own = Arc::clone(&own.message);
             self.note_change(self.config.replica, &own, effects);
         }
         self.make_new_view(effects);
         if let Leading::Persisting(token) = self.views.leading
-            && self.promises.durable(token)
+            && self.journal_writes.durable(token)
             && let Some(own) = self.views.own_new_view.take()
         {
             self.views.leading = Leading::Not;
@@ -227,7 +227,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.counters.view_changes += 1;
         self.views.go(view, Phase::Changing);
         self.leave_view();
-        self.grievances.view_failed();
+        self.suspicions.view_failed();
         self.timers.progressed(effects);
         let change = match self.signs_votes() {
             true => ViewChange {
@@ -248,7 +248,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let record = Record::ViewChange {
             frame: Arc::clone(envelope),
         };
-        let token = self.promises.persist(&record, effects);
+        let token = self.journal_writes.persist(&record, effects);
         self.views.own_change = Some(Promise {
             message: Arc::clone(envelope),
             token,
@@ -256,7 +256,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.broadcast(envelope, Some(token), effects);
     }
 
-    /// With q VIEW-CHANGEs, the own one among them, a leader says what its view begins with.
+    /// With q VIEW-CHANGEs, the own one among them, a leader announces what its view begins with.
     fn make_new_view(&mut self, effects: &mut Effects) {
         let view = self.views.view;
         let mine = !self.views.active()
@@ -305,13 +305,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         let record = Record::NewView {
             frame: Arc::clone(envelope),
         };
-        let token = self.promises.persist(&record, effects);
+        let token = self.journal_writes.persist(&record, effects);
         self.views.leading = Leading::Persisting(token);
         self.views.own_new_view = Some(Arc::clone(envelope));
         self.broadcast(envelope, Some(token), effects);
     }
 
-    /// A leader says what its view begins with.
+    /// A leader announces what its view begins with.
     pub(super) fn new_view(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
         let view = envelope.view();
         let known = view < self.views.view || (view == self.views.view && self.views.active());
@@ -320,8 +320,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if let Message::NewView(new) = envelope.message() {
             for change in &new.view_changes {
-                if let Message::ViewChange(said) = change.message() {
-                    self.note_change(said.signer, change, effects);
+                if let Message::ViewChange(changed) = change.message() {
+                    self.note_change(changed.signer, change, effects);
                 }
             }
             if self.begins_with(&new.view_changes, view).is_none() {
@@ -329,7 +329,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 return;
             }
         }
-        self.promises.persist(
+        self.journal_writes.persist(
             &Record::NewView {
                 frame: Arc::clone(envelope),
             },
@@ -360,7 +360,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.echo_carried(effects);
     }
 
-    /// What belongs to the view that is over goes with it.
+    /// Forgets what belongs to the view that is over.
     pub(super) fn leave_view(&mut self) {
         self.window.leave_view();
         self.pool.clear_shelf();
@@ -368,13 +368,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.throughput.view_left();
         self.forwarded.clear();
         self.inquiry.bodies_of = None;
-        self.grievances.new_leader();
+        self.suspicions.new_leader();
     }
 
     /// Notes that the view of this NEW-VIEW has begun.
     pub(super) fn begin_view(&mut self, envelope: &Arc<Envelope>) {
         if envelope.view() > self.views.view {
-            self.grievances.view_failed();
+            self.suspicions.view_failed();
         }
         self.views.go(envelope.view(), Phase::Active);
         self.leave_view();

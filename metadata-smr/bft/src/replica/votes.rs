@@ -1,11 +1,10 @@
-//! The own votes, and those of others: from a proposal in hand to a commit certificate.
+//! The own votes, and those of others: from a proposal to a commit certificate.
 //!
-//! PREPAREs may be given in any order. What has to be in order is what a COMMIT promises: the own
-//! COMMIT for a sequence is recorded behind the own COMMIT, in the same view, for the one before
-//! (or that one has been executed), so whoever says COMMIT holds, durably, a prepared certificate
-//! of this view for every open batch that the one in question follows upon. The proof in
-//! `ordering.rs` rests on it. With r = 0 a COMMIT is the vote for the proposal, and those are given
-//! in order.
+//! PREPAREs may be given in any order. COMMITs promise an order: the own COMMIT for a sequence is
+//! recorded after the own COMMIT, in the same view, for the one before (or that one has been
+//! executed). So a replica that COMMITs holds, durably, a prepared certificate of this view for
+//! every open batch that the committed one follows upon. The proof in `ordering.rs` rests on it.
+//! With r = 0 a COMMIT is the vote for the proposal, and those are given in order.
 
 use super::Replica;
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
@@ -64,12 +63,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let batch = proposal.batch();
         let slot = batch.and_then(|batch| self.window.get(batch.sequence));
         let (Some(batch), Some(slot)) = (batch, slot) else {
-            return self.promises.next();
+            return self.journal_writes.next();
         };
         let known = slot.bodies().those_of(proposal.digest_ref(), batch);
         let bodies: Vec<_> = known.cloned().collect();
         let whole = batch.requests.len() == bodies.len();
-        let token = self.promises.persist(
+        let token = self.journal_writes.persist(
             &Record::Voted {
                 proposal: Arc::clone(proposal),
                 bodies,
@@ -86,14 +85,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         token
     }
 
-    /// Somebody votes.
+    /// A replica votes.
     pub(super) fn ballot(&mut self, envelope: &Envelope) {
         let now = self.now.monotonic;
         let Some((ballot, vote)) = vote_of(envelope) else {
             return;
         };
         let Some(slot) = self.window.get_mut(ballot.sequence) else {
-            // Nobody votes before all but a window of what comes before has been executed there.
+            // Its signer has executed all but a window of the batches before.
             let executed = Sequence(ballot.sequence.0.saturating_sub(WINDOW as u64));
             self.behind(ballot.signer, executed);
             return;
@@ -105,7 +104,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         tally.add(envelope.view(), ballot.digest, vote, now);
     }
 
-    /// Moves the own votes on, as far as they can go.
+    /// Advances the own votes as far as possible.
     pub(super) fn advance_votes(&mut self, effects: &mut Effects) {
         if !self.views.active() {
             return;
@@ -133,7 +132,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 None => Stage::Bodies,
                 Some(true) => Stage::Clock,
                 Some(false) => {
-                    self.refuse("it proposed requests that no replica would", effects);
+                    self.refuse("it proposed requests that no replica would admit", effects);
                     Stage::Watching
                 }
             };
@@ -143,7 +142,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.vote(sequence, effects);
         }
         if let Some(Stage::Persisting(token)) = self.stage(sequence)
-            && self.promises.durable(token)
+            && self.journal_writes.durable(token)
         {
             self.set_stage(sequence, Stage::Voted);
             self.count_own(sequence, Kind::Prepare);
@@ -151,7 +150,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.advance_prepared(sequence, effects);
         if let Some(slot) = self.window.get_mut(sequence)
             && let CommitStage::Persisting(token) = slot.commit
-            && self.promises.durable(token)
+            && self.journal_writes.durable(token)
         {
             slot.commit = CommitStage::Durable;
             self.count_own(sequence, Kind::Commit);
@@ -168,8 +167,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Whether what this view has for the sequence follows upon something that the own COMMIT is
-    /// recorded for, in this view, or that has been executed.
+    /// Whether this view's proposal for the sequence follows upon an executed batch, or upon one
+    /// for which the own COMMIT in this view is recorded.
     fn stands_on_commits(&self, sequence: Sequence) -> bool {
         let proposal = self
             .window
@@ -178,8 +177,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(batch) = proposal.and_then(|proposal| proposal.batch()) else {
             return false;
         };
-        if sequence == self.tip.sequence.next() {
-            return batch.previous == self.tip.digest;
+        if sequence == self.last_executed.sequence.next() {
+            return batch.previous == self.last_executed.digest;
         }
         // After a restart the proposal before may have come later, and be another one.
         let before = self.window.get(Sequence(sequence.0.saturating_sub(1)));
@@ -193,7 +192,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         })
     }
 
-    /// Gives the own vote for a proposal of this view, if nothing stands against it.
+    /// Gives the own vote for a proposal of this view, if nothing prevents it.
     fn vote(&mut self, sequence: Sequence, effects: &mut Effects) {
         let slot = self.window.get(sequence);
         let Some(proposal) = slot.and_then(|slot| slot.proposal.clone()) else {
@@ -225,7 +224,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.sign_ballot(kind, sequence, proposal.digest(), effects);
     }
 
-    /// Only a simulation that wants to be caught asks.
+    /// Used only with a planted defect.
     fn refuses_by_clock(&self, sequence: Sequence, proposal: &Envelope) -> bool {
         let clock = self.now.clock;
         let choice = &self.views.choice;
@@ -235,7 +234,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             })
     }
 
-    /// The view's proposal that a vote of our own is for, if it is still there.
+    /// The view's proposal that an own vote is for, if it is still there.
     fn voted_for(&self, envelope: &Envelope) -> Option<Arc<Envelope>> {
         let (ballot, _) = vote_of(envelope)?;
         let slot = self.window.get(ballot.sequence)?;
@@ -289,7 +288,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 prepared: slot.prepared.clone().filter(|_| !forgets),
                 commit: Some(Arc::clone(envelope)),
             };
-            let token = self.promises.persist(&record, effects);
+            let token = self.journal_writes.persist(&record, effects);
             slot.recorded(token);
             token
         } else {
@@ -330,8 +329,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Gives the own COMMIT once the batch is prepared, the own vote for it durable, and the own
-    /// COMMIT recorded for what it follows upon.
+    /// Gives the own COMMIT once the batch is prepared, the own vote for it is durable, and the own
+    /// COMMIT for its predecessor is recorded.
     fn advance_prepared(&mut self, sequence: Sequence, effects: &mut Effects) {
         let early = self.sabotaged(Sabotage::CommitBeforePredecessor);
         let in_order = self.has_prepare_phase() && (early || self.stands_on_commits(sequence));
@@ -358,8 +357,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// A proof that the lowest open sequence is decided: q COMMITs that came here, or a certificate
-    /// that somebody's VIEW-CHANGE shows. Who shows it need not be willing to hand out the batch,
-    /// but q − r correct replicas signed it and have the batch, as this one may.
+    /// that a VIEW-CHANGE shows. Its sender may refuse to send the batch, but q − r correct
+    /// replicas signed it and have the batch, and this replica may have it too.
     fn decided(&self) -> Option<CommitCertificate> {
         let slot = self.window.lowest();
         let sequence = slot.sequence;
@@ -378,7 +377,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         shown.find(here).cloned()
     }
 
-    /// Executes the lowest open sequence if it is decided and the batch is at hand. Whether it did.
+    /// Executes the lowest open sequence if it is decided and the batch is here. Whether it did.
     pub(super) fn advance_commit(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
         let Some(certificate) = self.decided() else {
             return Ok(false);

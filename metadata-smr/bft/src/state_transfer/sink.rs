@@ -7,7 +7,7 @@ use crate::state::{KeySpace, Path, StateError, Store, Taken};
 use crate::step::Token;
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    PAROLE, TRANSFER_NODES_MAX, TRANSFER_PASS, TRANSFER_PATIENCE, TRANSFER_QUESTIONS_MAX,
+    BLACKLIST_TIME, TRANSFER_NODES_MAX, TRANSFER_PASS, TRANSFER_PATIENCE, TRANSFER_QUESTIONS_MAX,
     TRANSFER_STUCK, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
 };
 use crate::wire::message::Nodes;
@@ -219,7 +219,7 @@ impl Sink {
             self.came = now;
         }
         if received.wrong > 0 {
-            peer.wrong = now.plus(PAROLE);
+            peer.wrong = now.plus(BLACKLIST_TIME);
         } else if nodes.gone || (received.good == 0 && !known) {
             self.gone |= nodes.gone;
             peer.without = now.plus(TRANSFER_PASS);
@@ -268,7 +268,7 @@ mod tests {
         let room = |sink: &Sink| sink.peers[&PEER].room(NOW);
         assert!(sink.stuck(NOW) && room(&sink) == 0);
         assert!(room(&sink.moved(target(6), NOW)) > 0);
-        sink.peers.entry(PEER).or_default().wrong = NOW.plus(PAROLE);
+        sink.peers.entry(PEER).or_default().wrong = NOW.plus(BLACKLIST_TIME);
         assert_eq!(room(&sink.moved(target(6), NOW)), 0, "it was found out");
     }
 

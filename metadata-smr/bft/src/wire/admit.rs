@@ -1,14 +1,14 @@
 //! The only way from bytes to a [`Verified`].
 //!
-//! A pure function that runs on any thread: it takes a frame apart with hard limits, checks that it
-//! is of this cluster and epoch and of a kind that its sender may send, and verifies every
-//! signature in it, those of nested certificates included. What it lets pass is well-formed and
-//! signed; whether it makes sense here and now is for the core.
+//! A pure function that runs on any thread: it parses a frame with hard limits, checks that it is
+//! of this cluster and epoch and of a kind that its sender may send, and verifies every signature
+//! in it, those of nested certificates included. A frame that passes is well-formed and signed;
+//! whether it makes sense here and now is for the core.
 //!
 //! A [`Rejection`] says whether its sender is to blame. The transport authenticates peers and
-//! protects what they send, so a malformed frame or a bad signature is the doing of the peer on the
-//! other end, and of nobody who is merely named in it. A wrong epoch or a session that is not known
-//! here yet is nobody's fault.
+//! protects their messages, so a malformed frame or a bad signature is the fault of the peer on the
+//! other end, and not of a replica that is merely named in it. A wrong epoch or a session that is
+//! not known here yet is no peer's fault.
 
 use super::frame::{Envelope, Header, Malformed};
 use super::limits::{self, WINDOW};
@@ -24,29 +24,29 @@ use bytes::Bytes;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What a frame is admitted into.
+/// The context in which a frame is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The cluster.
     pub cluster: ClusterId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Who may fail.
+    /// The failures to survive.
     pub model: FaultModel,
     /// The last batch of the epoch before.
     pub from: Sequence,
     /// Whether votes are signed.
     pub authentication: Authentication,
-    /// The medium quorum; only a simulation that wants to be caught changes it.
+    /// The medium quorum; only a planted defect changes it.
     pub(crate) quorum: u16,
-    /// Whether a signer may count twice; only a simulation that wants to be caught says yes.
+    /// Whether a signer may count twice: a planted defect.
     pub(crate) duplicates: Flag,
-    /// Whether votes of earlier epochs count; only a simulation that wants to be caught says yes.
+    /// Whether votes of earlier epochs count: a planted defect.
     pub(crate) old_votes: Flag,
-    /// Whether certificates may lack a vote; only a simulation that wants to be caught says yes.
+    /// Whether certificates may lack a vote: a planted defect.
     pub(crate) short: Flag,
-    /// Whether a vote may be in any name; only a simulation that wants to be caught says yes.
-    pub(crate) any_voice: Flag,
+    /// Whether a vote may be in any name: a planted defect.
+    pub(crate) any_sender: Flag,
 }
 
 impl Context {
@@ -63,7 +63,7 @@ impl Context {
             duplicates: Flag::CLEAR,
             old_votes: Flag::CLEAR,
             short: Flag::CLEAR,
-            any_voice: Flag::CLEAR,
+            any_sender: Flag::CLEAR,
         }
     }
 
@@ -73,13 +73,13 @@ impl Context {
         Self { from, ..self }
     }
 
-    /// The leader of a view, of the one ordering instance that there is.
+    /// The leader of a view, in the only ordering instance.
     #[must_use]
     pub const fn leader(&self, view: View) -> ReplicaId {
         leader(view, &self.model)
     }
 
-    /// How many count towards a prepared certificate: with r = 0 the leader alone.
+    /// How many votes a prepared certificate takes: with r = 0 the leader's alone.
     #[must_use]
     pub fn prepared_quorum(&self) -> usize {
         if self.model.right() == 0 {
@@ -89,14 +89,14 @@ impl Context {
         }
     }
 
-    /// Whether so many votes, of `enough` that it takes, make a certificate.
+    /// Whether so many votes make a certificate that takes `enough`.
     #[must_use]
     pub(crate) fn certify(&self, votes: usize, enough: usize) -> bool {
         votes.saturating_add(usize::from(self.short.is_set())) >= enough
     }
 
-    /// How many PREPAREs besides the proposal a prepared certificate takes, and whose does not
-    /// count. Where votes are not signed a leader says PREPARE like everybody else, once its
+    /// How many PREPAREs a prepared certificate takes in addition to the proposal, and whose does
+    /// not count. Where votes are not signed a leader PREPAREs like every other replica, once its
     /// proposal is durable.
     #[must_use]
     pub(crate) fn prepares_needed(&self, leader: ReplicaId) -> (usize, Option<ReplicaId>) {
@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// The header of what is said in `view`.
+    /// The header of a message in `view`.
     #[must_use]
     pub const fn header(&self, view: View) -> Header {
         Header {
@@ -137,7 +137,7 @@ impl Context {
     }
 }
 
-/// Who leads a view: replica `view mod n`.
+/// The leader of a view: replica `view mod n`.
 #[must_use]
 pub const fn leader(view: View, model: &FaultModel) -> ReplicaId {
     // The remainder is below n, which is a u16; n is at least 1.
@@ -149,8 +149,8 @@ pub const fn leader(view: View, model: &FaultModel) -> ReplicaId {
 pub struct Verified(Arc<Envelope>);
 
 impl Verified {
-    /// What is known to be good without looking: made here, read from the own journal, nested in
-    /// something that was checked as a whole, or recorded after it had been checked.
+    /// A message known to be valid without a check: made here, read from the own journal, nested in
+    /// a message that was checked as a whole, or recorded after it had been checked.
     pub(crate) const fn trusted(envelope: Arc<Envelope>) -> Self {
         Self(envelope)
     }
@@ -169,10 +169,10 @@ impl Deref for Verified {
     }
 }
 
-/// Why a frame was not let in.
+/// Why a frame was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// It is no frame.
+    /// It is not a frame.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// It belongs to another cluster.
@@ -181,20 +181,20 @@ pub enum Rejection {
     /// It belongs to another epoch or ordering instance.
     #[error("a frame of another epoch")]
     OtherEpoch,
-    /// Its sender may not send this.
+    /// Its sender may not send this kind.
     #[error("a frame of a kind that its sender may not send")]
-    NotYours,
-    /// It names a replica that is no voter.
-    #[error("a frame signed as a replica that does not exist")]
+    KindNotAllowed,
+    /// It names a replica that is not a voter.
+    #[error("a frame signed as a replica that is not a voter")]
     UnknownSigner,
-    /// It is a vote in another name than that of the replica at the other end.
-    #[error("a vote in the name of another replica than the one that sent it")]
-    OtherVoice,
-    /// A signature does not hold.
-    #[error("a frame with a signature that does not hold")]
+    /// It is a vote in the name of another replica than its sender.
+    #[error("a vote in the name of another replica than its sender")]
+    WrongSender,
+    /// A signature is not valid.
+    #[error("a frame with an invalid signature")]
     BadSignature,
     /// A certificate in it proves nothing.
-    #[error("a frame with a certificate that proves nothing")]
+    #[error("a frame with an invalid certificate")]
     BadCertificate,
 }
 
@@ -207,19 +207,19 @@ impl Rejection {
             | Self::OtherCluster
             | Self::OtherEpoch => false,
             Self::Malformed(_)
-            | Self::NotYours
+            | Self::KindNotAllowed
             | Self::UnknownSigner
-            | Self::OtherVoice
+            | Self::WrongSender
             | Self::BadSignature
             | Self::BadCertificate => true,
         }
     }
 }
 
-/// Checks a frame that came in from `from`.
+/// Checks a frame that came from `from`.
 ///
 /// # Errors
-/// If it is not to be listened to; see [`Rejection::blames_sender`].
+/// If it is rejected; see [`Rejection::blames_sender`].
 pub fn admit(
     frame: Bytes,
     from: Peer,
@@ -234,7 +234,7 @@ pub fn admit(
         Peer::Client(_) => kind.from_clients(),
     };
     if !allowed {
-        return Err(Rejection::NotYours);
+        return Err(Rejection::KindNotAllowed);
     }
     let check = Check {
         from,
@@ -246,7 +246,7 @@ pub fn admit(
     let old = envelope.header().epoch < context.epoch && !kind.crosses_epochs();
     let checked = check.checked(envelope);
     match old {
-        // Only a simulation that wants to be caught gets here.
+        // Only a planted defect leads here.
         true => checked.map_err(|_| Rejection::OtherEpoch),
         false => checked,
     }
@@ -317,23 +317,23 @@ impl Check<'_> {
         if self.context.authentication.signs_votes() {
             return self.by_replica(envelope, signer);
         }
-        match self.from == Peer::Replica(signer) || self.context.any_voice.is_set() {
+        match self.from == Peer::Replica(signer) || self.context.any_sender.is_set() {
             true => self.not_signed(envelope),
-            false => Err(Rejection::OtherVoice),
+            false => Err(Rejection::WrongSender),
         }
     }
 
     fn proposal(&self, envelope: &Envelope) -> Result<(), Rejection> {
         match self.context.authentication.signs_votes() {
             true => self.by_replica(envelope, self.context.leader(envelope.view())),
-            // Whether it is its leader's is for the core to say.
+            // The core decides whether it is its leader's.
             false => self.not_signed(envelope),
         }
     }
 
-    /// What is signed by a session: unknown sessions are passed on as strays.
+    /// Messages that sessions sign: those of unknown sessions are passed on as strays.
     fn session_request(&self, envelope: Envelope) -> Result<Envelope, Rejection> {
-        let stray = StrayRequest::of(envelope.message()).ok_or(Rejection::NotYours)?;
+        let stray = StrayRequest::of(envelope.message()).ok_or(Rejection::KindNotAllowed)?;
         match self.keys.session(stray.session) {
             Some(key) => self.signed(&envelope, &key).map(|()| envelope),
             None => Ok(envelope.into_stray(stray)),
@@ -391,7 +391,7 @@ impl Check<'_> {
                     .try_for_each(|body| self.belongs(body))?;
                 let certificate = &committed.certificate;
                 if !self.context.authentication.signs_votes() {
-                    // It proves nothing, and is one replica's word for what it has executed.
+                    // It proves nothing: one replica says that it has executed the batch.
                     return Ok(());
                 }
                 match certificate.verify(header, self.context, self.keys, self.verifier) {
@@ -400,7 +400,7 @@ impl Check<'_> {
                 }
             }
             Message::Epochs(records) => {
-                // Of those that are known here nothing is believed or needed.
+                // Records that are known here are neither checked nor needed.
                 let new = records
                     .iter()
                     .skip_while(|it| it.epoch() <= self.context.epoch);
@@ -431,14 +431,15 @@ impl Check<'_> {
         match (&change.claims, self.context.authentication.signs_votes()) {
             (None, true) => {}
             (Some(claims), false) => return self.claims(header, change, claims),
-            _ => return Err(Rejection::NotYours),
+            _ => return Err(Rejection::KindNotAllowed),
         }
         let mut base: Option<Sequence> = None;
         for certificate in &change.base {
             let sequence = certificate.sequence;
             let follows = base.is_none_or(|last| last.next() == sequence);
             base = Some(sequence);
-            // It may be of a later view than this one: whoever fetched it need not have been there.
+            // It may be of a later view than this one: a replica that fetched it need not have been
+            // there.
             let holds = sequence > self.context.from
                 && follows
                 && certificate.verify(header, self.context, self.keys, self.verifier);
@@ -465,7 +466,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Claims prove nothing: what is checked is their form, and the one certificate among them.
+    /// Claims prove nothing: only their form and the one certificate among them are checked.
     fn claims(
         &self,
         header: Header,
@@ -475,9 +476,9 @@ impl Check<'_> {
         let executed = change.base.iter().map(|it| it.sequence.0);
         let contiguous = executed.clone().zip(executed.clone().skip(1));
         let from = self.context.from;
-        let tip = executed.clone().next_back().map_or(from, Sequence);
-        let open = |sequence: Sequence| sequence > tip && sequence.0 - tip.0 <= WINDOW as u64;
-        let mut last = tip;
+        let newest = executed.clone().next_back().map_or(from, Sequence);
+        let open = |sequence: Sequence| sequence > newest && sequence.0 - newest.0 <= WINDOW as u64;
+        let mut last = newest;
         for prepared in &change.prepared {
             let proposal = &prepared.proposal;
             self.belongs(proposal)?;

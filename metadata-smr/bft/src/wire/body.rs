@@ -1,4 +1,4 @@
-//! The body of each message, field by field. `docs/FORMAT.md` says the same in a table, and the
+//! The body of each message, field by field. `docs/FORMAT.md` has the same in a table, and the
 //! golden fixtures pin it.
 
 mod claims;
@@ -12,8 +12,8 @@ use super::limits::{
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Operation,
-    Outcome, PeerStatus, Reply, Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Outcome,
+    PeerStatus, Reply, Request, RequestOperation, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
@@ -29,18 +29,18 @@ use std::sync::Arc;
 
 type Parsed<T> = Result<T, Malformed>;
 
-/// What the body takes, roughly; a wrong guess costs a reallocation.
+/// The length of the body, roughly; a wrong estimate costs a reallocation.
 pub(crate) fn size_hint(message: &Message) -> usize {
     match message {
         Message::Request(request) => request
             .operations
             .iter()
             .map(|operation| match operation {
-                Operation::Execute(bytes)
-                | Operation::Query(bytes)
-                | Operation::Watch(bytes)
-                | Operation::Administer(bytes) => bytes.len() + 5,
-                Operation::Unwatch(_) => 9,
+                RequestOperation::Execute(bytes)
+                | RequestOperation::Query(bytes)
+                | RequestOperation::Watch(bytes)
+                | RequestOperation::Administer(bytes) => bytes.len() + 5,
+                RequestOperation::Unwatch(_) => 9,
             })
             .sum::<usize>()
             .saturating_add(32),
@@ -53,7 +53,7 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             outcome: Outcome::Results(results),
             ..
         }) => {
-            // Exactly: there is one for every request.
+            // Exact, since there is one for every request.
             let length = |result: &Bytes| 4 + result.len();
             let lengths = results.iter().map(|it| 1 + it.as_ref().map_or(0, length));
             8 + 2 + 8 + 32 + 8 + 1 + 4 + lengths.sum::<usize>()
@@ -264,9 +264,9 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
     })
 }
 
-/// What a NEW-VIEW may hold.
+/// The kinds that a NEW-VIEW may hold.
 const VIEW_CHANGE_KINDS: [Kind; 2] = [Kind::ViewChange, Kind::Claims];
-/// What a batch may hold.
+/// The kinds that a batch may hold.
 const CLIENT_KINDS: [Kind; 3] = [Kind::Request, Kind::OpenSession, Kind::CloseSession];
 
 fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
@@ -275,15 +275,15 @@ fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
     request.number.write(bytes);
     write_list(bytes, &request.operations, |operation, bytes| {
         let (tag, body) = match operation {
-            Operation::Execute(body) => (0, body),
-            Operation::Query(body) => (1, body),
-            Operation::Watch(body) => (2, body),
-            Operation::Unwatch(watch) => {
+            RequestOperation::Execute(body) => (0, body),
+            RequestOperation::Query(body) => (1, body),
+            RequestOperation::Watch(body) => (2, body),
+            RequestOperation::Unwatch(watch) => {
                 bytes.push(3);
                 watch.write(bytes);
                 return;
             }
-            Operation::Administer(body) => (4, body),
+            RequestOperation::Administer(body) => (4, body),
         };
         bytes.push(tag);
         write_bytes(bytes, body);
@@ -299,11 +299,11 @@ fn decode_request(reader: &mut Reader<'_>) -> Parsed<Request> {
             let tag: u8 = reader.get("operation")?;
             let body = |reader: &mut Reader<'_>| reader.bytes("operation", REQUEST_BYTES_MAX);
             match tag {
-                0 => Ok(Operation::Execute(body(reader)?)),
-                1 => Ok(Operation::Query(body(reader)?)),
-                2 => Ok(Operation::Watch(body(reader)?)),
-                3 => Ok(Operation::Unwatch(reader.get("watch")?)),
-                4 => Ok(Operation::Administer(body(reader)?)),
+                0 => Ok(RequestOperation::Execute(body(reader)?)),
+                1 => Ok(RequestOperation::Query(body(reader)?)),
+                2 => Ok(RequestOperation::Watch(body(reader)?)),
+                3 => Ok(RequestOperation::Unwatch(reader.get("watch")?)),
+                4 => Ok(RequestOperation::Administer(body(reader)?)),
                 _ => Err(Malformed::Impossible { field: "operation" }),
             }
         })?,
@@ -428,8 +428,8 @@ pub(crate) fn decode_nested(
     })
 }
 
-/// A frame in a frame. Only kinds that hold no deeper ones are passed here, bar NEW-VIEW's
-/// VIEW-CHANGEs, so the depth is bounded by the types.
+/// A frame in a frame. Only kinds that hold no deeper ones are passed here, except for the
+/// VIEW-CHANGEs of a NEW-VIEW, so the depth is bounded by the types.
 pub(crate) fn nested(frame: Bytes, kinds: &[Kind]) -> Parsed<Arc<Envelope>> {
     let tag = frame.get(..8).unwrap_or_default();
     match Kind::of_tag(tag) {
@@ -448,7 +448,7 @@ pub(crate) fn encode_committed(committed: &Committed, bytes: &mut Vec<u8>) {
     encode_nested(bytes, &committed.bodies);
 }
 
-/// Besides the fields: the batch is the certificate's, and the bodies are the batch's.
+/// In addition to the fields: the batch is the certificate's, and the bodies are the batch's.
 pub(crate) fn decode_committed(reader: &mut Reader<'_>) -> Parsed<Committed> {
     let bytes = reader.bytes("batch", FRAME_BYTES_MAX)?;
     let certificate = decode_certificate(reader)?;

@@ -8,8 +8,8 @@
 //!  └────────────── signed bytes ────────────────────────────┘  signed kinds only
 //! ```
 //!
-//! The transport delimits frames. [`Envelope::decode`] takes one apart with hard limits and checks
-//! nothing else; [`super::admit()`] is what makes a [`super::Verified`] of it.
+//! The transport delimits frames. [`Envelope::decode`] parses one with hard limits and checks
+//! nothing else; [`super::admit()`] makes a [`super::Verified`] of it.
 
 use super::body;
 use super::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -27,7 +27,7 @@ pub const HEADER_BYTES: usize = 8 + 2 + 16 + 8 + 2 + 8;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 
-/// What every message names besides its kind.
+/// What every message names in addition to its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// The cluster.
@@ -36,7 +36,7 @@ pub struct Header {
     pub epoch: Epoch,
     /// The ordering instance.
     pub group: Group,
-    /// The view; 0 in what clients send.
+    /// The view; 0 in messages of clients.
     pub view: View,
 }
 
@@ -58,11 +58,11 @@ impl Header {
     }
 }
 
-/// Bytes that are no frame of this version.
+/// Bytes that are not a frame of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Longer than any frame may be.
-    #[error("a frame of {bytes} bytes: at most {bytes_max} are taken")]
+    #[error("a frame of {bytes} bytes: the limit is {bytes_max}")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -75,34 +75,34 @@ pub enum Malformed {
         /// Where it ends.
         field: &'static str,
     },
-    /// A tag that nobody knows.
+    /// A tag that no kind has.
     #[error("a frame with an unknown tag")]
     UnknownKind,
     /// Another version of the format.
-    #[error("a frame of version {version}, this release speaks {VERSION}")]
+    #[error("a frame of version {version}: this release uses version {VERSION}")]
     OtherVersion {
         /// Its version.
         version: u16,
     },
     /// A count or length beyond its limit.
-    #[error("a frame with {count} as its {field}: at most {count_max} are taken")]
+    #[error("a frame with {count} as the size of its {field}: the limit is {count_max}")]
     TooMany {
         /// Which count.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         count: usize,
         /// The limit.
         count_max: usize,
     },
     /// A field with a value that it cannot have.
-    #[error("a frame with an impossible {field}")]
+    #[error("a frame with an invalid {field}")]
     Impossible {
         /// Which field.
         field: &'static str,
     },
 }
 
-/// A frame taken apart. Nothing in it has been checked unless it is inside a [`super::Verified`].
+/// A parsed frame. Nothing in it has been checked unless it is inside a [`super::Verified`].
 #[derive(Clone, Debug)]
 pub struct Envelope {
     frame: Bytes,
@@ -112,7 +112,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Takes a frame apart.
+    /// Parses a frame.
     ///
     /// # Errors
     /// If it is not one, or beyond a limit.
@@ -130,7 +130,7 @@ impl Envelope {
             });
         }
         if kind.signed() {
-            // It is read where it lies when it is wanted.
+            // It is parsed in place when it is needed.
             reader.signature()?;
         }
         let message = body::decode(kind, &mut reader)?;
@@ -157,13 +157,13 @@ impl Envelope {
         }
     }
 
-    /// The bytes as they came in or go out.
+    /// The bytes as received or sent.
     #[must_use]
     pub const fn frame(&self) -> &Bytes {
         &self.frame
     }
 
-    /// Who and where.
+    /// Its header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
@@ -175,7 +175,7 @@ impl Envelope {
         self.header.view
     }
 
-    /// What it says.
+    /// The message.
     #[must_use]
     pub const fn message(&self) -> &Message {
         &self.message
@@ -206,7 +206,7 @@ impl Envelope {
         &self.digest
     }
 
-    /// The same frame, of which nothing is believed but whom it claims to be from.
+    /// The same frame; only the claimed sender is used.
     pub(crate) fn into_stray(self, stray: StrayRequest) -> Self {
         Self {
             message: Message::Stray(stray),
@@ -262,7 +262,7 @@ pub fn encode(header: Header, message: &Message) -> Bytes {
     Bytes::from(encode_with_room(header, message, 0))
 }
 
-/// The same, with room for what is put behind it.
+/// The same, with capacity for bytes to be appended.
 pub(crate) fn encode_with_room(header: Header, message: &Message, room: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body::size_hint(message) + room);
     header.encode(message.kind(), &mut bytes);
@@ -279,7 +279,7 @@ pub struct Unsigned {
 }
 
 impl Unsigned {
-    /// Lays out `message` for signing.
+    /// Encodes `message` for signing.
     #[must_use]
     pub fn new(header: Header, message: Message) -> Self {
         let bytes = encode_with_room(header, &message, SIGNATURE_BYTES);
@@ -290,25 +290,25 @@ impl Unsigned {
         }
     }
 
-    /// Who and where.
+    /// Its header.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What it says.
+    /// The message.
     #[must_use]
     pub const fn message(&self) -> &Message {
         &self.message
     }
 
-    /// What has to be signed.
+    /// The bytes to sign.
     #[must_use]
     pub fn signed_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The message with a signature, which the caller has made itself and which is not checked.
+    /// The message with a signature that the caller has made and that is not checked.
     #[must_use]
     pub fn with_signature(mut self, signature: Signature) -> super::Verified {
         self.bytes.extend_from_slice(&signature.0);

@@ -1,4 +1,4 @@
-//! Kinds of messages, and who may send what.
+//! Kinds of messages, and who may send which.
 
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +108,7 @@ impl Kind {
         }
     }
 
-    /// The kind that a tag stands for.
+    /// The kind with this tag.
     #[must_use]
     pub fn of_tag(tag: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.tag() == tag)
@@ -148,9 +148,9 @@ impl Kind {
         )
     }
 
-    /// Whether its frames mean something in other epochs than their own: what clients sign, which
-    /// is sent again as it is whatever the epoch, and what helps those in another epoch along. It
-    /// proves itself, or promises nothing.
+    /// Whether its frames mean something in other epochs than their own: messages that clients
+    /// sign, which are sent again unchanged in any epoch, and messages that help replicas in
+    /// another epoch. These prove themselves, or promise nothing.
     #[must_use]
     pub const fn crosses_epochs(self) -> bool {
         self.from_clients()

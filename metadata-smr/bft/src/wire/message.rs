@@ -1,36 +1,36 @@
-//! What replicas and clients say to each other.
+//! The messages of replicas and clients.
 //!
-//! | Message | Signed by | Says |
+//! | Message | Signed by | Meaning |
 //! |---|---|---|
 //! | [`Request`] | the session's key | execute this bundle, exactly once |
 //! | [`OpenSession`] | the principal's key | open a session under this key; idempotent |
-//! | [`CloseSession`] | the session's key | no more will come |
+//! | [`CloseSession`] | the session's key | no more requests will come |
 //! | [`Batch`] as a proposal | the leader | this batch at this sequence; the leader's PREPARE |
 //! | [`Ballot`] as PREPARE | a replica | I hold it with all bodies, and nothing else in this view |
 //! | [`Ballot`] as COMMIT | a replica | I hold its prepared certificate |
 //! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know, or claim |
 //! | [`NewView`] | the new leader | these q VIEW-CHANGEs decide what the view begins with |
-//! | [`Suspect`] | a replica | this view's leader should go; promises nothing |
+//! | [`Suspect`] | a replica | this view's leader should be replaced; promises nothing |
 //! | [`CheckpointVote`] | a replica | this state is durable here |
 //! | [`CheckpointCertificate`] | – | q of those: the newest stable checkpoint |
-//! | [`PeerStatus`] | – | where I stand, so that you can send what I miss |
-//! | [`Reply`] | – | what your request came to |
+//! | [`PeerStatus`] | – | my state, so that you can send what I miss |
+//! | [`Reply`] | – | the outcome of your request |
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
 //! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
-//! | [`FetchEpochs`], [`EpochRecord`]s | – | what leads from an epoch to the next ones |
+//! | [`FetchEpochs`], [`EpochRecord`]s | – | the records that lead from an epoch to the next ones |
 //! | [`Read`], [`ReadAnswer`] | – | queries that are answered out of order |
-//! | [`Observe`], [`Observed`] | – | tell me what happens; I will, or why not |
-//! | [`NumberedReport`] | – | what I am now |
+//! | [`Observe`], [`Observed`] | – | report what happens; I will, or why not |
+//! | [`NumberedReport`] | – | my current state |
 //! | [`WatchEvent`] | – | what your session watches has changed |
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
 //! In a cluster whose votes are not signed ([`crate::authentication::Authentication`]) the proposal
 //! and both kinds of [`Ballot`] have a signature of zeros.
 //!
-//! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
-//! its digest and its client's signature, a committed batch by its certificate, a node by the
-//! digest that its parent names.
+//! An unsigned message relies on the transport, which authenticates its sender, or proves itself: a
+//! body by its digest and its client's signature, a committed batch by its certificate, a node by
+//! the digest that its parent names.
 
 mod view_change;
 
@@ -53,14 +53,14 @@ use std::sync::Arc;
 
 /// One operation of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum RequestOperation {
     /// May change something.
     Execute(Bytes),
-    /// Cannot.
+    /// Changes nothing.
     Query(Bytes),
-    /// Asks to be told of changes; what of, in the service's encoding.
+    /// Subscribes to changes; of what, is in the service's encoding.
     Watch(Bytes),
-    /// Asks to be told of them no longer.
+    /// Ends such a subscription.
     Unwatch(WatchId),
     /// A [`crate::membership::Command`]: for the library, not for the service.
     Administer(Bytes),
@@ -69,48 +69,48 @@ pub enum Operation {
 /// A bundle: operations with independent results under one signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose.
+    /// Its session.
     pub session: SessionId,
-    /// In which of its lanes.
+    /// Its lane.
     pub lane: Lane,
     /// Counted in that lane from 1.
     pub number: RequestNumber,
-    /// What to do, in this order.
-    pub operations: Vec<Operation>,
+    /// The operations, in this order.
+    pub operations: Vec<RequestOperation>,
 }
 
 /// Opens a session. The same session key gets the same session, however often it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSession {
-    /// Who asks; signs this.
+    /// The principal, which signs this.
     pub principal: PublicKey,
     /// A key made for this session.
     pub session_key: PublicKey,
     /// Lanes asked for.
     pub lanes: u16,
-    /// When this was signed, by the client's clock or by what it was told the agreed time is. It
-    /// has to be recent when it is executed: nobody can use it again later.
+    /// When this was signed, by the client's clock or by the agreed time that it was sent. It has
+    /// to be recent when it is executed, so that it cannot be used again later.
     pub time: Time,
 }
 
 /// Closes a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseSession {
-    /// Which; its key signs this.
+    /// The session; its key signs this.
     pub session: SessionId,
 }
 
-/// A batch of requests at one place in the order. Its bytes, and so its digest, say nothing of
-/// the view: what a view change carries over keeps its digest.
+/// A batch of requests at one position in the order. Its bytes, and so its digest, do not contain
+/// the view: a batch that a view change carries over keeps its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Its place.
+    /// Its sequence.
     pub sequence: Sequence,
     /// Its time, above that of the batch before it.
     pub time: Time,
     /// The digest of the batch before it; of genesis, for the first.
     pub previous: Digest,
-    /// The behaviour that it is to be executed with.
+    /// The behaviour to execute it with.
     pub behaviour_version: u32,
     /// Whether it was proposed because a tick is due; only then may it be empty.
     pub tick: bool,
@@ -121,44 +121,44 @@ pub struct Batch {
 /// A PREPARE or COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ballot {
-    /// The batch's place.
+    /// The batch's sequence.
     pub sequence: Sequence,
     /// The batch.
     pub digest: Digest,
-    /// Who votes.
+    /// The voter.
     pub signer: ReplicaId,
 }
 
 /// The header's view should end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspect {
-    /// Who thinks so.
+    /// The replica that suspects it.
     pub signer: ReplicaId,
 }
 
-/// What a replica has of one open sequence in its view.
+/// A replica's progress with one open sequence in its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OpenStatus {
     /// The proposal.
     pub proposal: Option<Digest>,
-    /// Whose PREPAREs it has for that.
+    /// The replicas whose PREPAREs it has for that.
     pub prepares: u64,
-    /// Whose COMMITs it has for that.
+    /// The replicas whose COMMITs it has for that.
     pub commits: u64,
 }
 
-/// Where a replica stands; the header has its view. Masks have bit i set for replica i.
+/// The state of a replica; the header has its view. Masks have bit i set for replica i.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PeerStatus {
     /// Whether it knows what its view begins with; otherwise it waits for the NEW-VIEW.
     pub active: bool,
     /// The last sequence that it has executed.
     pub committed: Sequence,
-    /// What it has of the sequences after that, as far as it has anything.
+    /// Its progress with the sequences after that, up to the last that it knows anything of.
     pub open: Vec<OpenStatus>,
-    /// Whose VIEW-CHANGEs for this view it has.
+    /// The replicas whose VIEW-CHANGEs for this view it has.
     pub view_changes: u64,
-    /// Who, as far as it knows, suspects this view.
+    /// The replicas that, as far as it knows, suspect this view.
     pub suspects: u64,
     /// The newest stable checkpoint that it knows; 0 at genesis.
     pub stable: Sequence,
@@ -169,17 +169,17 @@ pub struct PeerStatus {
 /// The signer's state after a batch is this, and durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointVote {
-    /// Which batch, and which state.
+    /// The batch and the state.
     pub checkpoint: Checkpoint,
-    /// Who says so.
+    /// The signer.
     pub signer: ReplicaId,
 }
 
 /// The result of one operation: the service's answer, or `None` if the answers before it left no
-/// room for this one in [`super::limits::RESULTS_BYTES_MAX`]; then it had no effect.
+/// space for it in [`super::limits::RESULTS_BYTES_MAX`]; then it had no effect.
 pub type OperationResult = Option<Bytes>;
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was executed: one result for each operation.
@@ -188,7 +188,7 @@ pub enum Outcome {
     SessionOpened {
         /// Its number.
         session: SessionId,
-        /// What it may have under way.
+        /// What it may have in flight.
         credit: Credit,
     },
     /// The service refuses this principal a session, or there are too many.
@@ -198,9 +198,9 @@ pub enum Outcome {
         /// The agreed time.
         time: Time,
     },
-    /// The session is closed now; of an opening, that it was used before and its session ended.
+    /// The session is closed now; for an opening: it was used before, and its session has ended.
     SessionClosed,
-    /// Beyond the session's credit or this replica's room: send it again later.
+    /// Beyond the session's credit or this replica's capacity: send it again later.
     Busy,
     /// There is no such session, or no more.
     NoSession,
@@ -209,14 +209,14 @@ pub enum Outcome {
     /// Another request with the same number was executed.
     Conflict,
     /// It was executed, and the results have this digest ([`results_digest`]): another replica
-    /// gives them whole, and so does this one if it is asked again.
+    /// sends them whole, and so does this one if it is asked again.
     ///
     /// [`results_digest`]: super::signed_bytes::results_digest
     ResultsDigest(Digest),
 }
 
 impl Outcome {
-    /// How long the results are together, if it has any.
+    /// The total length of the results, if it has any.
     #[must_use]
     pub fn results_bytes(&self) -> usize {
         match self {
@@ -239,16 +239,16 @@ pub struct Reply {
     pub request: Digest,
     /// The sequence at which it was executed; 0 if the outcome is not of an execution.
     pub version: Sequence,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 /// Asks for requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchBodies {
-    /// For which proposal's sequence.
+    /// The sequence of the proposal that needs them.
     pub sequence: Sequence,
-    /// Which.
+    /// Their digests.
     pub digests: Vec<Digest>,
 }
 
@@ -266,7 +266,7 @@ pub struct FetchCommitted {
     pub from: Sequence,
 }
 
-/// A committed batch with everything that it takes to believe and to execute it.
+/// A committed batch with everything needed to verify and execute it.
 #[derive(Clone, Debug)]
 pub struct Committed {
     /// The batch.
@@ -282,18 +282,18 @@ pub struct Committed {
 pub struct FetchNodes {
     /// The digest of all its rows.
     pub root: Digest,
-    /// Where the nodes lie.
+    /// The nodes' paths.
     pub paths: Vec<Path>,
 }
 
 /// Nodes that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// The digest of all rows of the state that they are of.
+    /// The digest of all rows of their state.
     pub root: Digest,
     /// Whether that state is not kept any more.
     pub gone: bool,
-    /// Each with its place; children's ids are left out.
+    /// Each with its path; children's ids are left out.
     pub nodes: Vec<(Path, Bytes)>,
 }
 
@@ -307,29 +307,29 @@ pub struct FetchEpochs {
 /// An operator's question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusQuery {
-    /// Handed back.
+    /// Returned in the answer.
     pub nonce: u64,
 }
 
-/// The answer: one replica's word about itself.
+/// The answer: one replica's report about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusAnswer {
-    /// The question's.
+    /// That of the question.
     pub nonce: u64,
-    /// How it is.
+    /// Its status.
     pub status: ReplicaStatus,
 }
 
-/// Queries to be answered from this replica's state as it is, out of order and unsigned: the
-/// transport says which principal asks, and the session that it names has to be that principal's.
+/// Queries to be answered from this replica's current state, out of order and unsigned: the
+/// transport authenticates the principal, and the session that it names has to be that principal's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// On behalf of which session.
+    /// The session that asks.
     pub session: SessionId,
-    /// Handed back.
+    /// Returned in the answer.
     pub nonce: u64,
-    /// Who answers in full, where the others need only give digests of what is long;
-    /// [`Read::EVERYBODY`] for all.
+    /// The replica that answers in full, where the others may give digests of long answers;
+    /// [`Read::ALL`] for all.
     pub full: ReplicaId,
     /// The queries, answered one by one.
     pub queries: Vec<Bytes>,
@@ -337,18 +337,18 @@ pub struct Read {
 
 impl Read {
     /// No replica's number: all answer in full.
-    pub const EVERYBODY: ReplicaId = ReplicaId(u16::MAX);
+    pub const ALL: ReplicaId = ReplicaId(u16::MAX);
 }
 
 /// One replica's answers to a [`Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadAnswer {
-    /// The question's.
+    /// That of the question.
     pub nonce: u64,
     /// The last sequence that this replica had executed.
     pub applied: Sequence,
     /// One for each query, or nothing if it cannot answer now: it does not know the session, or it
-    /// has not caught up yet with what it knew before a restart.
+    /// has not caught up yet with what it had shown before a restart.
     pub answers: Option<Vec<Answered>>,
 }
 
@@ -357,23 +357,23 @@ pub struct ReadAnswer {
 pub struct Answered {
     /// When anything that it depends on last changed.
     pub version: Sequence,
-    /// What it is.
+    /// Its content.
     pub body: AnswerBody,
 }
 
-/// What a query was answered.
+/// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerBody {
     /// The answer.
     Bytes(Bytes),
     /// Its digest, from a replica that was not asked for all of it.
     Digest(Digest),
-    /// The answers before it left no room for this one.
+    /// The answers before it left no space for this one.
     NoRoom,
 }
 
-/// A request of a session whose key is not known here. Nothing about it has been verified; it is
-/// only there so that its sender can be told that the session has ended.
+/// A request of a session whose key is not known here. Nothing about it has been verified; it only
+/// serves to tell its sender that the session has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayRequest {
     /// The session that it names.
@@ -385,8 +385,8 @@ pub struct StrayRequest {
 }
 
 impl StrayRequest {
-    /// What it would be if the session that signed `message` were not known; only sessions sign
-    /// these.
+    /// The stray request for `message` if the session that signed it were not known; `None` for
+    /// messages that sessions do not sign.
     pub(crate) fn of(message: &Message) -> Option<Self> {
         let (session, lane, number) = match message {
             Message::Request(request) => (request.session, request.lane, request.number),
@@ -438,7 +438,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// What its frames are tagged with.
+    /// The kind that its frames are tagged with.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {

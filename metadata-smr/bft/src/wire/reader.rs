@@ -1,8 +1,8 @@
 //! Reading and writing the fields of a body: borsh's layout, without its allocations.
 //!
 //! Borsh is little-endian numbers, a one-byte tag before variants, a four-byte count before
-//! sequences. This reader takes byte strings as slices of the frame instead of copying them, and
-//! asks for a limit wherever it meets a count, before anything is allocated.
+//! sequences. This reader returns byte strings as slices of the frame instead of copying them, and
+//! checks every count against a limit before anything is allocated.
 
 use super::frame::{HEADER_BYTES, Header, Malformed, SIGNATURE_BYTES, VERSION};
 use super::message::Kind;
@@ -13,7 +13,7 @@ use crate::identity::{
 use crate::observer::WatchId;
 use bytes::Bytes;
 
-/// A place in a frame.
+/// A position in a frame.
 pub(crate) struct Reader<'a> {
     frame: &'a Bytes,
     at: usize,
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         Ok((kind, header))
     }
 
-    /// Takes the signature off the end.
+    /// Removes the signature from the end.
     pub(crate) fn signature(&mut self) -> Result<Signature, Malformed> {
         let short = Malformed::CutShort { field: "signature" };
         let at = self
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         slice.try_into().map(Signature).map_err(|_| short)
     }
 
-    /// What is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&mut self) -> Bytes {
         let slice = self.frame.slice(self.at..self.end);
         self.at = self.end;
@@ -236,7 +236,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// A count. Nothing that long is ever laid out: frames are bounded far below it.
+/// A count. Nothing that long is ever encoded: frames are bounded far below it.
 pub(crate) fn write_count(bytes: &mut Vec<u8>, count: usize) {
     u32::try_from(count).unwrap_or(u32::MAX).write(bytes);
 }

@@ -1,11 +1,11 @@
-//! Messages for tests that need some, whatever they say.
+//! Messages with arbitrary content, for tests.
 
 use super::message::{CloseSession, Message};
 use super::{Envelope, Header, Unsigned};
 use crate::identity::{SessionId, Signature};
 use std::sync::Arc;
 
-/// A request like any other: the number tells it from others.
+/// A request; the number distinguishes it from others.
 pub(crate) fn body(number: u64) -> Arc<Envelope> {
     let session = SessionId(number);
     let message = Message::CloseSession(CloseSession { session });

@@ -2,10 +2,10 @@
 //!
 //! Signed bytes are `domain tag (8) ‖ version (2) ‖ cluster (16) ‖ epoch (8) ‖ group (2) ‖ view (8)
 //! ‖ body`, numbers little-endian. A frame is exactly its signed bytes with the signature behind
-//! them, so what came in is what is verified; nothing is ever encoded again for that. The bodies of
-//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, and so has
-//! that of CHECKPOINT, `sequence (8) ‖ batch (32) ‖ root (32) ‖ membership (32) ‖ signer (2)`,
-//! which is why a certificate can name them by signer and signature alone.
+//! them, so the received bytes are what is verified; nothing is ever encoded again for that. The
+//! bodies of PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, and
+//! so has that of CHECKPOINT, `sequence (8) ‖ batch (32) ‖ root (32) ‖ membership (32) ‖ signer
+//! (2)`. So a certificate can name them by signer and signature alone.
 
 use super::frame::{HEADER_BYTES, Header};
 use super::message::{Kind, OperationResult};
@@ -21,7 +21,7 @@ pub const VOTE_BODY_BYTES: usize = 8 + 32 + 2;
 /// Bytes of the body of a CHECKPOINT.
 pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 32 + 2;
 
-/// The keys of derived hashes: a context is hashed once in a process, and not with each request.
+/// The keys of derived hashes: a context is hashed once in a process, not for each request.
 macro_rules! contexts {
     ($($name:ident: $context:literal;)*) => {
         $(static $name: LazyLock<ContextKey> =
@@ -46,7 +46,7 @@ fn hash(context: &ContextKey, parts: &[&[u8]]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-/// The digest of a batch: of a proposal's body, which says nothing of the view.
+/// The digest of a batch: of a proposal's body, which does not contain the view.
 #[must_use]
 pub fn batch_digest(body: &[u8]) -> Digest {
     hash(&BATCH, &[body])
@@ -58,16 +58,16 @@ pub fn request_digest(frame: &[u8]) -> Digest {
     hash(&REQUEST, &[frame])
 }
 
-/// The digest that stands for a query's answer.
+/// The digest of a query's answer.
 #[must_use]
 pub fn answer_digest(answer: &[u8]) -> Digest {
     hash(&ANSWER, &[answer])
 }
 
-/// The digest that stands for the results of a request: of a byte for each (whether there is one)
-/// and its length (4), before each.
+/// The digest of the results of a request: each is preceded by a byte (whether there is one) and
+/// its length (4).
 ///
-/// They are laid side by side first: the hash takes a long piece several times as quickly as the
+/// They are concatenated first: the hash processes one long piece several times as quickly as the
 /// same bytes in pieces that end in the middle of its chunks.
 #[must_use]
 pub fn results_digest(results: &[OperationResult]) -> Digest {
@@ -89,7 +89,7 @@ pub fn membership_digest(row: &[u8]) -> Digest {
     hash(&MEMBERSHIP, &[row])
 }
 
-/// What the first batch names as its predecessor.
+/// The predecessor that the first batch names.
 #[must_use]
 pub fn genesis_digest(cluster: ClusterId, genesis: &[u8]) -> Digest {
     hash(&GENESIS, &[&cluster.0, genesis])
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_results_is_of_each_behind_whether_it_is_there_and_its_length() {
+    fn the_digest_of_results_covers_each_after_its_presence_and_length() {
         let results = [Some(Bytes::from(vec![7; 3_000])), None, Some(Bytes::new())];
         let mut hasher = Hasher::new_derive_key("quorumfs 2026 bft results");
         hasher.update(&[1, 0xb8, 0x0b, 0, 0]);

@@ -71,9 +71,12 @@ fn a_vote_is_its_senders_or_nobodys() {
     let two = Peer::Replica(ReplicaId(2));
     let mac = |from, message, signature| verdict(Authentication::Mac, from, message, signature);
     assert_eq!(mac(two, vote(2), NOT_SIGNED), Ok(()));
-    assert_eq!(mac(two, vote(3), NOT_SIGNED), Err(Rejection::OtherVoice));
+    assert_eq!(mac(two, vote(3), NOT_SIGNED), Err(Rejection::WrongSender));
     let client = Peer::Client(ConnectionId(2));
-    assert_eq!(mac(client, vote(2), NOT_SIGNED), Err(Rejection::NotYours));
+    assert_eq!(
+        mac(client, vote(2), NOT_SIGNED),
+        Err(Rejection::KindNotAllowed)
+    );
     // There is one encoding of it.
     assert_eq!(mac(two, vote(2), SIGNED), Err(Rejection::BadSignature));
     // What has to be shown to others is signed, and may come from anybody.
@@ -102,7 +105,7 @@ fn what_belongs_to_the_other_mode_is_refused() {
     assert_eq!(sig(vote(2), SIGNED), Ok(()));
     assert_eq!(sig(vote(2), NOT_SIGNED), Err(Rejection::BadSignature));
     assert_eq!(sig(change(false), SIGNED), Ok(()));
-    assert_eq!(sig(change(true), SIGNED), Err(Rejection::NotYours));
+    assert_eq!(sig(change(true), SIGNED), Err(Rejection::KindNotAllowed));
     let mac = |message| verdict(Authentication::Mac, two, message, SIGNED);
-    assert_eq!(mac(change(false)), Err(Rejection::NotYours));
+    assert_eq!(mac(change(false)), Err(Rejection::KindNotAllowed));
 }

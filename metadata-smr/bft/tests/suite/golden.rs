@@ -25,8 +25,8 @@ use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
     Committed, FetchBodies, FetchCommitted, FetchEpochs, FetchNodes, NewView, Nodes, OpenSession,
-    OpenStatus, Operation, Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer,
-    StatusQuery, Suspect, ViewChange,
+    OpenStatus, Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, RequestOperation,
+    StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -58,9 +58,9 @@ fn request() -> Arc<Envelope> {
             lane: Lane(3),
             number: RequestNumber(9),
             operations: vec![
-                Operation::Execute(Bytes::from_static(b"execute this")),
-                Operation::Query(Bytes::from_static(b"and answer that")),
-                Operation::Administer(Bytes::from_static(b"and change that")),
+                RequestOperation::Execute(Bytes::from_static(b"execute this")),
+                RequestOperation::Query(Bytes::from_static(b"and answer that")),
+                RequestOperation::Administer(Bytes::from_static(b"and change that")),
             ],
         }),
     )
@@ -439,8 +439,8 @@ fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
         lane: Lane(3),
         number: RequestNumber(9),
         operations: vec![
-            Operation::Watch(Bytes::from_static(b"watch this")),
-            Operation::Unwatch(WatchId(2)),
+            RequestOperation::Watch(Bytes::from_static(b"watch this")),
+            RequestOperation::Unwatch(WatchId(2)),
         ],
     };
     let said = NumberedReport { number: 4, report };
@@ -509,8 +509,8 @@ fn records() -> Vec<(&'static str, Record)> {
         ("incarnation", Record::Incarnation(Incarnation([0x44; 16]))),
         ("epoch", Record::Epoch(Box::new(epoch_record()))),
         (
-            "abstain",
-            Record::Abstain {
+            "vote_barrier",
+            Record::VoteBarrier {
                 epoch: Epoch(7),
                 until: Sequence(12),
             },

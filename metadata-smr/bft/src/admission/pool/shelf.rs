@@ -16,7 +16,7 @@ use super::session_queue::{Shelved, shelved_of};
 use super::{Offer, Place, Pool, place_of};
 use crate::identity::{Digest, Monotonic, ReplicaId};
 use crate::wire::Envelope;
-use crate::wire::limits::SHELF_BYTES_MAX;
+use crate::wire::limits::FORWARDED_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Pool {
             return Offer::Known;
         }
         let held = self.shelf.bytes.get(&peer).copied().unwrap_or(0);
-        if held.saturating_add(length) > SHELF_BYTES_MAX {
+        if held.saturating_add(length) > FORWARDED_BYTES_MAX {
             return Offer::Busy;
         }
         let before = match place_of(body) {

@@ -14,7 +14,7 @@ use crate::wire::limits::{
     OPENS_PER_PRINCIPAL_MAX, OPENS_STRANGERS_MAX, OPENS_WAITING_MAX, REQUEST_BYTES_MAX,
     STRANGER_INTERVAL, WINDOW,
 };
-use crate::wire::message::{CloseSession, Message, OpenSession, Operation, Request};
+use crate::wire::message::{CloseSession, Message, OpenSession, Request, RequestOperation};
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ fn request(session: u64, lane: u16, number: u64, bytes: usize) -> Arc<Envelope> 
         session: SessionId(session),
         lane: Lane(lane),
         number: RequestNumber(number),
-        operations: vec![Operation::Execute(Bytes::from(vec![0; bytes]))],
+        operations: vec![RequestOperation::Execute(Bytes::from(vec![0; bytes]))],
     }))
 }
 

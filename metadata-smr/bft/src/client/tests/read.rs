@@ -90,7 +90,7 @@ fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
     desk.answer(to[2], read.nonce, (9, 8), b"x", true);
     assert_eq!(desk.delivered, []);
     let (everybody, again) = desk.asked();
-    assert_eq!((everybody.len(), again.full), (4, Read::EVERYBODY));
+    assert_eq!((everybody.len(), again.full), (4, Read::ALL));
     assert_ne!(again.nonce, read.nonce);
     // A second answer of the same replica does not count, nor one from the future.
     desk.answer(to[0], read.nonce, (9, 8), b"x", true);
@@ -128,7 +128,7 @@ fn what_is_not_answered_alike_takes_its_place_in_the_order() {
     let query = Bytes::from_static(b"query");
     assert_eq!(
         request.operations,
-        [crate::wire::message::Operation::Query(query)]
+        [crate::wire::message::RequestOperation::Query(query)]
     );
     for from in 0..3 {
         desk.reply(from, &frame, 9, desk.results(&["answer"]));

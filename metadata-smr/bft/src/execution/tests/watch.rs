@@ -5,12 +5,12 @@ use crate::observer::{WatchAnswer, WatchEvent, WatchId};
 use crate::wire::limits::{WATCH_PREFIXES_MAX, WATCHES_PER_SESSION_MAX};
 
 fn watch(session: u64, lane: u16, number: u64, what: &[u8]) -> Arc<Envelope> {
-    let what = Operation::Watch(Bytes::copy_from_slice(what));
+    let what = RequestOperation::Watch(Bytes::copy_from_slice(what));
     request(session, lane, number, vec![what])
 }
 
 fn unwatch(session: u64, lane: u16, number: u64, watch: u64) -> Arc<Envelope> {
-    let operation = Operation::Unwatch(WatchId(watch));
+    let operation = RequestOperation::Unwatch(WatchId(watch));
     request(session, lane, number, vec![operation])
 }
 

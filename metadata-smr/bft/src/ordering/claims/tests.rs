@@ -13,15 +13,15 @@ const RULE: Rule = Rule {
     lowest_view: Flag::CLEAR,
 };
 
-/// What one replica says.
+/// What one replica knows.
 #[derive(Clone, Debug, Default)]
-struct Voice {
+struct Knowledge {
     executed: Vec<(u64, Digest)>,
     prepared: Vec<Arc<Envelope>>,
     accepted: Vec<Arc<Envelope>>,
 }
 
-impl Voice {
+impl Knowledge {
     fn holding(all: &[Arc<Envelope>]) -> Self {
         Self {
             executed: Vec::new(),
@@ -30,7 +30,7 @@ impl Voice {
         }
     }
 
-    fn said(&self, signer: u16, view: u64) -> Arc<Envelope> {
+    fn as_view_change(&self, signer: u16, view: u64) -> Arc<Envelope> {
         let executed = self
             .executed
             .iter()
@@ -62,16 +62,16 @@ impl Voice {
     }
 }
 
-fn choice(voices: &[Voice], rule: Rule) -> Option<Choice> {
-    let said: Vec<_> = voices
+fn choice(replicas: &[Knowledge], rule: Rule) -> Option<Choice> {
+    let changes: Vec<_> = replicas
         .iter()
         .zip(0..)
-        .map(|(voice, id)| voice.said(id, 9))
+        .map(|(knowledge, id)| knowledge.as_view_change(id, 9))
         .collect();
-    choose(&said, START, at(9), rule)
+    choose(&changes, START, at(9), rule)
 }
 
-/// The times of what is carried over.
+/// The times of the batches that are carried over.
 fn times(choice: &Choice) -> Vec<u64> {
     let from = choice.base_sequence().0 + 1;
     let carried = (from..).map_while(|it| choice.carried_at(Sequence(it))?.batch());
@@ -79,16 +79,16 @@ fn times(choice: &Choice) -> Vec<u64> {
 }
 
 #[test]
-fn what_one_replica_claims_needs_others_who_have_accepted_it() {
+fn a_claim_of_one_replica_needs_others_that_accepted_it() {
     let one = proposal(1, 1, GENESIS, 10);
-    let alone = Voice::holding(std::slice::from_ref(&one));
-    let witness = Voice {
+    let alone = Knowledge::holding(std::slice::from_ref(&one));
+    let witness = Knowledge {
         accepted: vec![one.clone()],
-        ..Voice::default()
+        ..Knowledge::default()
     };
-    let nobody = Voice::default();
+    let empty = Knowledge::default();
     // Only one of three has accepted it, and only two have prepared nothing: one has to wait.
-    let three = [alone.clone(), nobody.clone(), nobody.clone()];
+    let three = [alone.clone(), empty.clone(), empty.clone()];
     assert!(choice(&three, RULE).is_none());
     let sabotaged = Rule {
         without_waiting: Flag::SET,
@@ -104,44 +104,41 @@ fn what_one_replica_claims_needs_others_who_have_accepted_it() {
         Some(vec![10])
     );
     // The fourth decides, whatever it says.
-    let four = [
-        alone.clone(),
-        nobody.clone(),
-        nobody.clone(),
-        nobody.clone(),
-    ];
+    let four = [alone.clone(), empty.clone(), empty.clone(), empty.clone()];
     assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![]));
-    let four = [alone, nobody.clone(), nobody, witness];
+    let four = [alone, empty.clone(), empty, witness];
     assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![10]));
 }
 
 #[test]
-fn what_was_accepted_in_an_earlier_view_only_does_not_vouch_for_a_later_claim() {
+fn an_acceptance_in_an_earlier_view_does_not_support_a_later_claim() {
     let one = proposal(1, 1, GENESIS, 10);
     let again = proposal(3, 1, GENESIS, 10);
     assert_eq!(one.digest(), again.digest());
-    let early = Voice::holding(std::slice::from_ref(&one));
-    let late = Voice::holding(std::slice::from_ref(&again));
-    let other = Voice::holding(&[proposal(2, 1, GENESIS, 20)]);
-    // Of view 3 there is one word only; of view 1 there are two, but view 2 has something else.
+    let early = Knowledge::holding(std::slice::from_ref(&one));
+    let late = Knowledge::holding(std::slice::from_ref(&again));
+    let other = Knowledge::holding(&[proposal(2, 1, GENESIS, 20)]);
+    // For view 3 there is one acceptance only; for view 1 there are two, but view 2 has another
+    // batch.
     assert!(choice(&[early.clone(), late.clone(), other.clone()], RULE).is_none());
     // Three are for it: the other one cannot be committed.
     let four = [early.clone(), late, other, early];
     assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![10]));
 }
 
-/// A leader that lies proposed one batch to some and another one to the others. What q replicas
-/// prepared may be committed; a liar's claim for the other batch in the same view is no later one.
+/// A leader that lies proposed one batch to some and another one to the others. A batch that q
+/// replicas prepared may be committed; a liar's claim for the other batch in the same view is no
+/// later one.
 #[test]
 fn of_two_claims_of_one_view_neither_counts_as_the_earlier() {
-    // The lower and the higher digest: candidates are looked at by digest.
+    // The lower and the higher digest: candidates are examined by digest.
     for (kept, other) in [(10, 20), (20, 10)] {
         let twin = proposal(4, 1, GENESIS, other);
-        let honest = Voice::holding(&[proposal(4, 1, GENESIS, kept)]);
-        let liar = Voice::holding(std::slice::from_ref(&twin));
-        let witness = Voice {
+        let honest = Knowledge::holding(&[proposal(4, 1, GENESIS, kept)]);
+        let liar = Knowledge::holding(std::slice::from_ref(&twin));
+        let witness = Knowledge {
             accepted: vec![twin],
-            ..Voice::default()
+            ..Knowledge::default()
         };
         let three = [honest.clone(), witness.clone(), liar.clone()];
         assert!(choice(&three, RULE).is_none(), "{kept}: one has to wait");
@@ -152,14 +149,14 @@ fn of_two_claims_of_one_view_neither_counts_as_the_earlier() {
 }
 
 #[test]
-fn the_base_is_what_enough_have_executed_and_whoever_is_alone_beyond_agrees_with_the_rest() {
+fn the_base_is_what_enough_have_executed_and_a_replica_alone_beyond_agrees_with_the_rest() {
     let one = proposal(1, 1, GENESIS, 10);
     let two = proposal(1, 2, one.digest(), 20);
-    let ahead = Voice {
+    let ahead = Knowledge {
         executed: vec![(1, one.digest()), (2, two.digest())],
-        ..Voice::default()
+        ..Knowledge::default()
     };
-    let behind = Voice {
+    let behind = Knowledge {
         executed: vec![(1, one.digest())],
         prepared: vec![two.clone()],
         accepted: vec![two.clone()],
@@ -168,10 +165,11 @@ fn the_base_is_what_enough_have_executed_and_whoever_is_alone_beyond_agrees_with
     let chosen = choice(&all, RULE).expect("two is prepared and accepted");
     assert_eq!((chosen.base_sequence().0, times(&chosen)), (1, vec![20]));
     assert_eq!(chosen.base().map(|it| it.votes.len()), Some(3));
-    // Nobody else saw it: the one who executed it counts for nothing else, and not for nothing.
-    let other = Voice {
+    // No other replica saw it: the one that executed it counts neither for another batch nor for
+    // none.
+    let other = Knowledge {
         executed: vec![(1, one.digest())],
-        ..Voice::default()
+        ..Knowledge::default()
     };
     assert!(choice(&[ahead.clone(), other.clone(), other.clone()], RULE).is_none());
     let chosen = choice(&[ahead.clone(), ahead, other.clone()], RULE);
@@ -180,14 +178,14 @@ fn the_base_is_what_enough_have_executed_and_whoever_is_alone_beyond_agrees_with
 }
 
 #[test]
-fn whoever_is_too_far_ahead_to_show_a_sequence_does_not_count_for_nothing_there() {
-    let far = Voice {
+fn a_replica_too_far_ahead_to_show_a_sequence_does_not_count_as_nothing_there() {
+    let far = Knowledge {
         executed: (40..50).map(|it| (it, Digest([it as u8; 32]))).collect(),
-        ..Voice::default()
+        ..Knowledge::default()
     };
-    let nobody = Voice::default();
-    assert!(choice(&[far.clone(), nobody.clone(), nobody.clone()], RULE).is_none());
-    let four = [far, nobody.clone(), nobody.clone(), nobody];
+    let empty = Knowledge::default();
+    assert!(choice(&[far.clone(), empty.clone(), empty.clone()], RULE).is_none());
+    let four = [far, empty.clone(), empty.clone(), empty];
     assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![]));
 }
 
@@ -198,7 +196,7 @@ struct Act {
     accepts: [u64; 3],
     prepares: [u64; 3],
     executes: [u64; 3],
-    /// Whose VIEW-CHANGE the NEW-VIEW does without; 4 for nobody's.
+    /// The replica whose VIEW-CHANGE the NEW-VIEW omits; 4 for none.
     without: u8,
     /// The liar's: of all proposals ever made, what it claims to have prepared and executed.
     lies: Vec<(u8, u8)>,
@@ -229,17 +227,17 @@ struct Correct {
 }
 
 impl Correct {
-    fn tip(&self) -> u64 {
+    fn last_executed(&self) -> u64 {
         self.executed.len() as u64
     }
 
-    fn voice(&self) -> Voice {
+    fn knowledge(&self) -> Knowledge {
         let executed = self
             .executed
             .iter()
             .zip(1_u64..)
             .map(|(digest, at)| (at, *digest));
-        Voice {
+        Knowledge {
             executed: executed.collect(),
             prepared: self.prepared.values().cloned().collect(),
             accepted: self.accepted.values().cloned().collect(),
@@ -248,45 +246,48 @@ impl Correct {
 
     fn execute(&mut self, digest: Digest) {
         self.executed.push(digest);
-        let tip = self.tip();
-        self.prepared.retain(|sequence, _| *sequence > tip);
-        self.accepted.retain(|(sequence, _), _| *sequence > tip);
+        let last_executed = self.last_executed();
+        self.prepared
+            .retain(|sequence, _| *sequence > last_executed);
+        self.accepted
+            .retain(|(sequence, _), _| *sequence > last_executed);
     }
 }
 
-/// The liar's VIEW-CHANGE: whatever was proposed at any time it claims to have prepared just now.
-fn lie(act: &Act, all: &[Arc<Envelope>], view: u64) -> Voice {
-    let mut voice = Voice::default();
+/// The liar's VIEW-CHANGE: it claims to have just prepared proposals of any earlier time.
+fn lie(act: &Act, all: &[Arc<Envelope>], view: u64) -> Knowledge {
+    let mut knowledge = Knowledge::default();
     let pick = |number: u8| all.get(usize::from(number) % all.len().max(1));
     let mut prepared: BTreeMap<u64, Arc<Envelope>> = BTreeMap::new();
     for (prepares, executes) in &act.lies {
         if let Some(batch) = pick(*prepares).and_then(|it| it.batch()) {
             let mut batch = batch.clone();
             batch.time.0 += u64::from(act.invents);
-            let said = unsigned(at(view - 1), Message::Proposal(batch.clone()));
-            voice.accepted.push(Arc::clone(&said));
-            prepared.insert(batch.sequence.0, said);
+            let proposal = unsigned(at(view - 1), Message::Proposal(batch.clone()));
+            knowledge.accepted.push(Arc::clone(&proposal));
+            prepared.insert(batch.sequence.0, proposal);
         }
         if let Some(executed) = pick(*executes) {
             let sequence = executed.batch().map_or(0, |it| it.sequence.0);
-            if voice
+            if knowledge
                 .executed
                 .last()
                 .is_none_or(|(last, _)| *last < sequence)
             {
-                voice.executed.push((sequence, executed.digest()));
+                knowledge.executed.push((sequence, executed.digest()));
             }
         }
     }
-    voice.prepared = prepared.into_values().collect();
-    voice
+    knowledge.prepared = prepared.into_values().collect();
+    knowledge
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
 
-    /// Three correct replicas and one that claims anything. What may have been committed stays in
-    /// its place in every later view, and with the words of all who are correct the choice is made.
+    /// Three correct replicas and one that claims anything. A batch that may have been committed
+    /// stays in its place in every later view, and with the VIEW-CHANGEs of all correct replicas
+    /// the choice is made.
     #[test]
     fn what_may_be_committed_is_kept_and_all_correct_replicas_together_decide(
         acts in proptest::collection::vec(act(), 1..9),
@@ -297,23 +298,23 @@ proptest! {
         let mut decided: Vec<Digest> = Vec::new();
         for (act, view) in acts.iter().zip(1_u64..) {
             let liar = lie(act, &all, view);
-            let mut said: Vec<_> = correct.iter().zip(0..)
-                .map(|(replica, id)| replica.voice().said(id, view))
+            let mut changes: Vec<_> = correct.iter().zip(0..)
+                .map(|(replica, id)| replica.knowledge().as_view_change(id, view))
                 .collect();
-            said.push(liar.said(3, view));
+            changes.push(liar.as_view_change(3, view));
             prop_assert!(
-                choose(&said, START, at(view), RULE).is_some()
-                    && choose(&said[..3], START, at(view), RULE).is_some(),
-                "view {view}: all who are correct have spoken"
+                choose(&changes, START, at(view), RULE).is_some()
+                    && choose(&changes[..3], START, at(view), RULE).is_some(),
+                "view {view}: all correct replicas have sent theirs"
             );
-            if usize::from(act.without) < said.len() {
-                said.remove(act.without.into());
+            if usize::from(act.without) < changes.len() {
+                changes.remove(act.without.into());
             }
-            let Some(chosen) = choose(&said, START, at(view), RULE) else {
+            let Some(chosen) = choose(&changes, START, at(view), RULE) else {
                 continue;
             };
-            // The view's chain: what is below its base is committed, then what it begins with, then
-            // something fresh.
+            // The view's chain: up to its base it is committed, then comes what it begins with,
+            // then a fresh batch.
             let base = chosen.base_sequence().0;
             let known = usize::try_from(base).unwrap_or(usize::MAX);
             prop_assert!(known <= decided.len(), "view {view}: the base is committed");
@@ -335,16 +336,16 @@ proptest! {
                 all.push(Arc::clone(&proposal));
                 chain.insert(sequence, proposal);
             }
-            // Nobody votes beyond a base that it has not executed.
+            // No replica votes beyond a base that it has not executed.
             for (far, replica) in act.accepts.iter().zip(&mut correct) {
-                while *far > 0 && replica.tip() < base {
+                while *far > 0 && replica.last_executed() < base {
                     replica.execute(decided[replica.executed.len()]);
                 }
             }
-            // Who has executed a batch has accepted and prepared it in every view; the liar says
-            // that it has done everything.
+            // A replica that has executed a batch has accepted and prepared it in every view; the
+            // liar claims all of it.
             let reach = |far: &[u64; 3], correct: &[Correct]| -> Vec<u64> {
-                far.iter().zip(correct).map(|(far, it)| it.tip().max(base + far)).collect()
+                far.iter().zip(correct).map(|(far, it)| it.last_executed().max(base + far)).collect()
             };
             let quorum = |reached: &[u64]| {
                 let mut reached = reached.to_vec();
@@ -355,16 +356,16 @@ proptest! {
             let prepared = quorum(&accepts);
             let prepares: Vec<u64> = reach(&act.prepares, &correct).iter().zip(&accepts)
                 .zip(&correct)
-                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.tip()))
+                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.last_executed()))
                 .collect();
             let committed = quorum(&prepares).min(LAST);
             for (index, replica) in correct.iter_mut().enumerate() {
                 for (sequence, proposal) in &chain {
-                    if *sequence > replica.tip() && *sequence <= accepts[index] {
+                    if *sequence > replica.last_executed() && *sequence <= accepts[index] {
                         let place = (*sequence, proposal.digest());
                         replica.accepted.insert(place, Arc::clone(proposal));
                     }
-                    if *sequence > replica.tip() && *sequence <= prepares[index] {
+                    if *sequence > replica.last_executed() && *sequence <= prepares[index] {
                         replica.prepared.insert(*sequence, Arc::clone(proposal));
                     }
                 }
@@ -373,7 +374,7 @@ proptest! {
                 decided.push(chain[&sequence].digest());
             }
             for (far, replica) in act.executes.iter().zip(&mut correct) {
-                while replica.tip() < committed.min(base + far) {
+                while replica.last_executed() < committed.min(base + far) {
                     let digest = decided[replica.executed.len()];
                     replica.execute(digest);
                 }

@@ -1,6 +1,6 @@
-//! What a replica takes in and what it does not.
+//! Which requests a replica accepts, and which it does not.
 
-use super::cluster::{Cluster, FakeKey};
+use super::cluster::{FakeKey, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{
     ConnectionId, Digest, Epoch, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId,
@@ -13,13 +13,13 @@ use crate::wire::limits::{
     BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, SERVE_BODY_BYTES_MIN, SERVE_BURST_BYTES, SERVE_BYTES_MIN,
 };
 use crate::wire::message::{
-    FetchBodies, FetchCommitted, FetchEpochs, Message, OpenSession, Operation, Request,
+    FetchBodies, FetchCommitted, FetchEpochs, Message, OpenSession, Request, RequestOperation,
 };
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The connection of somebody who is not one of the cluster's own clients.
+/// A connection that is not one of the cluster's own clients.
 const STRANGER: ConnectionId = ConnectionId(1_000);
 
 /// The key of the cluster's client with this index, and of its session.
@@ -29,21 +29,21 @@ fn client_key(index: u64) -> PublicKey {
     PublicKey(key)
 }
 
-/// Has replica 3 ask replica 0 for something.
-fn ask(cluster: &mut Cluster, message: &Message) {
+/// Replica 3 sends a request to replica 0.
+fn ask(cluster: &mut TestCluster, message: &Message) {
     let header = cluster.context().header(View(0));
     let frame = crate::wire::encode(header, message);
     cluster.arrive(0, Peer::Replica(ReplicaId(3)), frame);
 }
 
 #[test]
-fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 22);
+fn a_peer_that_asks_all_the_time_is_rate_limited() {
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 22);
     cluster.checkpoint_every = 256;
     cluster.start_all();
     let client = cluster.client(400);
     cluster.finish(30_000);
-    let served = |cluster: &Cluster| cluster.status(0).counters.committed_served;
+    let served = |cluster: &TestCluster| cluster.status(0).counters.committed_served;
     let before = served(&cluster);
     let fetch = |from| {
         Message::FetchCommitted(FetchCommitted {
@@ -54,8 +54,8 @@ fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
         ask(&mut cluster, &fetch(1));
     }
     let once = served(&cluster) - before;
-    assert_eq!(once, FETCH_BATCHES_MAX as u64, "one answer to one question");
-    // Asking for something else each time is bounded as well, and so is the way by bodies.
+    assert_eq!(once, FETCH_BATCHES_MAX as u64, "one answer to one request");
+    // Requests for other batches each time are bounded as well, and so are those for bodies.
     let most = SERVE_BURST_BYTES / SERVE_BYTES_MIN + FETCH_BATCHES_MAX as u64;
     for round in 0..2_000 {
         ask(&mut cluster, &fetch(1 + round % 300));
@@ -77,10 +77,10 @@ fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
     cluster.check();
 }
 
-/// Somebody asks for one body that an open batch has and for many that nobody has.
+/// A peer asks for one body that an open batch has and for many that no replica has.
 #[test]
-fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
-    let mut cluster = Cluster::four(23);
+fn a_peer_that_asks_for_many_bodies_is_rate_limited_as_if_it_got_them() {
+    let mut cluster = TestCluster::four(23);
     let client = cluster.client(5);
     cluster.finish(5_000);
     let (proposed, given) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
@@ -92,7 +92,7 @@ fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
         }
         Message::Bodies(bodies) => {
             let digests: Vec<_> = bodies.requests.iter().map(|it| it.digest()).collect();
-            assert_eq!(digests, *sees.borrow(), "it is given once");
+            assert_eq!(digests, *sees.borrow(), "it is sent once");
             counts.set(counts.get() + 1);
             false
         }
@@ -119,12 +119,12 @@ fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
 }
 
 #[test]
-fn the_records_of_epochs_are_served_at_a_pace() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 24);
+fn the_records_of_epochs_are_rate_limited() {
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 24);
     cluster.write(0, &Record::Epoch(Box::new(cluster.next_epoch())));
     cluster.start(0);
     let fetch = Message::FetchEpochs(FetchEpochs { after: Epoch(0) });
-    let served = |cluster: &Cluster| cluster.status(0).counters.epochs_served;
+    let served = |cluster: &TestCluster| cluster.status(0).counters.epochs_served;
     let most = SERVE_BURST_BYTES / SERVE_BYTES_MIN;
     for _ in 0..10_000 {
         ask(&mut cluster, &fetch);
@@ -139,8 +139,8 @@ fn the_records_of_epochs_are_served_at_a_pace() {
     assert!((1..=most).contains(&second), "{second}");
 }
 
-/// Brings a message to every replica.
-fn send(cluster: &mut Cluster, key: PublicKey, message: &Message) {
+/// Sends a message to every replica.
+fn send(cluster: &mut TestCluster, key: PublicKey, message: &Message) {
     let header = cluster.context().header(View(0));
     let signed = Unsigned::new(header, message.clone()).sign(&FakeKey(key));
     for node in 0..4 {
@@ -149,8 +149,8 @@ fn send(cluster: &mut Cluster, key: PublicKey, message: &Message) {
 }
 
 #[test]
-fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
-    let mut cluster = Cluster::four(21);
+fn a_number_far_ahead_is_refused_and_its_sender_has_to_wait() {
+    let mut cluster = TestCluster::four(21);
     let client = cluster.client(3);
     cluster.finish(5_000);
     let before = cluster.status(0);
@@ -158,35 +158,35 @@ fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
         session: SessionId(1),
         lane: Lane(0),
         number: RequestNumber(1 << 60),
-        operations: vec![Operation::Execute(Bytes::from_static(b"a"))],
+        operations: vec![RequestOperation::Execute(Bytes::from_static(b"a"))],
     });
     send(&mut cluster, client_key(0), &far);
     cluster.run_for(1_000);
     let after = cluster.status(0);
     assert_eq!(after.waiting, 0);
     assert_eq!(after.counters.busy, before.counters.busy + 1);
-    assert_eq!(after.sequence, before.sequence, "and nobody proposes it");
+    assert_eq!(after.sequence, before.sequence, "and no leader proposes it");
     cluster.more(client, 3);
     cluster.finish(5_000);
     cluster.check();
 }
 
-/// A request of nonsense that is so long, in the first session.
+/// A request of this length without meaning, in the first session.
 fn long(lane: u16, number: u64, length: usize) -> Message {
     Message::Request(Request {
         session: SessionId(1),
         lane: Lane(lane),
         number: RequestNumber(number),
-        operations: vec![Operation::Execute(Bytes::from(vec![b'x'; length]))],
+        operations: vec![RequestOperation::Execute(Bytes::from(vec![b'x'; length]))],
     })
 }
 
-/// To its leader a client says so much that its credit is used up there, in requests that can never
-/// run; what it says to the others is within it. They forward that, and expect it to be ordered.
-/// The network brings it at the worst moment, when the leader's room has just been filled again.
+/// A client uses up its credit at the leader, with requests that can never run; its requests to the
+/// others are within it. They forward those, and expect them to be ordered. The network delivers
+/// them at the worst moment, when the client's credit has just been used up again.
 #[test]
-fn a_client_that_contradicts_itself_deposes_nobody() {
-    let mut cluster = Cluster::four(31);
+fn a_client_that_contradicts_itself_deposes_no_leader() {
+    let mut cluster = TestCluster::four(31);
     let key = client_key(77);
     let open = Message::OpenSession(OpenSession {
         principal: key,
@@ -234,7 +234,7 @@ fn a_client_that_contradicts_itself_deposes_nobody() {
         assert_eq!(status.view, View(0), "{:?}", status.counters);
         assert_eq!(status.counters.suspicions_unfair, 0);
     }
-    // What was forwarded has been ordered.
+    // The forwarded requests have been ordered.
     let waits = |node| cluster.status(node).waiting;
     assert!((1..4).map(waits).max() <= Some(2));
 }

@@ -1,6 +1,6 @@
 //! Checkpoints: agreement on the state, and what follows from its absence.
 
-use super::cluster::{CHECKPOINT_EVERY, Cluster};
+use super::cluster::{CHECKPOINT_EVERY, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{Epoch, Sequence, SessionId};
 use crate::journal::{Condition, Record};
@@ -8,8 +8,8 @@ use crate::metrics::Voting;
 use crate::wire::message::Message;
 
 #[test]
-fn two_replicas_that_differ_stop_and_say_so() {
-    let mut cluster = Cluster::new(FaultModel::new(0, 1, 2).unwrap(), 4);
+fn two_replicas_that_differ_stop_and_report_it() {
+    let mut cluster = TestCluster::new(FaultModel::new(0, 1, 2).unwrap(), 4);
     cluster.flawed.insert(1);
     cluster.start_all();
     cluster.client(200);
@@ -34,9 +34,9 @@ fn two_replicas_that_differ_stop_and_say_so() {
 
 #[test]
 fn one_of_four_that_differs_does_not_vote_any_more() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 5);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 5);
     cluster.flawed.insert(3);
-    // It cannot mend itself.
+    // It cannot repair itself.
     cluster.tap = Some(Box::new(|_, _, envelope| {
         !matches!(envelope.message(), Message::Nodes(_))
     }));
@@ -49,7 +49,7 @@ fn one_of_four_that_differs_does_not_vote_any_more() {
         assert_eq!(status.voting, Voting::Voting);
         assert!(status.sequence > Sequence(100), "{status:#?}");
     }
-    // Nor does a restart make it forget, although what has become stable since says nothing of it.
+    // Nor does a restart make it forget, although what has become stable since does not show it.
     cluster.crash(3);
     cluster.start(3);
     cluster.run_for(2_000);
@@ -65,8 +65,8 @@ fn one_of_four_that_differs_does_not_vote_any_more() {
 
 #[test]
 fn without_stable_checkpoints_the_order_stops_instead_of_growing() {
-    let mut cluster = Cluster::four(6);
-    // Nobody hears of the state of others.
+    let mut cluster = TestCluster::four(6);
+    // No replica learns the state of others.
     cluster.tap = Some(Box::new(|_, _, envelope| {
         !matches!(
             envelope.message(),
@@ -85,16 +85,16 @@ fn without_stable_checkpoints_the_order_stops_instead_of_growing() {
 }
 
 #[test]
-fn what_became_durable_while_somebody_abstained_is_spoken_for_afterwards() {
-    let mut cluster = Cluster::four(7);
+fn roots_that_became_durable_while_a_replica_abstained_are_signed_afterwards() {
+    let mut cluster = TestCluster::four(7);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(1_000);
     cluster.crash(2);
     let (epoch, until) = (Epoch(0), Sequence(40));
-    cluster.write(2, &Record::Abstain { epoch, until });
+    cluster.write(2, &Record::VoteBarrier { epoch, until });
     cluster.start(2);
-    // Without its word there is no quorum.
+    // Without its vote there is no quorum.
     cluster.tap = Some(Box::new(|from, _, envelope| {
         from != 3
             || !matches!(
@@ -112,8 +112,8 @@ fn what_became_durable_while_somebody_abstained_is_spoken_for_afterwards() {
 }
 
 #[test]
-fn a_state_that_is_refuted_answers_nobody_whether_its_replica_votes_or_not() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 8);
+fn a_replica_with_a_refuted_state_answers_no_client_whether_it_votes_or_not() {
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 8);
     cluster.flawed.insert(3);
     cluster.tap = Some(Box::new(|_, _, envelope| {
         !matches!(envelope.message(), Message::Nodes(_))
@@ -127,12 +127,12 @@ fn a_state_that_is_refuted_answers_nobody_whether_its_replica_votes_or_not() {
     let status = cluster.status(3);
     assert_eq!(status.voting, Voting::Lost);
     assert_eq!(status.counters.states_refuted, 1);
-    let answered = |cluster: &Cluster, node| {
+    let answered = |cluster: &TestCluster, node| {
         let counters = cluster.status(node).counters;
         (counters.replies_resent, counters.no_session)
     };
     let before = [0, 3].map(|node| answered(&cluster, node));
-    cluster.again(client, 44);
+    cluster.resend(client, 44);
     cluster.stray(SessionId(0));
     let after = [0, 3].map(|node| answered(&cluster, node));
     assert_eq!(after, [(before[0].0 + 1, before[0].1 + 1), before[1]]);

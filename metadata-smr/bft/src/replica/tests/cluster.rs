@@ -1,8 +1,8 @@
-//! A cluster in virtual time: a network that delays and loses, disks that take their time and
-//! forget what was not durable, clients that repeat themselves.
+//! A cluster in virtual time: a network that delays and loses, slow disks that forget what was not
+//! durable, clients that repeat themselves.
 //!
-//! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.  * `journal`.
-//! * `copies`: of disks.  * `leader`: one that says what a test wants.
+//! * `keys`: signatures.  * `counter`: the service.  * `clients`: the clients.  * `journal`.
+//! * `copies`: of disks.  * `leader`: one that proposes what a test wants.
 
 mod clients;
 mod copies;
@@ -24,7 +24,7 @@ use crate::state::{MemoryStore, StateError, Store, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use crate::wire::{Context, Envelope, admit};
 use bytes::Bytes;
-use clients::Client;
+use clients::TestClient;
 use counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) const CHECKPOINT_EVERY: u64 = 16;
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 /// What a process loses in a crash, and what it does not.
-struct Node {
+struct TestReplica {
     core: Option<Replica<Counter, MemoryStore>>,
     directory: Directory,
     incarnation: u64,
@@ -47,7 +47,7 @@ struct Node {
     skew: i64,
 }
 
-enum Happening {
+enum ScheduledEvent {
     Arrival {
         to: usize,
         from: Peer,
@@ -80,12 +80,12 @@ enum Happening {
     },
 }
 
-pub(super) struct Cluster {
+pub(super) struct TestCluster {
     pub(super) now: u64,
     pub(super) model: FaultModel,
-    nodes: Vec<Node>,
-    clients: Vec<Client>,
-    queue: BTreeMap<(u64, u64), Happening>,
+    nodes: Vec<TestReplica>,
+    clients: Vec<TestClient>,
+    queue: BTreeMap<(u64, u64), ScheduledEvent>,
     order: u64,
     random: u64,
     /// In thousandths.
@@ -96,34 +96,34 @@ pub(super) struct Cluster {
     pub(super) authentication: Authentication,
     pub(super) operation: &'static [u8],
     pub(super) checkpoint_every: u64,
-    /// Replicas whose state goes its own way.
+    /// Replicas whose state diverges.
     pub(super) flawed: BTreeSet<usize>,
     pub(super) history: BTreeMap<Sequence, Digest>,
-    /// Sees every frame between replicas; `false` swallows it.
+    /// Sees every frame between replicas; `false` drops it.
     #[allow(clippy::type_complexity)]
     pub(super) tap: Option<Box<dyn FnMut(usize, usize, &Envelope) -> bool>>,
-    /// Nobody removes what is needed no more from its journal.
-    pub(super) hoards: bool,
+    /// No replica removes old records from its journal.
+    pub(super) never_trims: bool,
     pub(super) stepped: u64,
-    /// Leaders that wait with each proposal, and for how many nanoseconds.
-    pub(super) dawdlers: BTreeMap<usize, u64>,
+    /// Leaders that delay each proposal, and by how many nanoseconds.
+    pub(super) slow_leaders: BTreeMap<usize, u64>,
     /// How many times as long frames take.
     pub(super) distance: u64,
     /// How many times as long disks take, if not once.
     pub(super) slow_disks: BTreeMap<usize, u64>,
     /// The same of what is written into the state store.
     pub(super) slow_stores: BTreeMap<usize, u64>,
-    /// Whose disks were put back to older ones.
-    put_back: BTreeSet<usize>,
-    /// What connections were told besides replies, by who told it.
-    told: BTreeMap<(usize, u64), Vec<crate::wire::Message>>,
+    /// The replicas whose disks were put back to older ones.
+    rolled_back: BTreeSet<usize>,
+    /// The messages that connections received in addition to replies, by sender.
+    received: BTreeMap<(usize, u64), Vec<crate::wire::Message>>,
 }
 
 pub(super) const CLUSTER: ClusterId = ClusterId([5; 16]);
 
-impl Cluster {
+impl TestCluster {
     pub(super) fn new(model: FaultModel, seed: u64) -> Self {
-        let node = |_| Node {
+        let node = |_| TestReplica {
             core: None,
             directory: Directory {
                 replicas: model.replicas(),
@@ -154,14 +154,14 @@ impl Cluster {
             flawed: BTreeSet::new(),
             history: BTreeMap::new(),
             tap: None,
-            hoards: false,
+            never_trims: false,
             stepped: 0,
-            dawdlers: BTreeMap::new(),
+            slow_leaders: BTreeMap::new(),
             distance: 1,
             slow_disks: BTreeMap::new(),
             slow_stores: BTreeMap::new(),
-            put_back: BTreeSet::new(),
-            told: BTreeMap::new(),
+            rolled_back: BTreeSet::new(),
+            received: BTreeMap::new(),
         }
     }
 
@@ -185,9 +185,9 @@ impl Cluster {
         (self.random >> 11) % below
     }
 
-    fn schedule(&mut self, after: u64, happening: Happening) {
+    fn schedule(&mut self, after: u64, event: ScheduledEvent) {
         self.order += 1;
-        self.queue.insert((self.now + after, self.order), happening);
+        self.queue.insert((self.now + after, self.order), event);
     }
 
     fn config(&self, node: usize) -> Config {
@@ -216,7 +216,7 @@ impl Cluster {
         self.nodes[node].skew = milliseconds * MS as i64;
     }
 
-    /// Starts a node on what its disk holds.
+    /// Starts a node on its disk.
     pub(super) fn start(&mut self, node: usize) {
         let condition = Condition::Intact;
         self.start_on(node, condition);
@@ -266,7 +266,7 @@ impl Cluster {
         started.err()
     }
 
-    /// Changes one byte of what a node's store has under `key`.
+    /// Changes one byte of the value of `key` in a node's store.
     pub(super) fn damage(&mut self, node: usize, key: &[u8], at: usize) {
         let store = &self.nodes[node].store;
         let value = store.get(key).unwrap().expect("it is there");
@@ -278,9 +278,9 @@ impl Cluster {
         });
     }
 
-    /// Kills a node; what was not durable is gone.
+    /// Kills a node; what was not durable is lost.
     pub(super) fn crash(&mut self, node: usize) {
-        self.knows_its_disk(node);
+        self.check_no_rollback_noticed(node);
         let node = &mut self.nodes[node];
         node.core = None;
         node.incarnation += 1;
@@ -302,7 +302,7 @@ impl Cluster {
         self.nodes[node].store.keys().iter().any(|key| key == "t")
     }
 
-    /// Where a node is, and its state.
+    /// A node's sequence, and its state.
     pub(super) fn state(&mut self, node: usize) -> (Sequence, Digest) {
         let core = self.nodes[node].core.as_mut().expect("it runs");
         (core.status().sequence, core.state_digest().unwrap())
@@ -363,7 +363,7 @@ impl Cluster {
                     let entry = Entry { token, record };
                     self.schedule(
                         latency,
-                        Happening::Persisted {
+                        ScheduledEvent::Persisted {
                             node,
                             incarnation,
                             entry,
@@ -386,7 +386,7 @@ impl Cluster {
                     let sequence = root.sequence;
                     let factor = self.slow_stores.get(&node).copied().unwrap_or(1);
                     let latency = (3 * MS + self.random(5 * MS)) * factor;
-                    let done = Happening::Flushed {
+                    let done = ScheduledEvent::Flushed {
                         node,
                         incarnation,
                         batch,
@@ -396,7 +396,7 @@ impl Cluster {
                 }
                 Effect::TrimJournal { before } => {
                     let written = &mut self.nodes[node].written;
-                    written.retain(|entry| entry.token >= before || self.hoards);
+                    written.retain(|entry| entry.token >= before || self.never_trims);
                 }
                 Effect::NewEpoch { .. } => {}
                 Effect::SetTimer { timer, after } => {
@@ -404,7 +404,7 @@ impl Cluster {
                     self.nodes[node].timers.insert(timer, at);
                     self.schedule(
                         after.0,
-                        Happening::Timer {
+                        ScheduledEvent::Timer {
                             node,
                             timer,
                             incarnation,
@@ -441,7 +441,7 @@ impl Cluster {
                 if self.random(1000) >= self.loss {
                     self.schedule(
                         latency,
-                        Happening::Reply {
+                        ScheduledEvent::Reply {
                             to: client,
                             from: node,
                             frame,
@@ -467,9 +467,9 @@ impl Cluster {
         if self.cut.contains(&(from, to)) || self.random(1000) < self.loss {
             return;
         }
-        let latency = self.latency() + self.dawdles(from, &frame);
+        let latency = self.latency() + self.proposal_delay(from, &frame);
         let from = Peer::Replica(ReplicaId(from as u16));
-        self.schedule(latency, Happening::Arrival { to, from, frame });
+        self.schedule(latency, ScheduledEvent::Arrival { to, from, frame });
     }
 
     pub(super) fn arrive(&mut self, to: usize, from: Peer, frame: Bytes) {
@@ -490,10 +490,10 @@ impl Cluster {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Arrival { to, from, frame } => self.arrive(to, from, frame),
-            Happening::Timer {
+    fn run_event(&mut self, event: ScheduledEvent) {
+        match event {
+            ScheduledEvent::Arrival { to, from, frame } => self.arrive(to, from, frame),
+            ScheduledEvent::Timer {
                 node,
                 timer,
                 incarnation,
@@ -505,7 +505,7 @@ impl Cluster {
                     self.step(node, Event::Timer { timer });
                 }
             }
-            Happening::Persisted {
+            ScheduledEvent::Persisted {
                 node,
                 incarnation,
                 entry,
@@ -514,7 +514,7 @@ impl Cluster {
                     self.persisted(node, entry);
                 }
             }
-            Happening::Flushed {
+            ScheduledEvent::Flushed {
                 node,
                 incarnation,
                 batch,
@@ -525,8 +525,8 @@ impl Cluster {
                     self.step(node, Event::Flushed { sequence });
                 }
             }
-            Happening::Reply { to, from, frame } => self.reply(to, from, frame),
-            Happening::Retry { client } => {
+            ScheduledEvent::Reply { to, from, frame } => self.reply(to, from, frame),
+            ScheduledEvent::Retry { client } => {
                 if !self.clients[client].frame.is_empty() {
                     self.transmit(client);
                 }
@@ -564,9 +564,9 @@ impl Cluster {
             if entry.key().0 > until {
                 break;
             }
-            let ((at, _), happening) = entry.remove_entry();
+            let ((at, _), event) = entry.remove_entry();
             self.now = at;
-            self.happen(happening);
+            self.run_event(event);
         }
         self.now = until;
     }

@@ -1,6 +1,6 @@
 //! Crashes, lost messages, cut links, lost disks, clocks that are off, and leaders that lie.
 
-use super::cluster::{Cluster, MS};
+use super::cluster::{MS, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{Sequence, View};
 use crate::journal::{Condition, Entry, Record};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 #[test]
 fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_run_twice() {
     for seed in 0..20 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         for _ in 0..3 {
             cluster.client(40);
         }
@@ -29,7 +29,7 @@ fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_run_twice() {
 #[test]
 fn any_one_replica_after_the_other_crashes_at_any_moment() {
     for seed in 0..40 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         cluster.loss = 20;
         for _ in 0..3 {
             cluster.client(60);
@@ -55,7 +55,7 @@ fn all_crash_at_once_again_and_again() {
     for (up, right, replicas) in [(1, 1, 4), (1, 0, 3), (0, 0, 1), (0, 1, 2)] {
         for seed in 0..15 {
             let model = FaultModel::new(up, right, replicas).unwrap();
-            let mut cluster = Cluster::new(model, seed);
+            let mut cluster = TestCluster::new(model, seed);
             cluster.start_all();
             for _ in 0..3 {
                 cluster.client(60);
@@ -75,7 +75,7 @@ fn all_crash_at_once_again_and_again() {
 #[test]
 fn lost_messages_are_repaired_by_status_alone() {
     for seed in 0..20 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         cluster.loss = 250;
         cluster.client(15);
         cluster.client(15);
@@ -88,7 +88,7 @@ fn lost_messages_are_repaired_by_status_alone() {
 #[test]
 fn one_way_cuts_that_come_and_go_lose_nothing() {
     for seed in 0..30 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         for _ in 0..2 {
             cluster.client(60);
         }
@@ -109,7 +109,7 @@ fn one_way_cuts_that_come_and_go_lose_nothing() {
 
 #[test]
 fn a_laggard_catches_up_with_certificates_from_memory_and_from_the_store() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 9);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 9);
     cluster.checkpoint_every = 256;
     cluster.start_all();
     cluster.client(500);
@@ -127,7 +127,7 @@ fn a_laggard_catches_up_with_certificates_from_memory_and_from_the_store() {
 #[test]
 fn a_replica_without_its_journal_follows_but_never_votes() {
     for wiped in [true, false] {
-        let mut cluster = Cluster::four(10);
+        let mut cluster = TestCluster::four(10);
         let client = cluster.client(50);
         cluster.finish(10_000);
         cluster.crash(2);
@@ -142,7 +142,7 @@ fn a_replica_without_its_journal_follows_but_never_votes() {
         let status = cluster.status(2);
         assert_eq!(status.voting, Voting::Lost);
         assert_eq!((status.counters.prepares, status.counters.commits), (0, 0));
-        // It is written down: a restart on the journal that it has begun since changes nothing.
+        // It is recorded: a restart on the journal that it has begun since changes nothing.
         cluster.crash(2);
         cluster.start(2);
         assert_eq!(cluster.status(2).voting, Voting::Lost);
@@ -159,7 +159,7 @@ fn a_replica_without_its_journal_follows_but_never_votes() {
 
 #[test]
 fn a_leader_whose_clock_runs_ahead_cannot_move_time() {
-    let mut cluster = Cluster::four(11);
+    let mut cluster = TestCluster::four(11);
     cluster.skew(0, 60_000);
     let client = cluster.client(5);
     cluster.finish(20_000);
@@ -174,7 +174,7 @@ fn a_leader_whose_clock_runs_ahead_cannot_move_time() {
 
 #[test]
 fn a_leader_whose_clock_trails_is_replaced() {
-    let mut cluster = Cluster::four(12);
+    let mut cluster = TestCluster::four(12);
     cluster.skew(0, -60_000);
     cluster.client(100);
     cluster.finish(20_000);
@@ -184,8 +184,8 @@ fn a_leader_whose_clock_trails_is_replaced() {
 }
 
 #[test]
-fn a_leader_that_proposes_to_too_few_is_replaced_and_nobody_is_left_behind() {
-    let mut cluster = Cluster::four(13);
+fn a_leader_that_proposes_to_too_few_is_replaced_and_no_replica_is_left_behind() {
+    let mut cluster = TestCluster::four(13);
     cluster.tap = Some(Box::new(|from, to, envelope| {
         let view = envelope.view();
         !(from == 0 && view == View(0) && to != 1 && envelope.message().kind() == Kind::Proposal)
@@ -197,7 +197,7 @@ fn a_leader_that_proposes_to_too_few_is_replaced_and_nobody_is_left_behind() {
 
 #[test]
 fn a_leader_that_leaves_one_replica_out_does_not_stop_it() {
-    let mut cluster = Cluster::four(14);
+    let mut cluster = TestCluster::four(14);
     cluster.tap = Some(Box::new(|from, to, _| !(from == 0 && to == 3)));
     cluster.client(100);
     cluster.finish(20_000);
@@ -207,14 +207,14 @@ fn a_leader_that_leaves_one_replica_out_does_not_stop_it() {
 }
 
 #[test]
-fn a_leader_that_serves_nobody_but_its_accomplice_is_replaced() {
+fn a_leader_that_serves_only_its_accomplice_is_replaced() {
     for seed in 0..5 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         let (accomplice, honest) = (cluster.client(1), cluster.client(1));
         cluster.finish(5_000);
-        // What the accomplice wants only the leader knows; what others want it does not hear.
-        cluster.speaks_to(accomplice, &[0]);
-        cluster.speaks_to(honest, &[1, 2, 3]);
+        // Only the leader gets the accomplice's requests, and it gets no others.
+        cluster.sends_to(accomplice, &[0]);
+        cluster.sends_to(honest, &[1, 2, 3]);
         cluster.tap = Some(Box::new(|_, to, envelope| {
             to != 0 || envelope.message().kind() != Kind::Request
         }));
@@ -228,9 +228,9 @@ fn a_leader_that_serves_nobody_but_its_accomplice_is_replaced() {
 
 #[test]
 fn a_batch_that_was_prepared_survives_its_leader() {
-    // COMMITs are lost: whatever is prepared has to be carried over into the next view.
+    // COMMITs are lost: all that is prepared has to be carried over into the next view.
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         cluster.tap = Some(Box::new(|_, _, envelope| {
             !(envelope.view() == View(0) && envelope.message().kind() == Kind::Commit)
         }));
@@ -247,12 +247,12 @@ fn a_batch_that_was_prepared_survives_its_leader() {
 #[test]
 fn a_chain_of_batches_that_were_prepared_survives_its_leader() {
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         for _ in 0..8 {
             cluster.client(20);
         }
         cluster.run_for(60);
-        // From now on nothing commits in the first view, and no replica hears of every batch.
+        // From now on nothing commits in the first view, and no replica learns of every batch.
         cluster.tap = Some(Box::new(|_, to, envelope| {
             let sequence = match envelope.message() {
                 Message::Commit(_) => return envelope.view() > View(0),
@@ -275,11 +275,11 @@ fn a_chain_of_batches_that_were_prepared_survives_its_leader() {
 fn several_batches_that_only_a_silent_replica_has_executed_are_executed_by_the_others() {
     let mut deepest = 0;
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         let clients: Vec<_> = (0..6).map(|_| cluster.client(5)).collect();
         cluster.finish(5_000);
         cluster.run_for(50);
-        // The leader alone hears what is decided, and hands nothing out.
+        // Only the leader learns what is decided, and it sends no batches.
         cluster.tap = Some(Box::new(|from, to, envelope| {
             let kind = envelope.message().kind();
             let first = envelope.view() == View(0);
@@ -290,7 +290,7 @@ fn several_batches_that_only_a_silent_replica_has_executed_are_executed_by_the_o
         cluster.run_for(150);
         deepest = deepest.max(cluster.status(0).sequence.0 - before.0);
         assert_eq!(cluster.status(1).sequence, before);
-        // It shows its certificates when the view changes, and then it is gone.
+        // It shows its certificates when the view changes, and then it is silent.
         cluster.run_for(900);
         assert!(cluster.status(1).sequence > before, "seed {seed}");
         cluster.tap = None;
@@ -303,7 +303,7 @@ fn several_batches_that_only_a_silent_replica_has_executed_are_executed_by_the_o
 #[test]
 fn views_change_under_load_again_and_again() {
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         for _ in 0..4 {
             cluster.client(150);
         }
@@ -323,12 +323,12 @@ fn views_change_under_load_again_and_again() {
 }
 
 #[test]
-fn a_batch_that_only_a_silent_replica_has_executed_keeps_no_view_from_its_work() {
+fn a_batch_that_only_a_silent_replica_has_executed_blocks_no_view() {
     for seed in 0..10 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         let client = cluster.client(3);
         cluster.finish(5_000);
-        // It hears what is decided, says so when the view changes, and hands nothing out.
+        // It learns what is decided, shows it when the view changes, and sends no batches.
         cluster.tap = Some(Box::new(|from, _, envelope| {
             let kept = matches!(
                 envelope.message(),
@@ -352,9 +352,9 @@ fn a_batch_that_only_a_silent_replica_has_executed_keeps_no_view_from_its_work()
     }
 }
 
-/// Whether a crash now would leave a journal that ends where a vote was written once more behind a
-/// root, though what the vote's COMMIT rests on was not yet.
-fn cut_while_written_anew(cluster: &Cluster, node: usize) -> bool {
+/// Whether a crash now would leave a journal that ends where a vote was rewritten behind a root,
+/// but the certificate of the vote's COMMIT was not yet.
+fn cut_while_rewritten(cluster: &TestCluster, node: usize) -> bool {
     let entries = cluster.durable(node);
     let decoded = |entry: &Entry| Record::decode(&entry.record).unwrap();
     let mut newest = entries.iter().rev().take(2).map(decoded);
@@ -372,14 +372,14 @@ fn cut_while_written_anew(cluster: &Cluster, node: usize) -> bool {
 }
 
 #[test]
-fn a_leader_that_crashes_while_its_votes_are_written_anew_shows_a_whole_certificate() {
+fn a_leader_that_crashes_while_its_votes_are_rewritten_shows_a_whole_certificate() {
     let shown: Rc<Cell<usize>> = Rc::default();
     for seed in 0..12 {
-        let mut cluster = Cluster::four(seed);
+        let mut cluster = TestCluster::four(seed);
         for _ in 0..3 {
             cluster.client(400);
         }
-        while !cut_while_written_anew(&cluster, 0) && cluster.now < 4_000 * MS {
+        while !cut_while_rewritten(&cluster, 0) && cluster.now < 4_000 * MS {
             cluster.run_until(cluster.now + MS / 20);
         }
         cluster.crash(0);
@@ -387,11 +387,11 @@ fn a_leader_that_crashes_while_its_votes_are_written_anew_shows_a_whole_certific
         cluster.tap = Some(Box::new(move |from, to, envelope| {
             if let (0, Message::ViewChange(change)) = (from, envelope.message()) {
                 for prepared in &change.prepared {
-                    assert!(prepared.votes.len() >= 2, "who else prepared it?");
+                    assert!(prepared.votes.len() >= 2, "others prepared it");
                     shown.set(shown.get() + 1);
                 }
             }
-            // It does not hear that the batch is committed, so that it has to say what it knows.
+            // It does not learn that the batch is committed, so that it has to show what it knows.
             to != 0
                 || !matches!(
                     envelope.message(),

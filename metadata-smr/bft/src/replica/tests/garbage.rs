@@ -1,6 +1,6 @@
-//! Whatever comes in, nothing panics and nothing is believed.
+//! Arbitrary bytes cause no panic and no change.
 
-use super::cluster::{CLUSTER, Cluster, Directory, FakeVerifier};
+use super::cluster::{CLUSTER, Directory, FakeVerifier, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{ConnectionId, Epoch, ReplicaId};
 use crate::step::Peer;
@@ -11,13 +11,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-type Kept = Rc<RefCell<BTreeMap<Kind, Vec<Bytes>>>>;
+type FramesByKind = Rc<RefCell<BTreeMap<Kind, Vec<Bytes>>>>;
 
 /// A cluster under stress, and frames of every kind that it sends.
-fn stressed(seed: u64) -> (Cluster, Kept) {
-    let kept = Kept::default();
+fn stressed(seed: u64) -> (TestCluster, FramesByKind) {
+    let kept = FramesByKind::default();
     let into = Rc::clone(&kept);
-    let mut cluster = Cluster::four(seed);
+    let mut cluster = TestCluster::four(seed);
     cluster.tap = Some(Box::new(move |_, _, envelope| {
         let mut kept = into.borrow_mut();
         let frames = kept.entry(envelope.message().kind()).or_default();
@@ -37,7 +37,7 @@ fn stressed(seed: u64) -> (Cluster, Kept) {
     (cluster, kept)
 }
 
-fn all(kept: &Kept) -> Vec<Bytes> {
+fn all(kept: &FramesByKind) -> Vec<Bytes> {
     kept.borrow().values().flatten().cloned().collect()
 }
 

@@ -1,10 +1,10 @@
-//! What a replica makes of the journal that it finds.
+//! How a replica treats the journal that it finds.
 
-use super::cluster::Cluster;
+use super::cluster::TestCluster;
 use crate::identity::{Digest, Sequence, Signature, Time};
 use crate::journal::Record;
 use crate::ordering::slot::Slot;
-use crate::replica::commit::standing;
+use crate::replica::commit::slot_records;
 use crate::sabotage::Flag;
 use crate::state::StateError;
 use crate::wire::message::{Batch, Message};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 #[test]
 fn a_record_of_a_newer_release_is_refused_and_not_taken_for_damage() {
-    let mut cluster = Cluster::four(31);
+    let mut cluster = TestCluster::four(31);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(500);
@@ -26,7 +26,7 @@ fn a_record_of_a_newer_release_is_refused_and_not_taken_for_damage() {
         assert_eq!(refused, Some(StateError::NewerJournal));
     }
     assert_eq!(cluster.refusal(2, Record::BootMark.encode()), None);
-    // Nothing has become of it: the release that knows the record goes on.
+    // The refusal has changed nothing: the release that knows the record goes on.
     cluster.start(2);
     cluster.more(client, 5);
     cluster.finish(5_000);
@@ -35,7 +35,7 @@ fn a_record_of_a_newer_release_is_refused_and_not_taken_for_damage() {
 
 #[test]
 fn a_stored_batch_that_the_disk_has_changed_is_not_taken_for_what_it_was() {
-    let mut cluster = Cluster::four(32);
+    let mut cluster = TestCluster::four(32);
     cluster.client(40);
     cluster.finish(10_000);
     cluster.run_for(1_000);
@@ -43,7 +43,7 @@ fn a_stored_batch_that_the_disk_has_changed_is_not_taken_for_what_it_was() {
     let root = cluster.status(0).durable;
     let mut key = b"xb".to_vec();
     key.extend(root.0.to_be_bytes());
-    // Within a signature of its certificate: all else in it fits together.
+    // Within a signature of its certificate: everything else in it is consistent.
     cluster.damage(2, &key, 300);
     let refused = cluster.refusal(2, Record::BootMark.encode());
     assert!(
@@ -55,7 +55,7 @@ fn a_stored_batch_that_the_disk_has_changed_is_not_taken_for_what_it_was() {
 }
 
 #[test]
-fn a_vote_is_written_anew_even_if_a_body_should_be_missing() {
+fn a_vote_is_rewritten_even_if_a_body_is_missing() {
     let batch = Batch {
         sequence: Sequence(1),
         time: Time(1),
@@ -70,6 +70,6 @@ fn a_vote_is_written_anew_even_if_a_body_should_be_missing() {
     slot.accept(Arc::clone(signed.envelope()));
     slot.journaled
         .insert(signed.digest(), Arc::clone(signed.envelope()));
-    let records = standing(&slot, true);
+    let records = slot_records(&slot, true);
     assert!(matches!(records.as_slice(), [Record::Voted { bodies, .. }] if bodies.is_empty()));
 }

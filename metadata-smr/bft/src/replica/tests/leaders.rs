@@ -1,6 +1,6 @@
-//! Leaders that are slow, silent or unlucky: who is suspected, and who is not.
+//! Leaders that are slow, silent or unlucky: which are suspected, and which are not.
 
-use super::cluster::{Cluster, MS};
+use super::cluster::{MS, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::View;
 use crate::metrics::Counters;
@@ -8,14 +8,14 @@ use crate::wire::message::Kind;
 use std::cell::Cell;
 use std::rc::Rc;
 
-fn total(cluster: &Cluster, count: impl Fn(&Counters) -> u64) -> u64 {
+fn total(cluster: &TestCluster, count: impl Fn(&Counters) -> u64) -> u64 {
     let up = (0..4).filter(|node| cluster.up(*node));
     up.map(|node| count(&cluster.status(node).counters)).sum()
 }
 
-/// A cluster under a load that does not end, and how many operations it does in a second.
-fn busy(seed: u64, clients: usize) -> Cluster {
-    let mut cluster = Cluster::four(seed);
+/// A cluster under a load that does not end.
+fn busy(seed: u64, clients: usize) -> TestCluster {
+    let mut cluster = TestCluster::four(seed);
     for _ in 0..clients {
         cluster.client(1_000_000);
     }
@@ -23,14 +23,14 @@ fn busy(seed: u64, clients: usize) -> Cluster {
     cluster
 }
 
-fn done(cluster: &Cluster) -> u64 {
+fn done(cluster: &TestCluster) -> u64 {
     (0..4)
         .map(|node| cluster.status(node).counters.operations)
         .max()
         .unwrap_or(0)
 }
 
-fn done_in(cluster: &mut Cluster, seconds: u64) -> u64 {
+fn done_in(cluster: &mut TestCluster, seconds: u64) -> u64 {
     let before = done(cluster);
     cluster.run_for(1_000 * seconds);
     (done(cluster) - before) / seconds
@@ -42,7 +42,7 @@ fn a_leader_that_becomes_slow_is_replaced_and_goodput_comes_back() {
         let mut cluster = busy(seed, 8);
         let usual = done_in(&mut cluster, 2);
         assert_eq!(cluster.status(1).view, View(0));
-        cluster.dawdlers.insert(0, delay * MS);
+        cluster.slow_leaders.insert(0, delay * MS);
         cluster.run_for(3_000);
         let after = done_in(&mut cluster, 2);
         let slow = total(&cluster, |it| it.suspicions_slow);
@@ -55,8 +55,8 @@ fn a_leader_that_becomes_slow_is_replaced_and_goodput_comes_back() {
 #[test]
 fn a_leader_that_is_slow_from_the_start_is_replaced() {
     for delay in [30, 60, 100, 300] {
-        let mut cluster = Cluster::four(4);
-        cluster.dawdlers.insert(0, delay * MS);
+        let mut cluster = TestCluster::four(4);
+        cluster.slow_leaders.insert(0, delay * MS);
         for _ in 0..8 {
             cluster.client(1_000_000);
         }
@@ -70,7 +70,7 @@ fn a_leader_that_is_slow_from_the_start_is_replaced() {
 
 #[test]
 fn an_hour_of_bursts_changes_no_view() {
-    let mut cluster = Cluster::four(5);
+    let mut cluster = TestCluster::four(5);
     let clients: Vec<usize> = (0..12).map(|_| cluster.client(1)).collect();
     for burst in 0..180 {
         let few = 1 + cluster.random(12) as usize;
@@ -93,9 +93,9 @@ fn an_hour_of_bursts_changes_no_view() {
 }
 
 #[test]
-fn where_deciding_takes_longer_than_patience_begins_with_views_settle() {
+fn views_settle_where_deciding_takes_longer_than_the_first_timeout() {
     for seed in 20..23 {
-        let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), seed);
+        let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), seed);
         cluster.distance = 120;
         cluster.start_all();
         cluster.client(100_000);
@@ -110,8 +110,8 @@ fn where_deciding_takes_longer_than_patience_begins_with_views_settle() {
 
 #[test]
 fn a_leader_whose_proposals_others_have_to_repeat_is_suspected_of_silence() {
-    let mut cluster = Cluster::four(6);
-    // Its vote is needed, so every batch waits until somebody repeats the proposal to it.
+    let mut cluster = TestCluster::four(6);
+    // Its vote is needed, so every batch waits until another replica repeats the proposal to it.
     cluster.crash(2);
     cluster.tap = Some(Box::new(|from, to, envelope| {
         !(from == 0 && to == 3 && envelope.message().kind() == Kind::Proposal)
@@ -129,15 +129,16 @@ fn a_leader_whose_proposals_others_have_to_repeat_is_suspected_of_silence() {
 #[test]
 fn a_leader_whose_body_is_missing_gets_a_second_chance() {
     for (held_up, replaced) in [(500, false), (1_000, true)] {
-        let mut cluster = Cluster::four(7);
+        let mut cluster = TestCluster::four(7);
         let client = cluster.client(1);
         cluster.finish(5_000);
         cluster.run_for(1_000);
-        cluster.speaks_to(client, &[0]);
+        cluster.sends_to(client, &[0]);
         let since = Rc::new(Cell::new(true));
         let holds = Rc::clone(&since);
         cluster.tap = Some(Box::new(move |from, _, envelope| {
-            // The leader has the body and knows nothing of their trouble: it would give up first.
+            // The leader has the body and no reason to suspect itself: otherwise it would resign
+            // first.
             let kind = envelope.message().kind();
             !(holds.get() && kind == Kind::Bodies || from == 0 && kind == Kind::Suspect)
         }));
@@ -153,8 +154,8 @@ fn a_leader_whose_body_is_missing_gets_a_second_chance() {
 }
 
 #[test]
-fn whoever_waits_for_its_own_disk_suspects_nobody() {
-    let mut cluster = Cluster::four(8);
+fn a_replica_that_waits_for_its_own_disk_suspects_no_leader() {
+    let mut cluster = TestCluster::four(8);
     let client = cluster.client(3);
     cluster.finish(5_000);
     // All three votes are needed, and one of them waits for a second.
@@ -172,7 +173,7 @@ fn whoever_waits_for_its_own_disk_suspects_nobody() {
 
 #[test]
 fn between_two_views_time_runs_only_once_a_quorum_has_come_along() {
-    let mut cluster = Cluster::four(9);
+    let mut cluster = TestCluster::four(9);
     let client = cluster.client(5);
     cluster.finish(5_000);
     cluster.crash(2);
@@ -193,7 +194,7 @@ fn between_two_views_time_runs_only_once_a_quorum_has_come_along() {
 }
 
 #[test]
-fn a_suspicion_is_taken_back_when_the_order_goes_on_in_spite_of_it() {
+fn a_suspicion_is_withdrawn_when_the_order_goes_on_in_spite_of_it() {
     let mut cluster = busy(10, 1);
     // One replica is cut off for a moment, and another one days later.
     for victim in [1, 2] {
@@ -210,15 +211,15 @@ fn a_suspicion_is_taken_back_when_the_order_goes_on_in_spite_of_it() {
 }
 
 /// Its last proposal may have left without being durable: the next one could be a second one for
-/// the same place.
+/// the same sequence.
 #[test]
 fn a_leader_that_restarts_proposes_nothing_more_in_its_view() {
-    let mut cluster = Cluster::four(11);
+    let mut cluster = TestCluster::four(11);
     let client = cluster.client(5);
     cluster.finish(5_000);
     let proposed = Rc::new(Cell::new(0));
     let counts = Rc::clone(&proposed);
-    // Whatever it says reaches the others, except that it wants to go.
+    // All its messages reach the others, except its own SUSPECT.
     cluster.tap = Some(Box::new(move |from, to, envelope| {
         let kind = envelope.message().kind();
         if (from, to, kind) == (0, 1, Kind::Proposal) {

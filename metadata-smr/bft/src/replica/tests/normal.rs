@@ -1,6 +1,6 @@
 //! The normal case, for every preset of the fault model.
 
-use super::cluster::{CHECKPOINT_EVERY, Cluster};
+use super::cluster::{CHECKPOINT_EVERY, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{Sequence, View};
 use crate::metrics::Voting;
@@ -15,7 +15,7 @@ fn every_preset_orders_and_executes_exactly_once() {
         (2, 2, 7),
         (0, 1, 2),
     ] {
-        let mut cluster = Cluster::new(FaultModel::new(up, right, replicas).unwrap(), 3);
+        let mut cluster = TestCluster::new(FaultModel::new(up, right, replicas).unwrap(), 3);
         cluster.start_all();
         for _ in 0..3 {
             cluster.client(20);
@@ -30,7 +30,7 @@ fn every_preset_orders_and_executes_exactly_once() {
 
 #[test]
 fn a_lone_client_does_not_wait_for_others() {
-    let mut cluster = Cluster::four(1);
+    let mut cluster = TestCluster::four(1);
     cluster.client(50);
     cluster.finish(5_000);
     cluster.check();
@@ -44,7 +44,7 @@ fn a_lone_client_does_not_wait_for_others() {
 #[test]
 fn batches_are_proposed_while_others_are_under_way() {
     for (up, right, replicas) in [(1, 1, 4), (1, 0, 3), (0, 0, 1), (0, 1, 2)] {
-        let mut cluster = Cluster::new(FaultModel::new(up, right, replicas).unwrap(), 17);
+        let mut cluster = TestCluster::new(FaultModel::new(up, right, replicas).unwrap(), 17);
         cluster.start_all();
         for _ in 0..8 {
             cluster.client(60);
@@ -63,7 +63,7 @@ fn batches_are_proposed_while_others_are_under_way() {
 
 #[test]
 fn an_idle_cluster_keeps_its_leader_and_makes_no_batches() {
-    let mut cluster = Cluster::four(2);
+    let mut cluster = TestCluster::four(2);
     cluster.client(5);
     cluster.finish(5_000);
     let before = cluster.status(1);
@@ -73,8 +73,8 @@ fn an_idle_cluster_keeps_its_leader_and_makes_no_batches() {
 }
 
 #[test]
-fn a_tick_runs_although_nobody_asks_for_anything() {
-    let mut cluster = Cluster::four(4);
+fn a_tick_runs_without_any_request() {
+    let mut cluster = TestCluster::four(4);
     cluster.operation = b"t";
     cluster.client(1);
     cluster.finish(5_000);
@@ -87,7 +87,7 @@ fn a_tick_runs_although_nobody_asks_for_anything() {
 
 #[test]
 fn a_leader_that_does_not_tick_is_replaced() {
-    let mut cluster = Cluster::four(5);
+    let mut cluster = TestCluster::four(5);
     cluster.operation = b"t";
     cluster.client(1);
     cluster.finish(5_000);
@@ -104,7 +104,7 @@ fn a_leader_that_does_not_tick_is_replaced() {
 
 #[test]
 fn the_state_becomes_durable_and_the_journal_short() {
-    let mut cluster = Cluster::four(6);
+    let mut cluster = TestCluster::four(6);
     cluster.client(700);
     cluster.finish(60_000);
     cluster.run_for(3_000);
@@ -122,8 +122,8 @@ fn the_state_becomes_durable_and_the_journal_short() {
 }
 
 #[test]
-fn everybody_restarts_and_goes_on_where_they_were() {
-    let mut cluster = Cluster::four(7);
+fn all_replicas_restart_and_continue_where_they_were() {
+    let mut cluster = TestCluster::four(7);
     let client = cluster.client(30);
     cluster.finish(10_000);
     let before = cluster.status(0).sequence;
@@ -142,7 +142,7 @@ fn everybody_restarts_and_goes_on_where_they_were() {
 
 #[test]
 fn one_replica_alone_restarts_and_goes_on() {
-    let mut cluster = Cluster::new(FaultModel::new(0, 0, 1).unwrap(), 8);
+    let mut cluster = TestCluster::new(FaultModel::new(0, 0, 1).unwrap(), 8);
     cluster.start_all();
     let client = cluster.client(10);
     cluster.finish(5_000);
@@ -158,7 +158,7 @@ fn one_replica_alone_restarts_and_goes_on() {
 
 #[test]
 fn a_leader_waits_for_its_disk_once_a_batch() {
-    let mut cluster = Cluster::four(23);
+    let mut cluster = TestCluster::four(23);
     cluster.crash(3);
     cluster.run_for(100);
     // A write takes a second or more there, and without the fourth replica its COMMIT is needed.
@@ -167,7 +167,7 @@ fn a_leader_waits_for_its_disk_once_a_batch() {
     let client = cluster.client(1);
     cluster.run_for(300);
     let counters = cluster.status(0).counters;
-    assert_eq!(counters.commits, before + 1, "it is on its way to the disk");
+    assert_eq!(counters.commits, before + 1, "it is being written");
     assert_eq!(cluster.status(1).sequence, Sequence(0), "and has not left");
     cluster.slow_disks.clear();
     cluster.finish(20_000);

@@ -1,12 +1,12 @@
 //! What a correct replica votes for, and what it refuses once it has all bodies.
 
-use super::cluster::{Cluster, MS};
+use super::cluster::{MS, TestCluster};
 use crate::wire::limits::{BATCH_BYTES_MAX, REQUEST_BYTES_MAX, WINDOW};
 
-/// To whom everything is proposed; replica 0 leads.
+/// The replica that gets all proposals; replica 0 leads.
 const BACKUP: usize = 1;
 
-/// What the backup has made of proposals.
+/// The backup's verdicts on proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdicts {
     voted: u64,
@@ -26,7 +26,7 @@ const NEITHER: Verdicts = Verdicts {
     refused: 0,
 };
 
-fn so_far(cluster: &Cluster) -> Verdicts {
+fn so_far(cluster: &TestCluster) -> Verdicts {
     let counters = cluster.status(BACKUP).counters;
     Verdicts {
         voted: counters.prepares,
@@ -34,10 +34,10 @@ fn so_far(cluster: &Cluster) -> Verdicts {
     }
 }
 
-/// What the backup makes of what is said meanwhile.
-fn verdict(cluster: &mut Cluster, said: impl FnOnce(&mut Cluster)) -> Verdicts {
+/// The backup's verdicts on the messages that `send` sends.
+fn verdict(cluster: &mut TestCluster, send: impl FnOnce(&mut TestCluster)) -> Verdicts {
     let before = so_far(cluster);
-    said(cluster);
+    send(cluster);
     let after = so_far(cluster);
     Verdicts {
         voted: after.voted - before.voted,
@@ -46,8 +46,8 @@ fn verdict(cluster: &mut Cluster, said: impl FnOnce(&mut Cluster)) -> Verdicts {
 }
 
 /// Four replicas at rest, after an operation of each of `clients` clients.
-fn at_rest(operation: &'static [u8], clients: usize) -> Cluster {
-    let mut cluster = Cluster::four(1);
+fn at_rest(operation: &'static [u8], clients: usize) -> TestCluster {
+    let mut cluster = TestCluster::four(1);
     cluster.operation = operation;
     (0..clients).for_each(|_| {
         cluster.client(1);
@@ -102,8 +102,8 @@ fn a_batch_is_voted_for_up_to_its_bytes_and_refused_beyond() {
         let last = cluster.last_of(BACKUP);
         let found = verdict(&mut cluster, |it| {
             it.propose(BACKUP, last, 1, &bodies);
-            assert_eq!(so_far(it).refused, 0, "nothing is at hand yet");
-            it.hand_out(BACKUP, bodies.clone());
+            assert_eq!(so_far(it).refused, 0, "no body is here yet");
+            it.send_bodies(BACKUP, bodies.clone());
         });
         assert_eq!(found, expected, "{} requests", bodies.len());
     }
@@ -113,7 +113,7 @@ fn a_batch_is_voted_for_up_to_its_bytes_and_refused_beyond() {
 fn a_request_of_a_session_that_has_ended_is_voted_for_within_a_window_and_refused_beyond() {
     for (behind, expected) in [(WINDOW - 1, VOTED), (WINDOW, REFUSED)] {
         let mut cluster = at_rest(b"a", 2);
-        cluster.leaves(0);
+        cluster.close_session(0);
         cluster.run_for(50);
         assert_eq!(cluster.status(BACKUP).counters.sessions_closed, 1);
         let mut last = cluster.last_of(BACKUP);
@@ -124,7 +124,7 @@ fn a_request_of_a_session_that_has_ended_is_voted_for_within_a_window_and_refuse
         let late = cluster.request(0, 2, 1);
         let found = verdict(&mut cluster, |it| {
             it.propose(BACKUP, last, 1, std::slice::from_ref(&late));
-            it.hand_out(BACKUP, vec![late]);
+            it.send_bodies(BACKUP, vec![late]);
         });
         assert_eq!(found, expected, "{behind} batches behind its end");
     }

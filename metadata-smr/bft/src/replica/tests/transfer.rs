@@ -1,6 +1,6 @@
 //! A replica that is too far behind, or wrong, takes the state of a checkpoint over.
 
-use super::cluster::{CHECKPOINT_EVERY, Cluster, MS};
+use super::cluster::{CHECKPOINT_EVERY, MS, TestCluster};
 use crate::fault_model::FaultModel;
 use crate::identity::{ReplicaId, Sequence, View};
 use crate::journal::{Condition, Record};
@@ -10,8 +10,8 @@ use crate::wire::message::{Message, PeerStatus};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Everybody is at the same place with the same state.
-fn agree(cluster: &mut Cluster) {
+/// All replicas have the same sequence and the same state.
+fn agree(cluster: &mut TestCluster) {
     cluster.run_for(3_000);
     let states: Vec<_> = (0..4).map(|node| cluster.state(node)).collect();
     assert!(states.iter().all(|it| *it == states[0]), "{states:#?}");
@@ -19,8 +19,8 @@ fn agree(cluster: &mut Cluster) {
 }
 
 #[test]
-fn whoever_was_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
-    let mut cluster = Cluster::four(11);
+fn a_replica_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
+    let mut cluster = TestCluster::four(11);
     cluster.client(30);
     cluster.finish(10_000);
     cluster.crash(3);
@@ -44,8 +44,8 @@ fn whoever_was_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
 }
 
 #[test]
-fn whoever_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
-    let mut cluster = Cluster::four(12);
+fn a_replica_that_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
+    let mut cluster = TestCluster::four(12);
     cluster.client(6 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
     cluster.crash(2);
@@ -60,7 +60,7 @@ fn whoever_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
 
 #[test]
 fn a_crash_in_the_middle_costs_only_what_was_under_way() {
-    let mut cluster = Cluster::four(13);
+    let mut cluster = TestCluster::four(13);
     cluster.operation = b"w";
     cluster.client(8 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
@@ -93,7 +93,7 @@ fn a_crash_in_the_middle_costs_only_what_was_under_way() {
 
 #[test]
 fn a_wrong_state_is_replaced_and_votes_come_back() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 14);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 14);
     cluster.flawed.insert(3);
     cluster.start_all();
     cluster.client(6 * CHECKPOINT_EVERY);
@@ -107,7 +107,7 @@ fn a_wrong_state_is_replaced_and_votes_come_back() {
 
 #[test]
 fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 16);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 16);
     cluster.flawed.insert(3);
     cluster.start_all();
     let client = cluster.client(42);
@@ -121,7 +121,7 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
         assert!(cluster.now < 60_000 * MS);
     }
     let status = cluster.status(3);
-    // The checkpoint that showed it gives way to later ones, of which nothing is here yet.
+    // The checkpoint that showed it is replaced by later ones, of which nothing is here yet.
     cluster.more(client, 3 * CHECKPOINT_EVERY);
     cluster.finish(10_000);
     assert!(cluster.status(3).stable > status.stable);
@@ -145,11 +145,11 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
     assert_eq!(voting, Voting::Voting, "another state took its place");
 }
 
-/// What it had promised in open sequences went with its state. It votes for nothing there until it
-/// has executed it, whatever the leader proposes, and however often it restarts.
+/// Its promises in open sequences were lost with its state. It votes for nothing there until it has
+/// executed it, whatever the leader proposes, and however often it restarts.
 #[test]
 fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
     cluster.flawed.insert(3);
     let voted = Rc::new(Cell::new(Sequence(0)));
     let votes = Rc::clone(&voted);
@@ -167,7 +167,7 @@ fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted
     }
     let back = cluster.last_of(3);
     assert!(back.sequence < voted.get(), "{back:?} is not back");
-    // Nothing comes from the others until its journal begins with what counts of it.
+    // Nothing comes from the others until its journal begins with its valid records.
     cluster.cut.extend([(0, 3), (1, 3), (2, 3)]);
     cluster.run_for(50);
     for restarted in [false, true] {
@@ -177,12 +177,12 @@ fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted
         }
         let before = cluster.status(3);
         assert_eq!(before.voting, Voting::Abstaining, "restarted: {restarted}");
-        // Something else than what it has voted for there.
+        // Another batch than the one it has voted for there.
         let place = cluster.last_of(3);
         assert!(place.sequence < voted.get());
         let twin = cluster.request(client, 1_000, 1);
         cluster.propose(3, place, 1, std::slice::from_ref(&twin));
-        cluster.hand_out(3, vec![twin]);
+        cluster.send_bodies(3, vec![twin]);
         let prepares = cluster.status(3).counters.prepares;
         assert_eq!(prepares, before.counters.prepares);
     }
@@ -195,11 +195,11 @@ fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted
     assert_eq!(cluster.status(3).voting, Voting::Voting);
 }
 
-/// Whole segments are removed from a journal, so it may begin anywhere before what counts.
+/// Whole segments are removed from a journal, so it may begin anywhere before the valid records.
 #[test]
-fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
-    cluster.hoards = true;
+fn void_records_left_in_a_journal_change_nothing() {
+    let mut cluster = TestCluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
+    cluster.never_trims = true;
     cluster.flawed.insert(3);
     cluster.start_all();
     let client = cluster.client(44);
@@ -219,8 +219,10 @@ fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
         agree(&mut cluster);
         cluster.crash(3);
         let entries = cluster.journal(3);
-        let said = entries.iter().rev();
-        let counts = said.filter_map(|it| Record::trimmed(&it.record)).next();
+        let newest_first = entries.iter().rev();
+        let counts = newest_first
+            .filter_map(|it| Record::trimmed(&it.record))
+            .next();
         let void = entries.iter().filter(|it| Some(it.token) < counts);
         let void = void.count();
         assert!(void > 100, "{void}");
@@ -235,11 +237,11 @@ fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
     }
 }
 
-/// A peer claims to have what nobody has, and nobody can give it. It is forgotten as soon as the
-/// order goes on, and being late by a batch is no reason to take a whole state over.
+/// A peer claims to have a batch that no replica has, and none can send it. The claim is forgotten
+/// as soon as the order goes on, and being late by a batch is no reason for a state transfer.
 #[test]
-fn a_peer_that_claims_too_much_has_nobody_take_a_state_over() {
-    let mut cluster = Cluster::four(18);
+fn a_peer_that_claims_too_much_triggers_no_transfer() {
+    let mut cluster = TestCluster::four(18);
     let client = cluster.client(20);
     cluster.finish(10_000);
     cluster.run_for(1_000);
@@ -267,14 +269,14 @@ fn a_peer_that_claims_too_much_has_nobody_take_a_state_over() {
     cluster.finish(10_000);
     agree(&mut cluster);
     let counters = cluster.status(3).counters;
-    assert!(counters.committed_fetched >= 8, "it asked everybody twice");
+    assert!(counters.committed_fetched >= 8, "it asked every peer twice");
     assert!(cluster.status(3).stable >= boundary);
     assert_eq!(counters.transfers, 0);
 }
 
 #[test]
 fn a_silent_source_is_passed_over() {
-    let mut cluster = Cluster::four(15);
+    let mut cluster = TestCluster::four(15);
     cluster.client(6 * CHECKPOINT_EVERY);
     cluster.finish(30_000);
     cluster.crash(3);
@@ -293,12 +295,12 @@ fn a_silent_source_is_passed_over() {
     agree(&mut cluster);
 }
 
-/// What was answered later than a tenth of a second was dropped, and its sender passed over: a
-/// replica far from the others never learnt anything.
+/// Answers later than a tenth of a second used to be dropped, and their sender skipped: a replica
+/// far from the others never learnt anything.
 #[test]
 fn a_state_is_taken_over_however_long_the_way_is() {
     for distance in [60, 150] {
-        let mut cluster = Cluster::four(19);
+        let mut cluster = TestCluster::four(19);
         cluster.operation = b"w";
         cluster.client(8 * CHECKPOINT_EVERY);
         cluster.finish(30_000);

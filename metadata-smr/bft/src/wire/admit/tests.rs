@@ -1,4 +1,4 @@
-//! What each kind of certificate has to be for the message that shows it to be let in.
+//! What each kind of certificate has to be for the message that shows it to be admitted.
 
 use super::*;
 use crate::certificate::voters::*;
@@ -11,7 +11,7 @@ use crate::wire::{Header, Unsigned, encode};
 /// The view of VIEW-CHANGEs and NEW-VIEWs; replica 0 leads it.
 const LATER: View = View(8);
 
-/// The epoch has ordered nothing yet: what is certified is its first batch.
+/// The epoch has ordered nothing yet: the certified batch is its first.
 fn here(authentication: Authentication) -> Context {
     let from = Sequence(SEQUENCE.0 - 1);
     Context {
@@ -20,7 +20,7 @@ fn here(authentication: Authentication) -> Context {
     }
 }
 
-/// What becomes of a message that a replica sends, signed by it if its kind is signed at all.
+/// The verdict on a message that a replica sends, signed by it if its kind is signed at all.
 fn sent(
     authentication: Authentication,
     by: u16,
@@ -99,7 +99,7 @@ struct Showing {
     what: &'static str,
     authentication: Authentication,
     message: fn(Signed) -> Message,
-    /// Whose votes suffice.
+    /// The voters that suffice.
     enough: &'static [u16],
     spoilt: fn() -> Vec<Spoilt>,
 }
@@ -114,7 +114,7 @@ const fn showing(what: &'static str, message: fn(Signed) -> Message) -> Showing 
     }
 }
 
-/// Everything that shows a certificate, bar the records of epochs, which mean something in others.
+/// All messages that show a certificate, except records of epochs, which are valid in others too.
 fn all_within_an_epoch() -> Vec<Showing> {
     let of_two = |it| Showing {
         enough: &[0, 2],
@@ -153,7 +153,7 @@ fn all_within_an_epoch() -> Vec<Showing> {
     ]
 }
 
-/// Who sends it.
+/// The replica that sends it.
 fn sender(message: &Message) -> u16 {
     match message.kind() {
         Kind::NewView => context().leader(LATER).0,
@@ -162,7 +162,7 @@ fn sender(message: &Message) -> u16 {
 }
 
 #[test]
-fn a_certificate_is_let_in_as_it_should_be_and_in_no_other_way() {
+fn a_certificate_is_admitted_when_valid_and_in_no_other_way() {
     let records = showing("EPOCHS", |it| Message::Epochs(vec![record(it)]));
     for showing in all_within_an_epoch().into_iter().chain([records]) {
         let verdict = |signed| {
@@ -180,7 +180,7 @@ fn a_certificate_is_let_in_as_it_should_be_and_in_no_other_way() {
 }
 
 #[test]
-fn what_shows_a_certificate_is_of_this_cluster_and_epoch() {
+fn messages_with_certificates_are_of_this_cluster_and_epoch() {
     for showing in all_within_an_epoch() {
         let message = || (showing.message)(signed(showing.enough));
         let by = sender(&message());
@@ -373,7 +373,7 @@ fn claims_are_of_views_before_and_of_the_window() {
         assert_eq!(claims(Vec::new(), accepted), unproved, "{what}");
     }
     let twice = [in_view(6), in_view(7)].concat();
-    assert_eq!(claims(twice, Vec::new()), unproved, "two at one place");
+    assert_eq!(claims(twice, Vec::new()), unproved, "two at one sequence");
     let mut signed = in_view(7);
     signed[0].proposal = proposal(context().header(View(7)));
     let found = claims(signed, Vec::new());
@@ -384,8 +384,8 @@ fn claims_are_of_views_before_and_of_the_window() {
     );
 }
 
-/// Every single word of a replica, in the name of `signer`.
-fn words(signer: u16) -> Vec<Message> {
+/// Every kind of single vote of a replica, in the name of `signer`.
+fn votes_of(signer: u16) -> Vec<Message> {
     let signer = ReplicaId(signer);
     let ballot = Ballot {
         sequence: SEQUENCE,
@@ -403,24 +403,24 @@ fn words(signer: u16) -> Vec<Message> {
 }
 
 #[test]
-fn a_word_is_let_in_under_the_name_of_the_voter_that_signed_it() {
+fn a_vote_is_admitted_only_in_the_name_of_its_signer() {
     let header = context().header(LATER);
-    let said = |by, message| sent(Authentication::Sig, by, header, message);
-    for message in words(3) {
+    let verdict = |by, message| sent(Authentication::Sig, by, header, message);
+    for message in votes_of(3) {
         let what = message.kind();
-        assert_eq!(said(3, message.clone()), Ok(()), "{what:?}");
-        let forged = said(2, message);
+        assert_eq!(verdict(3, message.clone()), Ok(()), "{what:?}");
+        let forged = verdict(2, message);
         assert_eq!(forged, Err(Rejection::BadSignature), "{what:?}");
     }
-    for message in words(4) {
+    for message in votes_of(4) {
         let what = message.kind();
-        let found = said(4, message);
+        let found = verdict(4, message);
         assert_eq!(found, Err(Rejection::UnknownSigner), "{what:?}");
     }
 }
 
 #[test]
-fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
+fn an_unsigned_vote_is_admitted_from_its_own_replica_alone() {
     let vote = |from, message: Message, signature| {
         let unsigned = Unsigned::new(context().header(LATER), message);
         let frame = unsigned.with_signature(signature).frame().clone();
@@ -428,26 +428,26 @@ fn where_votes_are_not_signed_a_vote_is_let_in_from_its_own_replica_alone() {
     };
     let nothing = Signature::default();
     let three = || Peer::Replica(ReplicaId(3));
-    for (mine, of_two) in words(3).into_iter().zip(words(2)).take(2) {
+    for (mine, of_two) in votes_of(3).into_iter().zip(votes_of(2)).take(2) {
         let what = mine.kind();
         assert_eq!(vote(three(), mine.clone(), nothing), Ok(()), "{what:?}");
         let in_anothers_name = vote(three(), of_two, nothing);
-        assert_eq!(in_anothers_name, Err(Rejection::OtherVoice), "{what:?}");
+        assert_eq!(in_anothers_name, Err(Rejection::WrongSender), "{what:?}");
         let client = vote(Peer::Client(ConnectionId(3)), mine.clone(), nothing);
-        assert_eq!(client, Err(Rejection::NotYours), "{what:?}");
+        assert_eq!(client, Err(Rejection::KindNotAllowed), "{what:?}");
         let signed = vote(three(), mine, Signature([1; 64]));
         assert_eq!(signed, Err(Rejection::BadSignature), "{what:?}");
     }
-    // What has to be shown to others is signed, whichever channel it comes by.
-    for (mine, of_two) in words(3).into_iter().zip(words(2)).skip(2).take(2) {
+    // Messages that have to be shown to others are signed, whichever channel they come by.
+    for (mine, of_two) in votes_of(3).into_iter().zip(votes_of(2)).skip(2).take(2) {
         let what = mine.kind();
         let header = context().header(LATER);
-        let said = |by, message| sent(Authentication::Mac, by, header, message);
-        assert_eq!(said(3, mine), Ok(()), "{what:?}");
-        let forged = said(3, of_two);
+        let verdict = |by, message| sent(Authentication::Mac, by, header, message);
+        assert_eq!(verdict(3, mine), Ok(()), "{what:?}");
+        let forged = verdict(3, of_two);
         assert_eq!(forged, Err(Rejection::BadSignature), "{what:?}");
     }
-    // A committed batch proves nothing there: it is one replica's word, and counts as that.
+    // A committed batch proves nothing there: one replica says that it executed it.
     let header = context().header(LATER);
     let message = committed(commit(signed(&[0])));
     assert_eq!(sent(Authentication::Mac, 3, header, message), Ok(()));

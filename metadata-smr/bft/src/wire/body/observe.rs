@@ -1,4 +1,4 @@
-//! The bodies of what observers ask and are told.
+//! The bodies of messages to and from observers.
 
 use super::super::limits::WATCHES_PER_SESSION_MAX;
 use super::super::reader::{Field, Reader, write_list};

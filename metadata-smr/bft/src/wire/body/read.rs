@@ -25,7 +25,7 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Parsed<Read> {
     })
 }
 
-/// What an answer's body takes, roughly.
+/// The length of an answer's body, roughly.
 pub(super) fn answer_size(answer: &ReadAnswer) -> usize {
     let length = |answered: &Answered| match &answered.body {
         AnswerBody::Bytes(body) => body.len() + 13,

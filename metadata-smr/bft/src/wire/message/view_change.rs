@@ -9,16 +9,16 @@ use std::sync::Arc;
 /// A replica's promise to vote in no view below the header's, and what it knows.
 #[derive(Clone, Debug)]
 pub struct ViewChange {
-    /// Who says so.
+    /// The signer.
     pub signer: ReplicaId,
     /// The last batches that it has seen committed, without a gap, at most a window; nothing at
-    /// genesis. The last of them is where it stands; those before are for who has the batches, but
-    /// has not seen them committed.
+    /// genesis. The last of them is its last executed one; those before help replicas that have the
+    /// batches, but have not seen them committed.
     pub base: Vec<CommitCertificate>,
     /// For the window after that: what it has prepared, each in the latest view, by sequence.
     pub prepared: Vec<PreparedCertificate>,
-    /// What it claims besides, where votes are not signed. Then `base` and `prepared` are claims
-    /// too: without votes, the former without views and with one batch more than a window.
+    /// Its further claims, where votes are not signed. Then `base` and `prepared` are claims too:
+    /// without votes, the former without views and with one batch more than a window.
     pub claims: Option<Box<Claims>>,
 }
 
@@ -28,14 +28,14 @@ pub struct ViewChange {
 pub struct Claims {
     /// The newest stable checkpoint that it knows; nothing at genesis.
     pub stable: Option<CheckpointCertificate>,
-    /// What it has accepted, by sequence and digest.
+    /// The batches it has accepted, by sequence and digest.
     pub accepted: Vec<Accepted>,
 }
 
-/// A batch that was voted for, durably and with all bodies in hand.
+/// A batch that was voted for, durably and with all bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Accepted {
-    /// Its place.
+    /// Its sequence.
     pub sequence: Sequence,
     /// The batch.
     pub digest: Digest,

@@ -4,7 +4,7 @@ use super::{NOW, WIDE, open, pool, request, sessions_of};
 use crate::admission::pool::{Offer, Pool};
 use crate::identity::{Monotonic, ReplicaId};
 use crate::service::Credit;
-use crate::wire::limits::{SHELF_BYTES_MAX, STRANGER_INTERVAL};
+use crate::wire::limits::{FORWARDED_BYTES_MAX, STRANGER_INTERVAL};
 use std::collections::BTreeSet;
 
 #[test]
@@ -65,7 +65,7 @@ fn a_shelf_is_bounded_for_each_peer_and_ends_with_the_view() {
         offers.filter(|offer| *offer == Offer::New).count()
     };
     let taken = shelve(&mut pool, 1);
-    assert!(taken >= 8 && pool.bytes() <= SHELF_BYTES_MAX, "{taken}");
+    assert!(taken >= 8 && pool.bytes() <= FORWARDED_BYTES_MAX, "{taken}");
     assert_eq!(shelve(&mut pool, 2), taken, "another peer has as much");
     let opening = open(9, 9);
     assert_eq!(pool.shelve(&opening, ReplicaId(3), NOW), Offer::New);

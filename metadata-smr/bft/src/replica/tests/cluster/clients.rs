@@ -1,26 +1,26 @@
-//! The clients: each asks for one thing after the other, and repeats itself until enough replicas
-//! have said the same.
+//! The clients: each sends one request after the other, and repeats it until enough replicas have
+//! answered alike.
 
 use super::keys::FakeKey;
-use super::{Cluster, Happening, MS};
+use super::{MS, ScheduledEvent, TestCluster};
 use crate::identity::{
     ConnectionId, Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time, View,
 };
 use crate::step::Peer;
 use crate::wire::message::{
-    CloseSession, Kind, Message, OpenSession, Operation, Outcome, Reply, Request,
+    CloseSession, Kind, Message, OpenSession, Outcome, Reply, Request, RequestOperation,
 };
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) struct Client {
+pub(super) struct TestClient {
     key: PublicKey,
     session: Option<SessionId>,
     number: u64,
     target: u64,
-    /// Whom it does not speak to.
+    /// The nodes that it does not send to.
     silent_to: Vec<usize>,
     pub(super) frame: Bytes,
     digest: Digest,
@@ -28,13 +28,13 @@ pub(super) struct Client {
     pub(super) results: Vec<u64>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A client that executes `target` operations, one after the other.
     pub(in crate::replica::tests) fn client(&mut self, target: u64) -> usize {
         let index = self.clients.len();
         let mut key = [0; 32];
         key[..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
-        self.clients.push(Client {
+        self.clients.push(TestClient {
             key: PublicKey(key),
             session: None,
             number: 0,
@@ -56,8 +56,8 @@ impl Cluster {
         }
     }
 
-    /// From now on the client speaks to these nodes only.
-    pub(in crate::replica::tests) fn speaks_to(&mut self, client: usize, nodes: &[usize]) {
+    /// From now on the client sends to these nodes only.
+    pub(in crate::replica::tests) fn sends_to(&mut self, client: usize, nodes: &[usize]) {
         let others = (0..self.nodes.len()).filter(|node| !nodes.contains(node));
         self.clients[client].silent_to = others.collect();
     }
@@ -81,7 +81,7 @@ impl Cluster {
                     session,
                     lane: Lane(0),
                     number: RequestNumber(client.number),
-                    operations: vec![Operation::Execute(operation)],
+                    operations: vec![RequestOperation::Execute(operation)],
                 })
             }
             Some(_) => {
@@ -98,13 +98,13 @@ impl Cluster {
     pub(super) fn transmit(&mut self, client: usize) {
         for node in 0..self.nodes.len() {
             let latency = self.latency();
-            let spoken_to = !self.clients[client].silent_to.contains(&node);
-            if self.random(1000) >= self.loss && spoken_to {
+            let sent_to = !self.clients[client].silent_to.contains(&node);
+            if self.random(1000) >= self.loss && sent_to {
                 let from = Peer::Client(ConnectionId(client as u64));
                 let frame = self.clients[client].frame.clone();
                 self.schedule(
                     latency,
-                    Happening::Arrival {
+                    ScheduledEvent::Arrival {
                         to: node,
                         from,
                         frame,
@@ -112,14 +112,14 @@ impl Cluster {
                 );
             }
         }
-        self.schedule(250 * MS, Happening::Retry { client });
+        self.schedule(250 * MS, ScheduledEvent::Retry { client });
     }
 
     pub(super) fn reply(&mut self, index: usize, from: usize, frame: Bytes) {
         let envelope = Envelope::decode(frame).expect("a reply");
         let Message::Reply(reply) = envelope.message() else {
-            let told = self.told.entry((from, index as u64)).or_default();
-            told.push(envelope.message().clone());
+            let received = self.received.entry((from, index as u64)).or_default();
+            received.push(envelope.message().clone());
             return;
         };
         let Some(client) = self.clients.get_mut(index) else {
@@ -152,15 +152,15 @@ impl Cluster {
     }
 
     /// The client sends a request again that it sent before.
-    pub(in crate::replica::tests) fn again(&mut self, client: usize, number: u64) {
+    pub(in crate::replica::tests) fn resend(&mut self, client: usize, number: u64) {
         let this = &self.clients[client];
         let (session, key) = (this.session.expect("it is open"), this.key);
-        self.everywhere(client, key, session, number);
+        self.send_to_all(client, key, session, number);
     }
 
-    /// Somebody speaks to all in a session that is not open.
+    /// A client sends a request to all in a session that is not open.
     pub(in crate::replica::tests) fn stray(&mut self, session: SessionId) {
-        self.everywhere(1_000, PublicKey([8; 32]), session, 1);
+        self.send_to_all(1_000, PublicKey([8; 32]), session, 1);
     }
 
     /// A request of so many bytes in the client's session, signed by it.
@@ -175,14 +175,14 @@ impl Cluster {
             session: this.session.expect("it is open"),
             lane: Lane(0),
             number: RequestNumber(number),
-            operations: vec![Operation::Execute(vec![0; bytes].into())],
+            operations: vec![RequestOperation::Execute(vec![0; bytes].into())],
         });
         let unsigned = Unsigned::new(self.context().header(View(0)), message);
         Arc::clone(unsigned.sign(&FakeKey(this.key)).envelope())
     }
 
-    /// The client says that it sends nothing more.
-    pub(in crate::replica::tests) fn leaves(&mut self, client: usize) {
+    /// The client closes its session.
+    pub(in crate::replica::tests) fn close_session(&mut self, client: usize) {
         let this = &self.clients[client];
         let session = this.session.expect("it is open");
         let message = Message::CloseSession(CloseSession { session });
@@ -194,12 +194,14 @@ impl Cluster {
         }
     }
 
-    fn everywhere(&mut self, from: usize, key: PublicKey, session: SessionId, number: u64) {
+    fn send_to_all(&mut self, from: usize, key: PublicKey, session: SessionId, number: u64) {
         let message = Message::Request(Request {
             session,
             lane: Lane(0),
             number: RequestNumber(number),
-            operations: vec![Operation::Execute(Bytes::from_static(self.operation))],
+            operations: vec![RequestOperation::Execute(Bytes::from_static(
+                self.operation,
+            ))],
         });
         let header = self.context().header(View(0));
         let signed = Unsigned::new(header, message).sign(&FakeKey(key));
@@ -217,17 +219,18 @@ impl Cluster {
         &self.clients[client].results
     }
 
-    /// How much longer this frame takes because its sender waits with it.
-    pub(super) fn dawdles(&self, from: usize, frame: &Bytes) -> u64 {
+    /// How much longer this frame takes because its sender delays it.
+    pub(super) fn proposal_delay(&self, from: usize, frame: &Bytes) -> u64 {
         let kind = Kind::of_tag(frame.get(..8).unwrap_or_default());
-        let dawdles = self
-            .dawdlers
+        let proposal_delay = self
+            .slow_leaders
             .get(&from)
             .filter(|_| kind == Some(Kind::Proposal));
-        dawdles.copied().unwrap_or(0)
+        proposal_delay.copied().unwrap_or(0)
     }
 
-    /// Lets everybody catch up, and checks that every operation ran once and all states are equal.
+    /// Lets all replicas catch up, and checks that every operation ran once and all states are
+    /// equal.
     #[track_caller]
     pub(in crate::replica::tests) fn check(&mut self) {
         self.run_for(3_000);
@@ -245,7 +248,7 @@ impl Cluster {
         let up: Vec<usize> = (0..self.nodes.len())
             .filter(|node| self.up(*node))
             .collect();
-        (0..self.nodes.len()).for_each(|node| self.knows_its_disk(node));
+        (0..self.nodes.len()).for_each(|node| self.check_no_rollback_noticed(node));
         let digests: BTreeSet<(Sequence, Digest)> = up
             .iter()
             .map(|node| {

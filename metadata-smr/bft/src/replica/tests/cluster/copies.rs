@@ -1,18 +1,18 @@
-//! Disks that are put back to what a copy of them holds.
+//! Disks that are restored from a copy.
 
-use super::Cluster;
+use super::TestCluster;
 use crate::journal::Entry;
 use crate::state::MemoryStore;
 use crate::step::Token;
 
-/// What was durable on a disk at some moment, journal and state alike.
+/// The durable content of a disk at some moment, journal and state alike.
 pub(in crate::replica::tests) struct Copy {
     written: Vec<Entry>,
     store: MemoryStore,
     durable: Token,
 }
 
-impl Cluster {
+impl TestCluster {
     /// A copy of a node's disk as it is now.
     pub(in crate::replica::tests) fn copy(&self, node: usize) -> Copy {
         Copy {
@@ -23,9 +23,9 @@ impl Cluster {
     }
 
     /// Kills a node and starts it on a copy of its disk.
-    pub(in crate::replica::tests) fn put_back(&mut self, node: usize, copy: &Copy) {
+    pub(in crate::replica::tests) fn restore_copy(&mut self, node: usize, copy: &Copy) {
         self.crash(node);
-        self.put_back.insert(node);
+        self.rolled_back.insert(node);
         let this = &mut self.nodes[node];
         this.written = copy.written.clone();
         this.store = copy.store.snapshot();
@@ -33,11 +33,11 @@ impl Cluster {
         self.start(node);
     }
 
-    /// Whose disk was never put back does not think that it was.
+    /// A node whose disk was never put back does not report a rollback.
     #[track_caller]
-    pub(in crate::replica::tests) fn knows_its_disk(&self, node: usize) {
+    pub(in crate::replica::tests) fn check_no_rollback_noticed(&self, node: usize) {
         if let Some(core) = &self.nodes[node].core
-            && !self.put_back.contains(&node)
+            && !self.rolled_back.contains(&node)
         {
             assert_eq!(core.status().counters.rollbacks_noticed, 0, "node {node}");
         }

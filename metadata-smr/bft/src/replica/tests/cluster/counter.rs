@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// Counts, wants a tick 300 ms after an operation `t`, and keeps a long row of each `w`.
 pub(in crate::replica::tests) struct Counter {
-    /// Whether it keeps, besides, what no other replica has, once it has counted to 40.
+    /// Whether it writes a row that no other replica has, once it has counted to 40.
     pub(in crate::replica::tests) flawed: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What becomes of a journal between a crash and the start after it.
+//! Changes to a journal between a crash and the next start.
 
-use super::Cluster;
+use super::TestCluster;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{Digest, Epoch, Sequence};
 use crate::journal::{Entry, Record};
 use crate::membership::{EpochRecord, Membership};
 use crate::replica::Status;
 
-impl Cluster {
+impl TestCluster {
     /// An epoch that begins where nothing has been executed.
     pub(in crate::replica::tests) fn next_epoch(&self) -> EpochRecord {
         let membership = Membership {
@@ -32,7 +32,7 @@ impl Cluster {
         this.written.push(Entry { token, record });
     }
 
-    /// How a node that is down begins on its journal without the first `cut` records.
+    /// The status of a node that starts on its journal without the first `cut` records.
     pub(in crate::replica::tests) fn begins_without(&mut self, node: usize, cut: usize) -> Status {
         let whole = self.nodes[node].written.clone();
         self.nodes[node].written.drain(..cut);

@@ -1,19 +1,19 @@
-//! A leader that says what a test wants, to one node.
+//! A leader that sends what a test wants, to one node.
 
-use super::Cluster;
+use super::TestCluster;
 use super::keys::{FakeKey, replica_key};
 use crate::identity::Time;
-use crate::ordering::proposer::{Place, fresh_batch};
+use crate::ordering::proposer::{BatchPosition, fresh_batch};
 use crate::step::Peer;
 use crate::wire::message::{Bodies, Message};
 use crate::wire::{Envelope, Unsigned, encode};
 use std::sync::Arc;
 
-impl Cluster {
+impl TestCluster {
     /// The last batch that a node has executed.
-    pub(in crate::replica::tests) fn last_of(&self, node: usize) -> Place {
+    pub(in crate::replica::tests) fn last_of(&self, node: usize) -> BatchPosition {
         let status = self.status(node);
-        Place {
+        BatchPosition {
             sequence: status.sequence,
             digest: status.batch,
             time: status.time,
@@ -25,10 +25,10 @@ impl Cluster {
     pub(in crate::replica::tests) fn propose(
         &mut self,
         to: usize,
-        last: Place,
+        last: BatchPosition,
         later: u64,
         bodies: &[Arc<Envelope>],
-    ) -> Place {
+    ) -> BatchPosition {
         let status = self.status(to);
         let time = Time(last.time.0 + later);
         let batch = fresh_batch(&last, time, 1, bodies.is_empty(), bodies);
@@ -37,11 +37,11 @@ impl Cluster {
         let proposal = unsigned.sign(&FakeKey(replica_key(status.leader)));
         let from = Peer::Replica(status.leader);
         self.arrive(to, from, proposal.frame().clone());
-        Place::of(&batch, proposal.digest())
+        BatchPosition::of(&batch, proposal.digest())
     }
 
-    /// The leader of a node's view hands it these.
-    pub(in crate::replica::tests) fn hand_out(&mut self, to: usize, bodies: Vec<Arc<Envelope>>) {
+    /// The leader of a node's view sends it these bodies.
+    pub(in crate::replica::tests) fn send_bodies(&mut self, to: usize, bodies: Vec<Arc<Envelope>>) {
         let status = self.status(to);
         let header = self.context().header(status.view);
         let frame = encode(header, &Message::Bodies(Bodies { requests: bodies }));

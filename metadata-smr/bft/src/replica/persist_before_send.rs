@@ -1,6 +1,6 @@
-//! Signing and recording: what has to happen before something may be said.
+//! Signing and recording: what has to happen before a message may be sent.
 //!
-//! The core asks for a signature and gets the signed bytes back as an event; then it asks for the
+//! The core asks for a signature and gets the signed bytes back as an event. Then it asks for the
 //! record that holds them, names the record's token in the `Send`, and counts its own vote when the
 //! record is durable.
 
@@ -19,24 +19,25 @@ use std::collections::VecDeque;
 
 /// The tokens of records, and which are durable.
 #[derive(Debug, Default)]
-pub(super) struct Promises {
+pub(super) struct JournalWrites {
     next: u64,
     durable: u64,
     /// Once the first token is durable, records below the second are not needed.
     trim: Option<(Token, Token)>,
-    /// The highest sequence that a durable record names; what may have been shown before a restart.
+    /// The highest sequence that a durable record names, and the one that may have been shown
+    /// before a restart.
     named: Sequence,
     shown_before: Sequence,
     /// Records that name a higher one than any before them, and are not durable yet.
     naming: VecDeque<(Sequence, Token)>,
     /// The record of the last batch that was executed.
     executed: Token,
-    /// The simulator's sabotage: nothing waits for the disk.
+    /// A planted defect: nothing waits for the disk.
     forgetful: Flag,
 }
 
-impl Promises {
-    /// Tokens go on from `next`.
+impl JournalWrites {
+    /// Tokens continue from `next`.
     pub(super) const fn new(next: Token, forgetful: Flag) -> Self {
         let next = if next.0 == 0 { 1 } else { next.0 };
         Self {
@@ -83,12 +84,12 @@ impl Promises {
         }
     }
 
-    /// Whether what waits for `token` may go.
+    /// Whether a message that waits for `token` may be sent.
     pub(super) const fn durable(&self, token: Token) -> bool {
         self.forgetful.is_set() || token.0 <= self.durable
     }
 
-    /// What a send has to name.
+    /// The token that a send has to name.
     pub(super) fn after(&self, token: Token) -> Option<Token> {
         (!self.durable(token)).then_some(token)
     }
@@ -98,12 +99,12 @@ impl Promises {
         self.executed = token;
     }
 
-    /// What has to be durable before anything is said about what was executed.
+    /// The record that has to be durable before a message about executed batches is sent.
     pub(super) const fn last_executed(&self) -> Token {
         self.executed
     }
 
-    /// What was found at the start names this sequence: it may have been shown.
+    /// The journal and state found at the start name this sequence: it may have been shown.
     pub(super) fn recovered(&mut self, named: Sequence) {
         self.named = named;
         self.shown_before = named;
@@ -114,20 +115,20 @@ impl Promises {
         self.named = self.named.max(sequence);
     }
 
-    /// An epoch begins after this sequence: what was said of later ones is void.
+    /// An epoch begins after this sequence: promises about later ones are void.
     pub(super) fn epoch_begins(&mut self, from: Sequence) {
         self.named = from;
         self.shown_before = self.shown_before.min(from);
         self.naming.clear();
     }
 
-    /// Nothing older than this may be shown.
+    /// No older state than this may be shown.
     pub(super) const fn shown_before(&self) -> Sequence {
         self.shown_before
     }
 
-    /// What has to be durable before the state after `sequence` is shown; an error if no record
-    /// names it.
+    /// The record that has to be durable before the state after `sequence` is shown; an error if no
+    /// record names it.
     pub(super) fn shown(&self, sequence: Sequence) -> Result<Option<Token>, NotNamed> {
         if sequence <= self.named || self.forgetful.is_set() {
             return Ok(None);
@@ -139,8 +140,8 @@ impl Promises {
         }
     }
 
-    /// What has to be durable before a reply with this version is given: if no record names it,
-    /// that of the last batch that was executed.
+    /// The record that has to be durable before a reply with this version is sent: if none names
+    /// the version, that of the last executed batch.
     pub(super) fn answered(&self, version: Sequence) -> Option<Token> {
         let last = |NotNamed| self.after(self.executed);
         self.shown(version).unwrap_or_else(last)
@@ -151,8 +152,8 @@ impl Promises {
         !self.forgetful.is_set() && self.durable + 1 < self.next
     }
 
-    /// What still counts of the records below `before` has been written once more: once that is
-    /// durable they are void.
+    /// The valid part of the records below `before` has been written again: once that is durable
+    /// they are void.
     pub(super) fn trim_below(&mut self, before: Token, effects: &mut Effects) {
         let after = self.persist(&Record::Trimmed { before }, effects);
         self.trim = Some((after, before));
@@ -169,8 +170,8 @@ impl Promises {
 pub(super) struct NotNamed;
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Asks for a signature under a message of the current view. Where votes are not signed they
-    /// are ready at once, and are taken up within this call.
+    /// Asks for a signature under a message of the current view. Unsigned votes are ready at once,
+    /// and are processed within this call.
     pub(super) fn sign(&mut self, message: Message, effects: &mut Effects) {
         let header = self.context.header(self.views.view);
         let vote = matches!(
@@ -227,7 +228,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         token: Option<Token>,
         effects: &mut Effects,
     ) {
-        let after = token.and_then(|token| self.promises.after(token));
+        let after = token.and_then(|token| self.journal_writes.after(token));
         effects.push(Effect::Send {
             to,
             frame: envelope.frame().clone(),
@@ -236,7 +237,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Sends an unsigned message.
-    pub(super) fn say(&self, to: Destination, message: Message, effects: &mut Effects) {
+    pub(super) fn send_unsigned(&self, to: Destination, message: Message, effects: &mut Effects) {
         let header = self.context.header(self.views.view);
         let frame = crate::wire::encode(header, &message);
         effects.push(Effect::Send {
@@ -258,13 +259,13 @@ mod tests {
 
     #[test]
     fn a_reply_that_no_record_names_waits_for_the_last_batch() {
-        let mut promises = Promises::new(Token(1), Flag::CLEAR);
+        let mut writes = JournalWrites::new(Token(1), Flag::CLEAR);
         let mut effects = Effects::default();
-        let token = promises.persist(&Record::BootMark, &mut effects);
-        promises.executed(token);
-        assert_eq!(promises.answered(Sequence(0)), None);
-        assert_eq!(promises.answered(Sequence(5)), Some(token));
-        promises.persisted(token, &mut effects);
-        assert_eq!(promises.answered(Sequence(5)), None);
+        let token = writes.persist(&Record::BootMark, &mut effects);
+        writes.executed(token);
+        assert_eq!(writes.answered(Sequence(0)), None);
+        assert_eq!(writes.answered(Sequence(5)), Some(token));
+        writes.persisted(token, &mut effects);
+        assert_eq!(writes.answered(Sequence(5)), None);
     }
 }
