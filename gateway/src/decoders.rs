@@ -52,7 +52,7 @@ pub const ATTRIBUTE: Format = Format {
 };
 
 /// Host keys and kept shares.
-pub const KEPT_KEY: Format = Format {
+pub const HOST_KEY: Format = Format {
     what: "kept key",
     read: crate::keys::decoding::read,
     seeds: crate::keys::decoding::seeds,
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_hold_and_what_is_left_of_them_does_no_harm() {
-        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, KEPT_KEY] {
+    fn seeds_are_accepted_and_truncated_ones_do_no_harm() {
+        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, HOST_KEY] {
             for (number, seed) in (format.seeds)().into_iter().enumerate() {
                 let pieces: Vec<Piece<'_>> = seed.iter().map(|(it, of)| (*it, &of[..])).collect();
                 let held = (format.read)(&pieces);

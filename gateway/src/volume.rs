@@ -33,7 +33,7 @@ pub use rekey::{PreparedEpoch, Rekeyed};
 
 use crate::blocks::ShareError;
 use crate::keys::{
-    CloudSecret, KeptShares, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, SliceKey,
+    CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, ShareCache, SliceKey,
     WrappingKey,
 };
 use crate::metadata::MetadataError;
@@ -99,7 +99,7 @@ pub struct Volume {
     keyring: Keyring,
     clouds: Vec<CloudSecret>,
     /// Where what the clouds share is kept on this machine, if it is.
-    kept: OnceLock<KeptShares>,
+    kept: OnceLock<ShareCache>,
 }
 
 impl Volume {
@@ -149,7 +149,7 @@ impl Volume {
         let principals = Principals::of(&genesis, key.root);
         principals.learn(successions)?;
         let me = key.principal.id().signing;
-        let nobody = || no_member(&key.principal);
+        let not_a_member = || no_member(&key.principal);
         let since = principals.succession_of(&me);
         let clouds = genesis
             .clouds
@@ -160,7 +160,7 @@ impl Volume {
                     None => cloud.naming_keys.iter().find(|key| key.recipient == me),
                 };
                 let mine = keys.filter(|key| key.recipient == me);
-                let wrapped = parse(&mine.ok_or_else(nobody)?.bytes)?;
+                let wrapped = parse(&mine.ok_or_else(not_a_member)?.bytes)?;
                 let info = CloudSecret::wrapping_info(&genesis.volume, cloud.index);
                 let secret = key.principal.unwrap("cloud secret", &wrapped, &info)?;
                 Ok(CloudSecret::from_secret(secret))
@@ -192,7 +192,7 @@ impl Volume {
 
     /// Keeps what the clouds share on this machine from now on, so that the volume is opened while
     /// they are gone. The first place that is named counts.
-    pub fn keep_shares(&self, kept: KeptShares) {
+    pub fn cache_shares(&self, kept: ShareCache) {
         let _ = self.kept.set(kept);
     }
 

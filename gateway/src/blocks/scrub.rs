@@ -19,7 +19,7 @@
 //!   from. So restoring takes k shards of an object and no more, whatever is lost of it.
 //! * The order knows before anything is written: a withdrawal raises the object's urgency for
 //!   everybody, and a crash after it loses nothing. The position moves on after that.
-//! * A cloud that lies cannot cause endless traffic; see `restraint`.
+//! * A cloud that lies cannot cause endless traffic; see `repair_backoff`.
 //! * What another principal wrote and nobody has checked yet is decoded and coded again, all of it
 //!   by a full scrub and a sample of it by the others. What turns out to be poisoned is told of
 //!   with its writer's name, and its shards are not looked at: no cloud is to blame.
@@ -32,7 +32,7 @@ use super::engine::Engine;
 use super::error::ShardFault;
 use super::object::{StoredObject, shard_index};
 use super::placement_log::{ObjectsPage, PlacementError};
-use super::scrub_report::{ScrubReport, Seen};
+use super::scrub_report::{ScrubReport, ShardObservation};
 use super::throttle::Throttle;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId};
@@ -50,7 +50,7 @@ const PAGE: u32 = 64;
 /// How many times the order is asked before a scrub gives up, to be resumed.
 const ORDER_TRIES: u32 = 4;
 /// What stands for an object in the place of a shard's index, which is below it.
-const OF_ITSELF: u8 = u8::MAX;
+const WHOLE_OBJECT: u8 = u8::MAX;
 
 /// How closely a scrub looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl ScrubConfig {
         let ScrubDepth::Sample { per_million } = self.depth else {
             return true;
         };
-        let (drawn, _) = self.draw(object, OF_ITSELF);
+        let (drawn, _) = self.draw(object, WHOLE_OBJECT);
         drawn % 1_000_000 < u64::from(per_million)
     }
 
@@ -143,7 +143,7 @@ impl ScrubConfig {
 }
 
 /// An object with the shards of it that were found bad or missing.
-type Finding = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
+type FaultyObject = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
 
 impl Engine {
     /// Walks the objects behind `from`. The report is visible in the status meanwhile.
@@ -153,7 +153,7 @@ impl Engine {
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
         let throttle = Arc::new(Throttle::new(config.bytes_per_second));
-        self.tell_scrub(|report| *report = ScrubReport::new(from, &self.links));
+        self.update_report(|report| *report = ScrubReport::new(from, &self.links));
         let mut after = from;
         loop {
             let page = self.page_of_objects(after).await?;
@@ -164,29 +164,32 @@ impl Engine {
                 self.withdraw_and_restore(findings, &throttle).await?;
             }
             after = page.last.or(after);
-            self.tell_scrub(|report| report.reached(after));
+            self.update_report(|report| report.reached(after));
             if !page.more || page.last.is_none() {
                 break;
             }
         }
         let (lacking, unreachable) = match config.repair {
             true => self.sweep().await,
-            false => (usize::try_from(self.scrubbed().lacking).unwrap_or(0), 0),
+            false => (
+                usize::try_from(self.current_scrub_report().lacking).unwrap_or(0),
+                0,
+            ),
         };
-        self.tell_scrub(|report| {
+        self.update_report(|report| {
             (report.lacking, report.lacking_unreachable) = (lacking as u64, unreachable as u64);
             report.finished = true;
         });
         self.testify().await;
-        Ok(self.scrubbed())
+        Ok(self.current_scrub_report())
     }
 
-    pub(super) fn tell_scrub(&self, tell: impl FnOnce(&mut ScrubReport)) {
+    pub(super) fn update_report(&self, tell: impl FnOnce(&mut ScrubReport)) {
         let mut scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         tell(scrub.get_or_insert_with(ScrubReport::default));
     }
 
-    pub(super) fn scrubbed(&self) -> ScrubReport {
+    pub(super) fn current_scrub_report(&self) -> ScrubReport {
         let scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         scrub.clone().unwrap_or_default()
     }
@@ -206,27 +209,27 @@ impl Engine {
         }
     }
 
-    /// Looks at the shards of a page; returns what was found bad or missing.
+    /// ObjectFormat at the shards of a page; returns what was found bad or missing.
     async fn look_at(
         self: &Arc<Self>,
         objects: &[StoredObject],
         config: &ScrubConfig,
         throttle: &Arc<Throttle>,
-    ) -> Vec<Finding> {
+    ) -> Vec<FaultyObject> {
         self.check_all(objects, config, throttle).await;
         let turns = Arc::new(Semaphore::new(config.requests_max.max(1)));
         let mut looks = JoinSet::new();
-        let mut found: BTreeMap<ObjectId, Finding> = BTreeMap::new();
+        let mut found: BTreeMap<ObjectId, FaultyObject> = BTreeMap::new();
         for object in objects {
             let object = self.with_replacements(&Arc::new(object.clone()));
             let whole = object.shards().iter().all(|shard| shard.acknowledged);
-            self.tell_scrub(|report| {
+            self.update_report(|report| {
                 report.objects += 1;
                 report.lacking += u64::from(!whole);
             });
-            if self.code_words.is_poisoned(object.id()) {
+            if self.consistency.is_poisoned(object.id()) {
                 // Its shards are what their digests say, or not, by its writer's choice.
-                self.tell_scrub(|report| report.poisoned += 1);
+                self.update_report(|report| report.poisoned += 1);
                 continue;
             }
             for shard in 0..object.shards().len() {
@@ -255,7 +258,7 @@ impl Engine {
             };
             if fault.claims_newer() && self.is_known_format(&object, shard, &fault).await {
                 let cloud = object.shard(shard).map(|row| row.cloud);
-                self.tell_scrub(|report| report.disproved(cloud));
+                self.update_report(|report| report.disproved(cloud));
                 fault = fault.disproved();
                 self.note_fault(&object, shard, &fault, None);
             }
@@ -277,7 +280,7 @@ impl Engine {
     ) {
         let mut checks = JoinSet::new();
         for object in objects {
-            if !config.checks(object) || self.believed(object).await.is_some() {
+            if !config.checks(object) || self.check_result(object).await.is_some() {
                 continue;
             }
             if checks.len() >= SWEEP_CONCURRENCY {
@@ -290,11 +293,11 @@ impl Engine {
             let engine = Arc::clone(self);
             checks.spawn(async move {
                 // What comes of it is entered; that a cloud does not answer is told of below.
-                let _ = engine.gather_patiently(&object, Vec::new()).await;
+                let _ = engine.gather_unhedged(&object, Vec::new()).await;
             });
         }
         while checks.join_next().await.is_some() {}
-        self.tell_checked().await;
+        self.confirm_checked_objects().await;
     }
 
     /// Whether k other shards of an object are of a format that this version knows.
@@ -305,7 +308,7 @@ impl Engine {
         fault: &ShardFault,
     ) -> bool {
         let known = vec![(shard, fault.clone().disproved())];
-        self.gather_patiently(object, known).await.is_ok()
+        self.gather_unhedged(object, known).await.is_ok()
     }
 
     async fn look(
@@ -341,16 +344,16 @@ impl Engine {
             }
         };
         let seen = match &result {
-            Ok(()) if look == Look::Length => Seen::There,
-            Ok(()) => Seen::Proved(bytes),
+            Ok(()) if look == Look::Length => ShardObservation::Present,
+            Ok(()) => ShardObservation::Proved(bytes),
             Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::NotFound => {
-                Seen::Missing
+                ShardObservation::Missing
             }
-            Err(fault) if fault.wants_repair() => Seen::Damaged,
-            Err(_) => Seen::Unreachable,
+            Err(fault) if fault.wants_repair() => ShardObservation::Damaged,
+            Err(_) => ShardObservation::Unreachable,
         };
         self.counters.shards_scrubbed.add(1);
-        self.tell_scrub(|report| report.saw(cloud, seen));
+        self.update_report(|report| report.saw(cloud, seen));
         result
     }
 
@@ -358,7 +361,7 @@ impl Engine {
     /// would do the same.
     async fn withdraw_and_restore(
         self: &Arc<Self>,
-        findings: Vec<Finding>,
+        findings: Vec<FaultyObject>,
         throttle: &Arc<Throttle>,
     ) -> Result<(), PlacementError> {
         let _alone = self.sweeping.lock().await;
@@ -370,7 +373,7 @@ impl Engine {
         for some in placed.chunks(WITHDRAW_SHARDS_MAX) {
             self.withdraw(some.to_vec()).await?;
             self.counters.shards_withdrawn.add(some.len() as u64);
-            self.tell_scrub(|report| report.withdrawn += some.len() as u64);
+            self.update_report(|report| report.withdrawn += some.len() as u64);
         }
         let mut work = JoinSet::new();
         let mut findings = findings.into_iter();
@@ -383,7 +386,7 @@ impl Engine {
             }
             match work.join_next().await {
                 None => return Ok(()),
-                Some(Ok((shards, outcome))) => self.tell_scrub(|report| match outcome {
+                Some(Ok((shards, outcome))) => self.update_report(|report| match outcome {
                     Completed::Whole => report.restored += shards,
                     Completed::Lost => report.lost += 1,
                     Completed::Unreachable | Completed::Lacking | Completed::Poisoned => {}
@@ -423,7 +426,7 @@ impl Engine {
         throttle
             .pass(moved.saturating_mul(object.layout().stored_length(0)))
             .await;
-        let outcome = self.complete_knowing(Arc::new(lacking), faults).await;
+        let outcome = self.complete_without(Arc::new(lacking), faults).await;
         (count, outcome)
     }
 }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 /// What was seen of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ShardObservation {
     /// It is there, with the right length.
-    There,
+    Present,
     /// So many bytes of it are those that were written.
     Proved(u64),
     /// Its cloud says that it does not have it.
@@ -93,8 +93,8 @@ impl ScrubReport {
         self.at_position = Some(Box::new(self.clone()));
     }
 
-    pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: Seen) {
-        if let Seen::Proved(bytes) = seen {
+    pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: ShardObservation) {
+        if let ShardObservation::Proved(bytes) = seen {
             self.proved += 1;
             self.bytes += bytes;
         }
@@ -103,10 +103,10 @@ impl ScrubReport {
             return;
         };
         let count = match seen {
-            Seen::There | Seen::Proved(_) => &mut found.good,
-            Seen::Missing => &mut found.missing,
-            Seen::Damaged => &mut found.damaged,
-            Seen::Unreachable => &mut found.unreachable,
+            ShardObservation::Present | ShardObservation::Proved(_) => &mut found.good,
+            ShardObservation::Missing => &mut found.missing,
+            ShardObservation::Damaged => &mut found.damaged,
+            ShardObservation::Unreachable => &mut found.unreachable,
         };
         *count += 1;
     }

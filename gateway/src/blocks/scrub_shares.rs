@@ -7,12 +7,12 @@
 
 use super::engine::Engine;
 use super::scrub::ScrubConfig;
-use super::scrub_report::{ScrubReport, Seen};
+use super::scrub_report::{ScrubReport, ShardObservation};
 use super::shares::{STORED_BYTES, ShareError, ShareState, ShareStore};
 use quorumfs_metadata::row::Shares;
 
 impl Engine {
-    /// Looks at the shares of an epoch, and adds what it finds to the report of the scrub that ran
+    /// ObjectFormat at the shares of an epoch, and adds what it finds to the report of the scrub that ran
     /// last.
     pub(super) async fn scrub_shares(
         &self,
@@ -23,24 +23,24 @@ impl Engine {
         let looked = store.look(shares, config.cloud).await;
         for (cloud, state) in &looked {
             let seen = match state {
-                ShareState::Good => Seen::Proved(STORED_BYTES),
-                ShareState::Missing => Seen::Missing,
-                ShareState::Damaged => Seen::Damaged,
-                ShareState::Unreachable { .. } => Seen::Unreachable,
+                ShareState::Good => ShardObservation::Proved(STORED_BYTES),
+                ShareState::Missing => ShardObservation::Missing,
+                ShareState::Damaged => ShardObservation::Damaged,
+                ShareState::Unreachable { .. } => ShardObservation::Unreachable,
             };
-            self.tell_scrub(|report| report.saw(Some(*cloud), seen));
+            self.update_report(|report| report.saw(Some(*cloud), seen));
         }
         if config.repair {
             let wanting = looked.iter().filter(|(_, state)| state.wants_repair());
             let wanting: Vec<_> = wanting.map(|(cloud, _)| *cloud).collect();
             let restored = store.restore(shares, &wanting).await?;
             let left = wanting.len().saturating_sub(restored.len());
-            self.tell_scrub(|report| {
+            self.update_report(|report| {
                 report.restored += restored.len() as u64;
                 report.lacking += left as u64;
                 report.lacking_unreachable += left as u64;
             });
         }
-        Ok(self.scrubbed())
+        Ok(self.current_scrub_report())
     }
 }

@@ -16,7 +16,7 @@ use super::code::Code;
 use super::error::BlockError;
 use super::header::{HEADER_BYTES, HeaderBytes};
 use super::layout::{CELL_BYTES, Layout};
-use super::merkle::{Tree, leaf, proves};
+use super::merkle::{MerkleTree, leaf, proves};
 use super::object::StoredObject;
 use super::stream::{Content, Stream};
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl Builder {
 
     fn finish(mut self, header: &HeaderBytes) -> ShardBytes {
         let layout = self.layout;
-        let tree = Tree::new(std::mem::take(&mut self.leaves), layout.depth());
+        let tree = MerkleTree::new(std::mem::take(&mut self.leaves), layout.depth());
         for row in 0..layout.shard_cells(self.shard) {
             let begin = layout.slot(row) + self.cell_length(row);
             let place = cut_mut(self.buffer.as_mut(), begin, layout.path_length());
@@ -282,7 +282,7 @@ pub(super) fn check_whole(
         leaves.push(leaf(cell));
         payload.extend_from_slice(cell);
     }
-    let tree = Tree::new(leaves, layout.depth());
+    let tree = MerkleTree::new(leaves, layout.depth());
     if tree.digest(header) != *digest {
         return None;
     }
@@ -342,7 +342,7 @@ pub(super) struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// Rebuilds all payloads from k that were checked; what is `believed` is not compared, which
+    /// Rebuilds all payloads from k that were checked; what is `unverified` is not compared, which
     /// is a defect that simulations look for.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl Rebuilt {
         code: &Code,
         headers: &[HeaderBytes],
         mut payloads: Vec<Option<Vec<u8>>>,
-        believed: bool,
+        unverified: bool,
     ) -> Result<Self, BlockError> {
         let layout = object.layout();
         let given: Vec<bool> = payloads.iter().map(Option::is_some).collect();
@@ -366,7 +366,7 @@ impl Rebuilt {
             let (Some(header), Some(digest)) = (headers.get(shard), object.digest(shard)) else {
                 continue;
             };
-            if given || believed || has_digest(layout, shard as u64, header, digest, payload) {
+            if given || unverified || has_digest(layout, shard as u64, header, digest, payload) {
                 continue;
             }
             if (shard as u64) < layout.data() {
@@ -439,5 +439,6 @@ fn has_digest(
         .map(|row| layout.shard_cell_length(shard, row))
         .sum();
     let rest = payload.get(size(used)..).unwrap_or_default();
-    Tree::new(leaves, layout.depth()).digest(header) == *digest && rest.iter().all(|b| *b == 0)
+    MerkleTree::new(leaves, layout.depth()).digest(header) == *digest
+        && rest.iter().all(|b| *b == 0)
 }

@@ -500,7 +500,7 @@ impl ShareStore {
         Err(damaged.unwrap_or(ShardFault::Defect))
     }
 
-    /// Looks at every share, or at one cloud's.
+    /// ObjectFormat at every share, or at one cloud's.
     #[boxed]
     pub async fn look(
         &self,

@@ -1,6 +1,6 @@
 //! What an operator sees of the clouds.
 
-use super::code_word::Poisoned;
+use super::consistency_check::Poisoned;
 use super::counters::CounterValues;
 use super::engine::Engine;
 use super::health::Refusal;
@@ -99,7 +99,7 @@ impl Engine {
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             sparse_packs: self.sparse.load(Ordering::Relaxed),
             repairs_waiting: self.repairs.waiting(),
-            poisoned: self.code_words.all_poisoned(),
+            poisoned: self.consistency.all_poisoned(),
             scrub: self
                 .scrub
                 .lock()

@@ -194,7 +194,7 @@ impl BlockStore {
             .await
     }
 
-    /// Looks at the shards of all objects behind `from`, and restores what is missing or bad; see
+    /// ObjectFormat at the shards of all objects behind `from`, and restores what is missing or bad; see
     /// [`ScrubConfig`]. Dropping the future ends it; [`status`](Self::status) shows how far it is.
     /// One at a time.
     ///
@@ -210,7 +210,7 @@ impl BlockStore {
         self.engine.scrub(config, from).await
     }
 
-    /// Looks at the shares of an epoch of the volume's keys, and restores what is missing or bad;
+    /// ObjectFormat at the shares of an epoch of the volume's keys, and restores what is missing or bad;
     /// what it finds is added to the report of the scrub that ran last.
     ///
     /// # Errors
@@ -283,8 +283,8 @@ impl BlockStore {
 
     /// How many more plain bytes the clouds take together; `None` if none of them sets a bound.
     #[boxed]
-    pub async fn room(&self) -> Option<u64> {
-        self.engine.room().await
+    pub async fn capacity(&self) -> Option<u64> {
+        self.engine.capacity().await
     }
 
     /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.

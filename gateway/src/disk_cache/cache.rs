@@ -1,8 +1,8 @@
 //! What the rest of the program holds of the disk cache.
 
 use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
-use super::place::{Directory, SegmentPlace};
-use super::writer::{Job, Queued, Shared, Writer};
+use super::place::{SegmentDirectory, SegmentPlace};
+use super::writer::{Job, Queued, SegmentWriter, SharedIndex};
 use crate::keys::Secret;
 use crate::memory::LongBytes;
 use crate::vfs::CHUNK_BYTES;
@@ -67,7 +67,7 @@ pub struct DiskCacheStatus {
 /// See [`crate::disk_cache`].
 #[derive(Debug)]
 pub struct DiskCache {
-    shared: Arc<Shared>,
+    shared: Arc<SharedIndex>,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     queued: Arc<AtomicU64>,
@@ -82,7 +82,7 @@ impl DiskCache {
     #[must_use]
     pub fn open(options: DiskCacheOptions, key: Secret) -> Self {
         let path = options.path.clone();
-        let place = move || Ok(Box::new(Directory::open(&path)?) as Box<dyn SegmentPlace>);
+        let place = move || Ok(Box::new(SegmentDirectory::open(&path)?) as Box<dyn SegmentPlace>);
         Self::over(options, key, place)
     }
 
@@ -95,7 +95,7 @@ impl DiskCache {
             options.bytes_max.max(CACHE_BYTES_MIN),
             options.index_bytes_max,
         );
-        let shared = Shared::new(Index::new(limits));
+        let shared = SharedIndex::new(Index::new(limits));
         let (sender, jobs) = mpsc::channel(QUEUE_MAX);
         let (end, ended) = oneshot::channel::<()>();
         let begun = {
@@ -103,18 +103,18 @@ impl DiskCache {
             let work = move || {
                 let _end = end;
                 let started = place().and_then(|place| {
-                    Writer::start(shared.clone(), place, key, options.free_floor)
+                    SegmentWriter::start(shared.clone(), place, key, options.free_floor)
                 });
                 match started {
                     Ok(writer) => writer.run(jobs),
-                    Err(error) => shared.give_up(cannot_open(&options.path, &error)),
+                    Err(error) => shared.stop_writing(cannot_open(&options.path, &error)),
                 }
             };
             let thread = std::thread::Builder::new().name("disk cache".into());
             thread.spawn(work)
         };
         if let Err(error) = begun {
-            shared.give_up(error.to_string());
+            shared.stop_writing(error.to_string());
         }
         Self {
             shared,
@@ -190,7 +190,7 @@ impl DiskCache {
         for (number, begin) in (first..).zip((0..bytes.len()).step_by(CHUNK_BYTES as usize)) {
             let end = bytes.len().min(begin.saturating_add(CHUNK_BYTES as usize));
             let chunk = bytes.slice(begin..end);
-            let taken = self.take_room(chunk.len() as u64).is_some_and(|queued| {
+            let taken = self.reserve(chunk.len() as u64).is_some_and(|queued| {
                 let job = Job::Put(ChunkKey::new(slice, number), chunk, queued);
                 jobs.try_send(job).is_ok()
             });
@@ -201,14 +201,14 @@ impl DiskCache {
     }
 
     /// The same, waiting for the disk; answers how many bytes of it are there in the end.
-    pub(super) async fn keep(&self, slice: SliceId, first: u32, bytes: &Bytes) -> u64 {
+    pub(super) async fn store(&self, slice: SliceId, first: u32, bytes: &Bytes) -> u64 {
         let chunk_bytes = CHUNK_BYTES as usize;
         let chunks = || (first..).zip((0..bytes.len()).step_by(chunk_bytes));
         for (number, begin) in chunks() {
             let chunk = bytes.slice(begin..bytes.len().min(begin.saturating_add(chunk_bytes)));
             // Once nothing is written any more the queue is empty.
             let queued = loop {
-                match self.take_room(chunk.len() as u64) {
+                match self.reserve(chunk.len() as u64) {
                     Some(queued) => break queued,
                     None => self.settle().await,
                 }
@@ -230,7 +230,7 @@ impl DiskCache {
         self.shared.index().holds(ChunkKey::new(slice, number))
     }
 
-    fn take_room(&self, bytes: u64) -> Option<Queued> {
+    fn reserve(&self, bytes: u64) -> Option<Queued> {
         let take = |used: u64| (used < self.queue_bytes_max).then(|| used.saturating_add(bytes));
         let taken = self
             .queued
@@ -243,7 +243,12 @@ impl DiskCache {
     }
 
     /// Some chunks of a slice of `length` bytes, those that are there.
-    pub(super) async fn get(&self, slice: SliceId, numbers: Range<u32>, length: u32) -> Found {
+    pub(super) async fn get(
+        &self,
+        slice: SliceId,
+        numbers: Range<u32>,
+        length: u32,
+    ) -> FoundChunks {
         let wanted: Vec<(ChunkKey, u32)> = numbers
             .map(|number| {
                 let begin = number.saturating_mul(CHUNK_BYTES);
@@ -252,7 +257,7 @@ impl DiskCache {
             })
             .collect();
         let count = wanted.len() as u64;
-        let nothing = Found::Parts(vec![None; wanted.len()]);
+        let nothing = FoundChunks::Parts(vec![None; wanted.len()]);
         let is_there = {
             let index = self.shared.index();
             wanted.iter().any(|(key, _)| index.holds(*key))
@@ -263,8 +268,8 @@ impl DiskCache {
             nothing
         };
         let hits = match &found {
-            Found::All(_) => count,
-            Found::Parts(parts) => parts.iter().flatten().count() as u64,
+            FoundChunks::All(_) => count,
+            FoundChunks::Parts(parts) => parts.iter().flatten().count() as u64,
         };
         let misses = count.saturating_sub(hits);
         self.shared.hits.fetch_add(hits, Ordering::Relaxed);
@@ -275,31 +280,31 @@ impl DiskCache {
 
 impl DiskCache {
     /// Nothing if the program ends.
-    async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<Found> {
+    async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<FoundChunks> {
         let is_run = wanted.len() > 1;
         let turns = if is_run { &self.runs } else { &self.reads };
         let turn = turns.clone().acquire_owned().await.ok()?;
         let shared = self.shared.clone();
         let read = move || {
             let _turn = turn;
-            Found::read(&shared, &wanted)
+            FoundChunks::read(&shared, &wanted)
         };
         tokio::task::spawn_blocking(read).await.ok()
     }
 }
 
 /// Chunks that follow each other in a slice, as far as they were on the disk.
-pub(super) enum Found {
+pub(super) enum FoundChunks {
     /// The bytes of all of them.
     All(Bytes),
     /// Those that were there, in their places.
     Parts(Vec<Option<Bytes>>),
 }
 
-impl Found {
+impl FoundChunks {
     /// Reads them into one run of memory, in which they are answered from then on. Each tag lies
     /// where the next chunk will be.
-    fn read(shared: &Shared, wanted: &[(ChunkKey, u32)]) -> Self {
+    fn read(shared: &SharedIndex, wanted: &[(ChunkKey, u32)]) -> Self {
         let tag = TAG_BYTES as usize;
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
         let mut buffer = LongBytes::to_fill(bytes.saturating_add(tag));

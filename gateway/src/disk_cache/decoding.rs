@@ -10,8 +10,8 @@
 //! | 5 | the whole file, instead of everything else |
 
 use super::index::{
-    CACHE_BYTES_MIN, ChunkKey, Index, Limits, Place, SegmentId, TABLE_ENTRY_BYTES, TAG_BYTES,
-    first_offset,
+    CACHE_BYTES_MIN, ChunkKey, ChunkLocation, Index, Limits, SegmentId, TABLE_ENTRY_BYTES,
+    TAG_BYTES, first_offset,
 };
 use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::SegmentCipher;
@@ -31,9 +31,9 @@ fn cache() -> Secret {
 
 /// One file, to be read.
 #[derive(Clone, Debug)]
-struct Memory(Vec<u8>);
+struct MemoryFile(Vec<u8>);
 
-impl SegmentFile for Memory {
+impl SegmentFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let begin = usize::try_from(offset).ok();
         let end = begin.and_then(|begin| begin.checked_add(buffer.len()));
@@ -48,7 +48,7 @@ impl SegmentFile for Memory {
     }
 }
 
-impl SegmentPlace for Memory {
+impl SegmentPlace for MemoryFile {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         Ok(vec![(SEGMENT, self.0.len() as u64)])
     }
@@ -98,7 +98,7 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
                     counter: record.into(),
                 };
                 let key = ChunkKey::new(slice, 0);
-                let place = Place {
+                let place = ChunkLocation {
                     record,
                     offset: first_offset(records) + stored.len() as u32,
                     length: chunk.len() as u32,
@@ -118,7 +118,7 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
                 let numbers = rest.as_chunks::<4>().0;
                 let number = |at: usize| numbers.get(at).copied().map(u32::from_be_bytes);
                 let key = ChunkKey::new(SliceId::from_be_bytes(slice)?, number(0).unwrap_or(0));
-                let place = Place {
+                let place = ChunkLocation {
                     record,
                     offset: number(1).unwrap_or(0),
                     length: number(2).unwrap_or(0),
@@ -156,7 +156,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
         return 0;
     };
     let bytes = file.len() as u64;
-    let Ok(Some((segment, held))) = Segment::open(&Memory(file), SEGMENT, &cache()) else {
+    let Ok(Some((segment, held))) = Segment::open(&MemoryFile(file), SEGMENT, &cache()) else {
         return 0;
     };
     let mut index = Index::new(Limits::of(CACHE_BYTES_MIN, MEMORY_BYTES));

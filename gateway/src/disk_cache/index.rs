@@ -59,7 +59,7 @@ pub(super) struct SegmentId(pub(super) u32);
 
 /// Where a chunk lies within a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct ChunkLocation {
     /// Its number there, which is its nonce too.
     pub(super) record: u16,
     /// Where its ciphertext begins.
@@ -68,7 +68,7 @@ pub(super) struct Place {
     pub(super) length: u32,
 }
 
-impl Place {
+impl ChunkLocation {
     /// Where it ends, its tag included.
     pub(super) fn end(self) -> u64 {
         u64::from(self.offset) + u64::from(self.length) + u64::from(TAG_BYTES)
@@ -109,7 +109,7 @@ pub(super) fn first_offset(records: u16) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ChunkEntry {
     segment: SegmentId,
     offset: u32,
     length: u32,
@@ -117,9 +117,9 @@ struct Entry {
     was_read: bool,
 }
 
-impl Entry {
-    fn place(&self) -> Place {
-        Place {
+impl ChunkEntry {
+    fn place(&self) -> ChunkLocation {
+        ChunkLocation {
             record: self.record,
             offset: self.offset,
             length: self.length,
@@ -141,14 +141,14 @@ pub(super) struct Evicted<H> {
     pub(super) handle: Option<H>,
     pub(super) bytes: u64,
     /// What was read in it since it was written.
-    pub(super) was_read: Vec<(ChunkKey, Place)>,
+    pub(super) was_read: Vec<(ChunkKey, ChunkLocation)>,
 }
 
 /// See the module. `H` is what the disk's side holds of a segment.
 #[derive(Debug)]
 pub(super) struct Index<H> {
     limits: Limits,
-    entries: HashMap<ChunkKey, Entry>,
+    entries: HashMap<ChunkKey, ChunkEntry>,
     segments: BTreeMap<SegmentId, Segment<H>>,
     /// The segment that is written, and how many records it has.
     open: Option<(SegmentId, u16)>,
@@ -185,7 +185,7 @@ impl<H: Clone> Index<H> {
     }
 
     /// Where a chunk lies, for somebody who reads it.
-    pub(super) fn lookup(&mut self, key: ChunkKey) -> Option<(H, SegmentId, Place)> {
+    pub(super) fn lookup(&mut self, key: ChunkKey) -> Option<(H, SegmentId, ChunkLocation)> {
         let entry = self.entries.get_mut(&key)?;
         entry.was_read = true;
         let handle = self.segments.get(&entry.segment)?.handle.clone()?;
@@ -193,8 +193,8 @@ impl<H: Clone> Index<H> {
     }
 
     /// What lay there is not what it should be.
-    pub(super) fn forget(&mut self, key: ChunkKey, segment: SegmentId, place: Place) {
-        let is_it = |entry: &Entry| entry.segment == segment && entry.place() == place;
+    pub(super) fn forget(&mut self, key: ChunkKey, segment: SegmentId, place: ChunkLocation) {
+        let is_it = |entry: &ChunkEntry| entry.segment == segment && entry.place() == place;
         if self.entries.get(&key).is_some_and(is_it) {
             self.entries.remove(&key);
         }
@@ -209,7 +209,7 @@ impl<H: Clone> Index<H> {
 
     /// Takes in what a file from before holds, as far as memory allows and nothing younger is
     /// known.
-    pub(super) fn learn(&mut self, id: SegmentId, handle: H, held: &[(ChunkKey, Place)]) {
+    pub(super) fn learn(&mut self, id: SegmentId, handle: H, held: &[(ChunkKey, ChunkLocation)]) {
         let Some(segment) = self.segments.get_mut(&id) else {
             return;
         };
@@ -225,7 +225,7 @@ impl<H: Clone> Index<H> {
             if self.entries.len() >= most || place.end() > segment.bytes {
                 continue;
             }
-            self.entries.entry(*key).or_insert(Entry {
+            self.entries.entry(*key).or_insert(ChunkEntry {
                 segment: id,
                 offset: place.offset,
                 length: place.length,
@@ -237,10 +237,10 @@ impl<H: Clone> Index<H> {
 
     /// Where the next chunk may be put, if the open segment has room for it. The place is spent,
     /// whatever becomes of the chunk: a nonce is not used twice.
-    pub(super) fn place(&mut self, length: u32) -> Option<(H, SegmentId, Place)> {
+    pub(super) fn place(&mut self, length: u32) -> Option<(H, SegmentId, ChunkLocation)> {
         let (id, record) = self.open?;
         let segment = self.segments.get_mut(&id)?;
-        let place = Place {
+        let place = ChunkLocation {
             record,
             offset: u32::try_from(segment.bytes).ok()?,
             length,
@@ -254,13 +254,13 @@ impl<H: Clone> Index<H> {
     }
 
     /// A chunk lies there now.
-    pub(super) fn written(&mut self, key: ChunkKey, segment: SegmentId, place: Place) {
+    pub(super) fn written(&mut self, key: ChunkKey, segment: SegmentId, place: ChunkLocation) {
         if self.entries.len() >= self.limits.entries_max || !self.segments.contains_key(&segment) {
             return;
         }
         self.entries.insert(
             key,
-            Entry {
+            ChunkEntry {
                 segment,
                 offset: place.offset,
                 length: place.length,

@@ -34,12 +34,12 @@ pub(super) trait SegmentPlace: Send + Sync + Debug {
 
 /// A directory, locked as long as this lives.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct SegmentDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-impl Directory {
+impl SegmentDirectory {
     /// Makes it if need be, for its owner alone, and takes its lock.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -71,7 +71,7 @@ impl SegmentFile for File {
     }
 }
 
-impl SegmentPlace for Directory {
+impl SegmentPlace for SegmentDirectory {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {

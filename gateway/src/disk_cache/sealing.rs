@@ -13,7 +13,7 @@
 //! start is never appended to. A chunk is bound to its slice, number and length, an entry to its
 //! place.
 
-use super::index::{ChunkKey, HEADER_BYTES, Place, TABLE_ENTRY_BYTES, TAG_BYTES};
+use super::index::{ChunkKey, ChunkLocation, HEADER_BYTES, TABLE_ENTRY_BYTES, TAG_BYTES};
 use crate::keys::{KeyError, Secret};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use quorumfs_metadata::identity::SliceId;
@@ -27,7 +27,7 @@ const CHECK_BYTES: usize = 12;
 const PLAIN_ENTRY_BYTES: usize = 24;
 
 /// The header of a segment.
-pub(super) type Header = [u8; HEADER_BYTES as usize];
+pub(super) type SegmentHeader = [u8; HEADER_BYTES as usize];
 /// A sealed entry of the table.
 pub(super) type TableEntry = [u8; TABLE_ENTRY_BYTES as usize];
 
@@ -65,7 +65,7 @@ fn of_chunk(key: ChunkKey, length: u32) -> Aad<[u8; 36]> {
 
 impl SegmentCipher {
     /// For a new segment, with its header.
-    pub(super) fn new(cache: &Secret, records: u16) -> Result<(Self, Header), KeyError> {
+    pub(super) fn new(cache: &Secret, records: u16) -> Result<(Self, SegmentHeader), KeyError> {
         Self::salted(cache, Secret::random()?.expose(), records)
     }
 
@@ -74,7 +74,7 @@ impl SegmentCipher {
         cache: &Secret,
         salt: &[u8; SALT_BYTES],
         records: u16,
-    ) -> Result<(Self, Header), KeyError> {
+    ) -> Result<(Self, SegmentHeader), KeyError> {
         let (cipher, check) = Self::of(cache, salt, records)?;
         let mut header = [0; HEADER_BYTES as usize];
         let parts: [&[u8]; 5] = [MAGIC, &records.to_be_bytes(), &[0; 2], &check, salt];
@@ -85,7 +85,7 @@ impl SegmentCipher {
     }
 
     /// For the segment with this header; `None` if it is of another key or format.
-    pub(super) fn of_header(cache: &Secret, header: &Header) -> Option<Self> {
+    pub(super) fn of_header(cache: &Secret, header: &SegmentHeader) -> Option<Self> {
         let (magic, rest) = header.split_first_chunk::<16>()?;
         let (records, rest) = rest.split_first_chunk::<2>()?;
         let (_, rest) = rest.split_first_chunk::<2>()?;
@@ -131,7 +131,12 @@ impl SegmentCipher {
     }
 
     /// Opens a chunk in place: its tag is what lies behind it.
-    pub(super) fn open(&self, key: ChunkKey, place: Place, sealed: &mut [u8]) -> Option<()> {
+    pub(super) fn open(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        sealed: &mut [u8],
+    ) -> Option<()> {
         let aad = of_chunk(key, place.length);
         let opened = self.key.open_in_place(nonce(0, place.record), aad, sealed);
         let length = opened.ok()?.len();
@@ -139,7 +144,7 @@ impl SegmentCipher {
     }
 
     /// Seals what a table says of a chunk.
-    pub(super) fn seal_entry(&self, key: ChunkKey, place: Place) -> Option<TableEntry> {
+    pub(super) fn seal_entry(&self, key: ChunkKey, place: ChunkLocation) -> Option<TableEntry> {
         let mut entry = [0; TABLE_ENTRY_BYTES as usize];
         let parts: [&[u8]; 4] = [
             &key.slice().to_be_bytes(),
@@ -164,14 +169,14 @@ impl SegmentCipher {
         &self,
         record: u16,
         mut entry: TableEntry,
-    ) -> Option<(ChunkKey, Place)> {
+    ) -> Option<(ChunkKey, ChunkLocation)> {
         let nonce = nonce(1, record);
         let plain = self.key.open_in_place(nonce, Aad::from(ENTRY), &mut entry);
         let plain: &[u8] = plain.ok()?;
         let (slice, rest) = plain.split_first_chunk::<12>()?;
         let (number, rest) = rest.split_first_chunk::<4>()?;
         let (offset, length) = rest.split_first_chunk::<4>()?;
-        let place = Place {
+        let place = ChunkLocation {
             record,
             offset: u32::from_be_bytes(*offset),
             length: u32::from_be_bytes(length.try_into().ok()?),
@@ -201,8 +206,8 @@ mod tests {
         )
     }
 
-    fn place(record: u16, length: u32) -> Place {
-        Place {
+    fn place(record: u16, length: u32) -> ChunkLocation {
+        ChunkLocation {
             record,
             offset: 7000,
             length,
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_believed_under_its_number_alone() {
+    fn an_entry_opens_under_its_number_alone() {
         let cache = Secret::from_bytes(CACHE);
         let (cipher, header) = SegmentCipher::new(&cache, 64).unwrap();
         let entry = cipher.seal_entry(key(1, 2), place(9, 7)).unwrap();

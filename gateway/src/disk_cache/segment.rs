@@ -4,14 +4,16 @@
 //! loss of power either may be missing: the table's entry then does not open, or its chunk does
 //! not, and both are the same as if they had never been.
 
-use super::index::{ChunkKey, HEADER_BYTES, Place, SegmentId, TABLE_ENTRY_BYTES, first_offset};
+use super::index::{
+    ChunkKey, ChunkLocation, HEADER_BYTES, SegmentId, TABLE_ENTRY_BYTES, first_offset,
+};
 use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::{SegmentCipher, TableEntry};
 use crate::keys::Secret;
 use std::io;
 
 /// What a segment's table says that it holds.
-pub(super) type Held = Vec<(ChunkKey, Place)>;
+pub(super) type SegmentTable = Vec<(ChunkKey, ChunkLocation)>;
 
 /// A segment that is open for reading, and as long as it is the newest for writing.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Segment {
         place: &dyn SegmentPlace,
         id: SegmentId,
         cache: &Secret,
-    ) -> io::Result<Option<(Self, Held)>> {
+    ) -> io::Result<Option<(Self, SegmentTable)>> {
         let file = place.open(id)?;
         let mut header = [0; HEADER_BYTES as usize];
         file.read_at(&mut header, 0)?;
@@ -64,7 +66,12 @@ impl Segment {
     }
 
     /// Seals a chunk into its place.
-    pub(super) fn write(&self, key: ChunkKey, place: Place, chunk: Vec<u8>) -> io::Result<()> {
+    pub(super) fn write(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        chunk: Vec<u8>,
+    ) -> io::Result<()> {
         let mut chunk = chunk;
         let sealed = self.cipher.seal(key, place.record, &mut chunk);
         sealed.ok_or_else(not_sealed)?;
@@ -77,7 +84,12 @@ impl Segment {
 
     /// Reads the chunk in a place into a buffer that it fills together with its tag; answers
     /// whether what lies there is that.
-    pub(super) fn read(&self, key: ChunkKey, place: Place, buffer: &mut [u8]) -> io::Result<bool> {
+    pub(super) fn read(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        buffer: &mut [u8],
+    ) -> io::Result<bool> {
         if buffer.len() as u64 != place.end().saturating_sub(u64::from(place.offset)) {
             return Ok(false);
         }

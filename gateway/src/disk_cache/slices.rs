@@ -1,6 +1,6 @@
 //! The disk cache before whoever keeps slices.
 
-use super::cache::{DiskCache, Found};
+use super::cache::{DiskCache, FoundChunks};
 use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
 use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
@@ -90,8 +90,8 @@ impl SliceStore for CachedSlices {
         };
         let first = numbers.start;
         let mut found = match self.cache.get(stored.id, numbers, length).await {
-            Found::All(bytes) => return Ok(bytes),
-            Found::Parts(parts) => parts,
+            FoundChunks::All(bytes) => return Ok(bytes),
+            FoundChunks::Parts(parts) => parts,
         };
         if found.iter().all(Option::is_none) {
             let bytes = self.inner.read(stored, range).await?;
@@ -127,7 +127,7 @@ impl SliceStore for CachedSlices {
                 continue;
             }
             let read = self.inner.read(stored, at(begin)..at(number)).await?;
-            let kept = self.cache.keep(stored.id, begin, &read).await;
+            let kept = self.cache.store(stored.id, begin, &read).await;
             warmed.brought = warmed.brought.saturating_add(kept);
             warmed.refused = warmed.refused.saturating_add(bytes.saturating_sub(kept));
         }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// What it and the readers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedIndex {
     index: Mutex<Index<Arc<Segment>>>,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     problem: Mutex<Option<String>>,
 }
 
-impl Shared {
+impl SharedIndex {
     pub(super) fn new(index: Index<Arc<Segment>>) -> Arc<Self> {
         Arc::new(Self {
             index: Mutex::new(index),
@@ -46,7 +46,7 @@ impl Shared {
     }
 
     /// Says, once, why nothing more is written.
-    pub(super) fn give_up(&self, reason: String) {
+    pub(super) fn stop_writing(&self, reason: String) {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_none() {
             tracing::warn!(%reason, "the disk cache is written no more");
@@ -96,19 +96,19 @@ pub(super) enum Job {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Writer {
-    shared: Arc<Shared>,
+pub(super) struct SegmentWriter {
+    shared: Arc<SharedIndex>,
     place: Box<dyn SegmentPlace>,
     key: Secret,
     free_floor: u64,
     /// Segments from before, the newest last.
-    unlearnt: Vec<SegmentId>,
+    unread: Vec<SegmentId>,
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Finds what is there, and throws away what is too much.
     pub(super) fn start(
-        shared: Arc<Shared>,
+        shared: Arc<SharedIndex>,
         place: Box<dyn SegmentPlace>,
         key: Secret,
         free_floor: u64,
@@ -126,9 +126,9 @@ impl Writer {
             place,
             key,
             free_floor,
-            unlearnt: found.into_iter().map(|(id, _)| id).collect(),
+            unread: found.into_iter().map(|(id, _)| id).collect(),
         };
-        writer.make_room()?;
+        writer.free_space()?;
         Ok(writer)
     }
 
@@ -160,7 +160,7 @@ impl Writer {
 
     /// Learns what the newest segment holds of those that are not known yet; whether there was one.
     pub(super) fn learn_one(&mut self) -> bool {
-        let Some(id) = self.unlearnt.pop() else {
+        let Some(id) = self.unread.pop() else {
             return false;
         };
         let opened = Segment::open(self.place.as_ref(), id, &self.key);
@@ -173,7 +173,7 @@ impl Writer {
                 if let Err(error) = self.place.remove(id)
                     && error.kind() != io::ErrorKind::NotFound
                 {
-                    self.shared.give_up(error.to_string());
+                    self.shared.stop_writing(error.to_string());
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Writer {
         let kept = self.shared.problem().is_none()
             && self.try_put(key, chunk).unwrap_or_else(|error| {
                 self.shared.index().close();
-                self.shared.give_up(error.to_string());
+                self.shared.stop_writing(error.to_string());
                 false
             });
         if !kept {
@@ -222,7 +222,7 @@ impl Writer {
 
     /// Begins a segment, with what was read of those that had to go for it.
     fn begin(&self) -> io::Result<()> {
-        let gone = self.make_room()?;
+        let gone = self.free_space()?;
         let (next, limits) = {
             let index = self.shared.index();
             (index.next(), index.limits())
@@ -256,7 +256,7 @@ impl Writer {
     }
 
     /// Throws the oldest segments away until another one can begin.
-    fn make_room(&self) -> io::Result<Vec<Evicted<Arc<Segment>>>> {
+    fn free_space(&self) -> io::Result<Vec<Evicted<Arc<Segment>>>> {
         let mut gone = Vec::new();
         while self.shared.index().is_full() {
             let evicted = self.shared.index().evict();

@@ -11,7 +11,7 @@
 
 use super::disk::Disk;
 use super::error::JournalError;
-use super::framing::{Chain, Framing, Generation, Header, PAGE_BYTES, Place};
+use super::framing::{Chain, FramePosition, Framing, Generation, Header, PAGE_BYTES};
 use super::log::Log;
 use super::record::{Entry, Ground, Record, Sequence};
 use crate::decoders::{Piece, Seed};
@@ -33,15 +33,15 @@ fn secret() -> Secret {
 
 /// Files in memory. Clones are the same disk.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<Generation, Vec<u8>>>>);
+struct MemoryFiles(Arc<Mutex<BTreeMap<Generation, Vec<u8>>>>);
 
-impl Memory {
+impl MemoryFiles {
     fn files(&self) -> MutexGuard<'_, BTreeMap<Generation, Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Disk for Memory {
+impl Disk for MemoryFiles {
     fn list(&mut self) -> io::Result<Vec<Generation>> {
         Ok(self.files().keys().copied().collect())
     }
@@ -89,7 +89,7 @@ impl Disk for Memory {
 
 /// Lays pieces down.
 struct Scribe {
-    disk: Memory,
+    disk: MemoryFiles,
     generation: u64,
     framing: Option<Framing>,
     next: Sequence,
@@ -124,7 +124,7 @@ impl Scribe {
         };
         let sequence = Sequence(self.next.0 + u64::from(off.0));
         let durable = Sequence(self.next.0 + u64::from(off.1));
-        let place = Place {
+        let place = FramePosition {
             sequence,
             durable,
             chain: self.chain,
@@ -173,7 +173,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
         }
     }
     let mut scribe = Scribe {
-        disk: Memory::default(),
+        disk: MemoryFiles::default(),
         generation: 0,
         framing: None,
         next: Sequence(1),

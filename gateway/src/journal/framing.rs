@@ -75,7 +75,7 @@ pub(super) enum HeaderError {
 
 /// What a frame says of its record's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct FramePosition {
     pub(super) sequence: Sequence,
     /// Records below it were durable when it was sealed.
     pub(super) durable: Sequence,
@@ -84,8 +84,8 @@ pub(super) struct Place {
 
 /// A record that opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Opened {
-    pub(super) place: Place,
+pub(super) struct OpenedRecord {
+    pub(super) place: FramePosition,
     pub(super) entry: Entry,
     /// What the next one is chained to.
     pub(super) chain: Chain,
@@ -197,7 +197,7 @@ impl Framing {
     /// Appends a record to a group; answers what the next one is chained to.
     pub(super) fn seal(
         &self,
-        place: Place,
+        place: FramePosition,
         entry: &Entry,
         group: &mut Vec<u8>,
     ) -> Result<Chain, CipherRefused> {
@@ -227,14 +227,14 @@ impl Framing {
     }
 
     /// Opens the record that `bytes` begin with; nothing if none does.
-    pub(super) fn open(&self, bytes: &[u8]) -> Option<Opened> {
+    pub(super) fn open(&self, bytes: &[u8]) -> Option<OpenedRecord> {
         let (header, rest) = bytes.split_at_checked(FRAME_HEADER_BYTES)?;
         let length = header.get(..4)?.try_into().ok().map(u32::from_le_bytes)?;
         let length = usize::try_from(length).ok()?;
         if length == 0 || length > RECORD_BYTES_MAX {
             return None;
         }
-        let place = Place {
+        let place = FramePosition {
             sequence: Sequence(number(header.get(4..12))?),
             durable: Sequence(number(header.get(12..20))?),
             chain: tag_of(header.get(20..36)?)?,
@@ -246,7 +246,7 @@ impl Framing {
         self.key
             .open_separate_gather(nonce, Aad::from(header), sealed, tag, &mut plain)
             .ok()?;
-        Some(Opened {
+        Some(OpenedRecord {
             place,
             entry: Entry::decode(&plain)?,
             chain: tag_of(tag)?,
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    const PLACE: Place = Place {
+    const PLACE: FramePosition = FramePosition {
         sequence: Sequence(6),
         durable: Sequence(4),
         chain: Chain([7; 16]),

@@ -21,7 +21,7 @@ const ORDERINGS_MAX: usize = 64;
 
 /// What waits for one inode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingInode {
     /// For each file with something that waits, the last such record there.
     pub(super) last: BTreeMap<Generation, Sequence>,
     /// What it rests on, and where that is said.
@@ -44,7 +44,7 @@ pub(super) struct Orderings {
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    inodes: BTreeMap<InodeId, Waiting>,
+    inodes: BTreeMap<InodeId, PendingInode>,
     /// Files in use, with their lengths in bytes; the last one is being written.
     files: BTreeMap<Generation, u64>,
     /// What is void once its record is durable.
@@ -68,7 +68,7 @@ impl Ledger {
     }
 
     /// What waits, by inode.
-    pub(super) fn inodes(&self) -> &BTreeMap<InodeId, Waiting> {
+    pub(super) fn inodes(&self) -> &BTreeMap<InodeId, PendingInode> {
         &self.inodes
     }
 
@@ -148,7 +148,7 @@ impl Ledger {
 
     /// The files at the front that nobody needs; never the one that is being written.
     pub(super) fn trim(&self) -> Vec<Generation> {
-        let needed = self.inodes.values().filter_map(Waiting::first).min();
+        let needed = self.inodes.values().filter_map(PendingInode::first).min();
         // A file that only says that something is void is needed until that is durable.
         let pending = self.voids.front().map(|(_, generation, _)| *generation);
         let current = self
@@ -161,7 +161,7 @@ impl Ledger {
     }
 }
 
-impl Waiting {
+impl PendingInode {
     /// The first file that it needs.
     fn first(&self) -> Option<Generation> {
         let (first, _) = self.last.first_key_value()?;
@@ -170,7 +170,7 @@ impl Waiting {
     }
 }
 
-fn void(waiting: &mut Waiting, through: Sequence) {
+fn void(waiting: &mut PendingInode, through: Sequence) {
     waiting.through = waiting.through.max(through);
     let through = waiting.through;
     waiting.last.retain(|_, last| *last > through);

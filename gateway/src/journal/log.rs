@@ -6,10 +6,12 @@
 
 use super::disk::Disk;
 use super::error::JournalError;
-use super::framing::{Chain, FRAME_OVERHEAD_BYTES, Framing, Generation, Header, PAGE_BYTES, Place};
+use super::framing::{
+    Chain, FRAME_OVERHEAD_BYTES, FramePosition, Framing, Generation, Header, PAGE_BYTES,
+};
 use super::ledger::{Ledger, Orderings};
 use super::record::{Entry, Ground, Record, Sequence};
-use super::recovery::{Found, read};
+use super::recovery::{ScannedJournal, read};
 use super::verdict::{Verdict, verdict};
 use crate::keys::Secret;
 use quorumfs_metadata::identity::{InodeId, VolumeId};
@@ -214,7 +216,7 @@ impl<D: Disk> Log<D> {
         let (first, mut chain) = (self.next, self.chain);
         let mut sequence = first;
         for entry in entries {
-            let place = Place {
+            let place = FramePosition {
                 sequence,
                 durable: self.durable,
                 chain,
@@ -309,7 +311,7 @@ impl<D: Disk> Log<D> {
 }
 
 /// Makes room for a new file behind what was found.
-fn clear<D: Disk>(disk: &mut D, found: &Found) -> Result<(), JournalError> {
+fn clear<D: Disk>(disk: &mut D, found: &ScannedJournal) -> Result<(), JournalError> {
     let failed = || JournalError::disk("clearing");
     if let Some((file, _)) = &found.damage {
         disk.put_aside(*file).map_err(failed())?;

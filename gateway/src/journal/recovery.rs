@@ -15,7 +15,7 @@ use quorumfs_metadata::identity::VolumeId;
 
 /// What was read.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScannedJournal {
     /// Files whose records count, with their lengths.
     pub(super) files: Vec<(Generation, u64)>,
     /// Files that were being made when the process ended.
@@ -32,7 +32,7 @@ pub(super) struct Found {
 }
 
 /// A file whose header holds.
-struct Opened {
+struct OpenedFile {
     generation: Generation,
     header: Header,
     framing: Framing,
@@ -45,16 +45,16 @@ pub(super) fn read<D: Disk>(
     secret: &Secret,
     volume: VolumeId,
     mut each: impl FnMut(Sequence, Generation, Entry),
-) -> Result<Found, JournalError> {
+) -> Result<ScannedJournal, JournalError> {
     let mut files = disk.list().map_err(JournalError::disk("listing"))?;
     files.sort_unstable();
-    let mut found = Found {
+    let mut found = ScannedJournal {
         newest: files.last().copied().unwrap_or_default(),
         next: Sequence(1),
-        ..Found::default()
+        ..ScannedJournal::default()
     };
     // The file that was read last, with where its records ended.
-    let mut before: Option<(Opened, usize)> = None;
+    let mut before: Option<(OpenedFile, usize)> = None;
     for generation in files {
         if found.damage.is_some() {
             found.behind.push(generation);
@@ -95,7 +95,7 @@ pub(super) fn read<D: Disk>(
             continue;
         }
         (found.next, found.chain) = (header.first, header.chain);
-        let opened = Opened {
+        let opened = OpenedFile {
             generation,
             header,
             framing,
@@ -117,11 +117,11 @@ pub(super) fn read<D: Disk>(
     Ok(found)
 }
 
-impl Opened {
+impl OpenedFile {
     /// Hands on the records that follow each other; answers where they end.
     fn records(
         &self,
-        found: &mut Found,
+        found: &mut ScannedJournal,
         each: &mut impl FnMut(Sequence, Generation, Entry),
     ) -> usize {
         debug_assert_eq!(self.header.first, found.next);
@@ -141,7 +141,7 @@ impl Opened {
     }
 
     /// The record at `at`, if it is the one that comes next.
-    fn follows(&self, at: usize, found: &Found) -> Option<super::framing::Opened> {
+    fn follows(&self, at: usize, found: &ScannedJournal) -> Option<super::framing::OpenedRecord> {
         let opened = self.framing.open(self.bytes.get(at..)?)?;
         let place = opened.place;
         (place.sequence == found.next && place.chain == found.chain).then_some(opened)

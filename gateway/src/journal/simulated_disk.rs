@@ -51,31 +51,31 @@ struct File {
 
 /// What is to go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub(super) enum DiskFault {
     /// Power goes in the middle of a call.
     PowerLoss,
     /// A call is refused, done in part.
     Refusal,
 }
 
-struct State {
+struct SimulatedDiskState {
     files: BTreeMap<Generation, File>,
     aside: Vec<Generation>,
     current: Option<Generation>,
     dice: Dice,
     /// In so many calls.
-    fault: Option<(u64, Fault)>,
+    fault: Option<(u64, DiskFault)>,
     off: bool,
     free: u64,
 }
 
 /// Clones are the same disk.
 #[derive(Clone)]
-pub(super) struct SimulatedDisk(Arc<Mutex<State>>);
+pub(super) struct SimulatedDisk(Arc<Mutex<SimulatedDiskState>>);
 
 impl SimulatedDisk {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(SimulatedDiskState {
             files: BTreeMap::new(),
             aside: Vec::new(),
             current: None,
@@ -86,12 +86,12 @@ impl SimulatedDisk {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimulatedDiskState> {
         self.0.lock().unwrap()
     }
 
     /// Something goes wrong in so many calls.
-    pub(super) fn fault_in(&self, calls: u64, fault: Fault) {
+    pub(super) fn fault_in(&self, calls: u64, fault: DiskFault) {
         self.state().fault = Some((calls, fault));
     }
 
@@ -165,9 +165,9 @@ fn torn(file: &File, dice: &mut Dice) -> File {
     }
 }
 
-impl State {
+impl SimulatedDiskState {
     /// Counts a call; answers what goes wrong in it.
-    fn call(&mut self) -> io::Result<Option<Fault>> {
+    fn call(&mut self) -> io::Result<Option<DiskFault>> {
         if self.off {
             return Err(io::Error::other("power is off"));
         }
@@ -182,7 +182,7 @@ impl State {
         if fault.is_some() {
             self.fault = None;
         }
-        self.off |= fault == Some(Fault::PowerLoss);
+        self.off |= fault == Some(DiskFault::PowerLoss);
         Ok(fault)
     }
 
@@ -192,11 +192,11 @@ impl State {
     }
 }
 
-fn outcome(fault: Option<Fault>) -> io::Result<()> {
+fn outcome(fault: Option<DiskFault>) -> io::Result<()> {
     match fault {
         None => Ok(()),
-        Some(Fault::Refusal) => Err(io::ErrorKind::StorageFull.into()),
-        Some(Fault::PowerLoss) => Err(io::Error::other("power is off")),
+        Some(DiskFault::Refusal) => Err(io::ErrorKind::StorageFull.into()),
+        Some(DiskFault::PowerLoss) => Err(io::Error::other("power is off")),
     }
 }
 
@@ -261,11 +261,11 @@ impl Disk for SimulatedDisk {
                 let file = state.written()?;
                 file.durable = file.bytes.clone();
             }
-            Some(Fault::PowerLoss) => {}
-            Some(Fault::Refusal) => {
+            Some(DiskFault::PowerLoss) => {}
+            Some(DiskFault::Refusal) => {
                 // What was lost is lost, and looks clean.
                 let current = state.current.ok_or(io::ErrorKind::NotFound)?;
-                let State { files, dice, .. } = &mut *state;
+                let SimulatedDiskState { files, dice, .. } = &mut *state;
                 let file = files.get_mut(&current).unwrap();
                 *file = torn(file, dice);
             }

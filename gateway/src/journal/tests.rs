@@ -5,7 +5,7 @@ use super::error::JournalError;
 use super::framing::{Generation, PAGE_BYTES};
 use super::log::{Identities, Log, Recovered};
 use super::record::{Entry, Ground, Record, Sequence};
-use super::simulated_disk::{Dice, Fault, SimulatedDisk};
+use super::simulated_disk::{Dice, DiskFault, SimulatedDisk};
 use super::writer::{JOURNAL_BYTES_MIN, Journal, JournalOptions};
 use super::{Directory, Reason, Verdict};
 use crate::keys::Secret;
@@ -23,9 +23,9 @@ fn secret() -> Secret {
     Secret::from_bytes([2; 32])
 }
 
-type Opened = (Log<SimulatedDisk>, Recovered, Vec<(Sequence, Entry)>);
+type OpenedLog = (Log<SimulatedDisk>, Recovered, Vec<(Sequence, Entry)>);
 
-fn open(disk: &SimulatedDisk, uses: &mut u64) -> Result<Opened, JournalError> {
+fn open(disk: &SimulatedDisk, uses: &mut u64) -> Result<OpenedLog, JournalError> {
     *uses += 1;
     let mut dice = Dice::new(*uses << 32);
     let identities: Identities = Box::new(move || {
@@ -154,7 +154,7 @@ impl Story {
 
 /// What one seed has seen.
 #[derive(Default)]
-struct Seen {
+struct SeenOutcomes {
     power_lost: u64,
     refused: u64,
     killed: u64,
@@ -162,14 +162,14 @@ struct Seen {
     trimmed: u64,
 }
 
-fn run(seed: u64, seen: &mut Seen) {
+fn run(seed: u64, seen: &mut SeenOutcomes) {
     let disk = SimulatedDisk::new(seed);
     let mut dice = Dice::new(seed ^ 0xdead);
     let (mut story, mut uses) = (Story::default(), seed << 8);
     let (mut log, ..) = open(&disk, &mut uses).unwrap();
     for _ in 0..6 {
         let mut durable = log.durable();
-        let fault = [None, Some(Fault::PowerLoss), Some(Fault::Refusal)];
+        let fault = [None, Some(DiskFault::PowerLoss), Some(DiskFault::Refusal)];
         let fault = fault[dice.below(3) as usize];
         if let Some(fault) = fault {
             disk.fault_in(dice.below(25), fault);
@@ -209,7 +209,7 @@ fn run(seed: u64, seen: &mut Seen) {
         }
         // It may fail while it is opened, too.
         if dice.one_in(4) {
-            disk.fault_in(dice.below(4), Fault::PowerLoss);
+            disk.fault_in(dice.below(4), DiskFault::PowerLoss);
             let _ = open(&disk, &mut uses);
             disk.restart();
             power = true;
@@ -240,7 +240,7 @@ fn run(seed: u64, seen: &mut Seen) {
 
 #[test]
 fn what_was_synced_is_replayed_and_nothing_that_was_not_written_whatever_the_disk_loses() {
-    let mut seen = Seen::default();
+    let mut seen = SeenOutcomes::default();
     for seed in 0..3000 {
         run(seed, &mut seen);
     }
@@ -373,7 +373,7 @@ fn journal(disk: impl Disk) -> (Journal, Vec<Entry>) {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_sync_is_told_when_it_is_done_and_others_share_it() {
+async fn waiting_writers_share_a_sync_and_return_when_it_is_done() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (first, nothing) = journal(Directory::open(&path).unwrap());
@@ -411,7 +411,7 @@ async fn after_the_first_error_nothing_is_promised_any_more() {
     journal.push(stands(1, 0, 1)).unwrap();
     let last = journal.push(write(1, 10, 1)).unwrap();
     journal.synced(last).await.unwrap();
-    disk.fault_in(1, Fault::Refusal);
+    disk.fault_in(1, DiskFault::Refusal);
     let last = journal.push(write(1, 10, 2)).unwrap();
     let error = journal.synced(last).await.unwrap_err();
     assert!(matches!(error, JournalError::Broken { .. }), "{error}");
@@ -419,19 +419,19 @@ async fn after_the_first_error_nothing_is_promised_any_more() {
     assert_eq!(journal.push(write(1, 10, 3)), None);
     assert!(journal.status().broken.is_some());
     assert!(
-        journal.has_room(),
+        journal.has_space(),
         "nobody waits for a journal that is not written to"
     );
 }
 
 #[tokio::test]
-async fn writers_wait_for_room_on_the_disk_and_go_on_when_there_is_some() {
+async fn writers_wait_for_space_on_the_disk_and_continue_when_there_is_some() {
     let disk = SimulatedDisk::new(7);
     let (journal, _) = journal(disk.clone());
     journal.push(stands(1, 0, 1)).unwrap();
     let mut last = Sequence(0);
     let mut count = 0;
-    while journal.has_room() {
+    while journal.has_space() {
         last = journal.push(write(1, 1 << 20, 1)).unwrap();
         journal.synced(last).await.unwrap();
         count += 1;
@@ -440,15 +440,15 @@ async fn writers_wait_for_room_on_the_disk_and_go_on_when_there_is_some() {
     assert!(count > 50 && journal.is_pressed());
     let mark = journal.push(stands(1, last.0, 2)).unwrap();
     journal.synced(mark).await.unwrap();
-    there_is_room(&journal).await;
+    wait_for_space(&journal).await;
     assert!(!journal.is_pressed());
 }
 
 /// Waits until there is; `room` gives up after a while, on a busy machine before anybody looked.
-async fn there_is_room(journal: &Journal) {
+async fn wait_for_space(journal: &Journal) {
     let until = async {
-        while !journal.has_room() {
-            journal.room().await;
+        while !journal.has_space() {
+            journal.wait_for_space().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), until)
@@ -457,14 +457,14 @@ async fn there_is_room(journal: &Journal) {
 }
 
 #[tokio::test]
-async fn a_disk_with_too_little_free_is_as_a_journal_that_is_full() {
+async fn too_little_free_space_counts_as_a_full_journal() {
     let disk = SimulatedDisk::new(8);
     disk.set_free(999);
     let (journal, _) = journal(disk.clone());
     let last = journal.push(stands(1, 0, 1)).unwrap();
     journal.synced(last).await.unwrap();
-    assert!(!journal.has_room() && journal.is_pressed() && journal.is_below_floor());
+    assert!(!journal.has_space() && journal.is_pressed() && journal.is_below_floor());
     disk.set_free(1000);
-    there_is_room(&journal).await;
+    wait_for_space(&journal).await;
     assert!(!journal.is_below_floor());
 }

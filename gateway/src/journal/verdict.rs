@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_in_place_only_where_nobody_else_can_have_been() {
+    fn bytes_go_in_place_only_if_no_other_client_can_have_changed_the_file() {
         let none = Orderings::default();
         let ours = Orderings {
             since: Some(InodeVersion(5)),

@@ -32,8 +32,8 @@ use tokio::sync::{Notify, watch};
 const QUEUE_BYTES_MAX: u64 = 4 << 20;
 /// How often to look what is free on the disk, in bytes written.
 const FREE_EVERY_BYTES: u64 = 16 << 20;
-/// How long a writer waits for room before it looks again, and the journal for room on its disk.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a writer waits for room before it checks_space again, and the journal for room on its disk.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The least that the files may take, in bytes: fewer could not be trimmed while one is written.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 /// What they may take if nobody says.
@@ -80,7 +80,7 @@ pub struct JournalStatus {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct RecordQueue {
     entries: Vec<Entry>,
     /// Bytes of those.
     bytes: u64,
@@ -89,13 +89,13 @@ struct Queue {
     /// Somebody waits until everything below it is durable.
     wanted: Sequence,
     /// It is time to ask whether there is room on the disk again.
-    looks: bool,
+    checks_space: bool,
     ends: bool,
     status: JournalStatus,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct SharedQueue {
+    queue: Mutex<RecordQueue>,
     /// Told when there is something to do.
     work: Condvar,
     /// Everything below it is durable; also told when nothing more will be.
@@ -107,7 +107,7 @@ struct Shared {
 
 /// See the module. Dropping it leaves on the disk what was written.
 pub struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -140,7 +140,7 @@ impl Journal {
         let (mut log, recovered) =
             Log::open(disk, secret, volume, options.file_bytes(), identities)?;
         log.replay(&recovered, each)?;
-        let queue = Queue {
+        let queue = RecordQueue {
             next: log.next(),
             status: JournalStatus {
                 bytes: log.bytes(),
@@ -148,9 +148,9 @@ impl Journal {
                 waiting: log.waiting(),
                 ..JournalStatus::default()
             },
-            ..Queue::default()
+            ..RecordQueue::default()
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::new(queue),
             work: Condvar::new(),
             durable: watch::Sender::new(log.durable()),
@@ -223,7 +223,7 @@ impl Journal {
     }
 
     /// Whether a writer finds room now; also once nothing is written any more.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let queue = self.shared.queue();
         let full = queue.status.disk_full || queue.status.bytes >= self.shared.options.bytes_max;
         queue.status.broken.is_some() || (queue.bytes < QUEUE_BYTES_MAX && !full)
@@ -244,14 +244,14 @@ impl Journal {
 
     /// Waits until there may be room, for somebody, or a little while: whoever waits has to look
     /// again.
-    pub async fn room(&self) {
+    pub async fn wait_for_space(&self) {
         let room = self.shared.room.notified();
         tokio::pin!(room);
         room.as_mut().enable();
-        if self.has_room() {
+        if self.has_space() {
             return;
         }
-        let _ = tokio::time::timeout(LOOK_AGAIN, room).await;
+        let _ = tokio::time::timeout(RECHECK_INTERVAL, room).await;
     }
 
     /// How it is doing.
@@ -292,12 +292,12 @@ struct Work {
     /// Bytes of it as the queue counted them.
     bytes: u64,
     sync: bool,
-    looks: bool,
+    checks_space: bool,
     ends: bool,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl SharedQueue {
+    fn queue(&self) -> MutexGuard<'_, RecordQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,12 +306,12 @@ impl Shared {
         let mut queue = self.queue();
         loop {
             let sync = queue.wanted > durable;
-            if !queue.entries.is_empty() || sync || queue.looks || queue.ends {
+            if !queue.entries.is_empty() || sync || queue.checks_space || queue.ends {
                 let work = Work {
                     group: std::mem::take(&mut queue.entries),
                     bytes: std::mem::take(&mut queue.bytes),
                     sync,
-                    looks: std::mem::take(&mut queue.looks),
+                    checks_space: std::mem::take(&mut queue.checks_space),
                     ends: queue.ends,
                 };
                 drop(queue);
@@ -320,9 +320,9 @@ impl Shared {
             }
             if queue.status.disk_full {
                 // Others may free what they took of the disk without telling us.
-                let waited = self.work.wait_timeout(queue, LOOK_AGAIN);
+                let waited = self.work.wait_timeout(queue, RECHECK_INTERVAL);
                 queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-                queue.looks = true;
+                queue.checks_space = true;
             } else {
                 let waited = self.work.wait(queue);
                 queue = waited.unwrap_or_else(PoisonError::into_inner);
@@ -332,7 +332,7 @@ impl Shared {
 
     fn run<D: Disk>(&self, mut log: Log<D>) {
         // Looks at once.
-        let mut unlooked = FREE_EVERY_BYTES;
+        let mut unchecked_bytes = FREE_EVERY_BYTES;
         loop {
             let work = self.next(log.durable());
             let mut outcome = log.write(&work.group);
@@ -344,12 +344,12 @@ impl Shared {
                 let (before, all) = (log.durable(), log.next());
                 let closed = log.close();
                 let durable = if closed.is_ok() { all } else { before };
-                self.told(closed.err(), durable);
+                self.publish(closed.err(), durable);
                 return;
             }
-            unlooked = unlooked.saturating_add(work.bytes);
-            let free = if work.looks || unlooked >= FREE_EVERY_BYTES {
-                unlooked = 0;
+            unchecked_bytes = unchecked_bytes.saturating_add(work.bytes);
+            let free = if work.checks_space || unchecked_bytes >= FREE_EVERY_BYTES {
+                unchecked_bytes = 0;
                 log.free_bytes()
             } else {
                 None
@@ -359,11 +359,11 @@ impl Shared {
                 queue.status.bytes = log.bytes();
                 queue.status.waiting = log.waiting();
                 if let Some(free) = free {
-                    self.looked(&mut queue.status, free);
+                    self.record_free_space(&mut queue.status, free);
                 }
             }
             let failed = outcome.is_err();
-            self.told(outcome.err(), log.durable());
+            self.publish(outcome.err(), log.durable());
             if failed {
                 return;
             }
@@ -371,7 +371,7 @@ impl Shared {
     }
 
     /// Keeps whether `free` bytes are enough, and says so where that is new.
-    fn looked(&self, status: &mut JournalStatus, free: u64) {
+    fn record_free_space(&self, status: &mut JournalStatus, free: u64) {
         let floor = self.options.free_bytes_min;
         let full = free < floor;
         if full && !status.disk_full {
@@ -387,7 +387,7 @@ impl Shared {
     }
 
     /// Tells everybody how a round has ended.
-    fn told(&self, error: Option<JournalError>, durable: Sequence) {
+    fn publish(&self, error: Option<JournalError>, durable: Sequence) {
         if let Some(error) = error {
             tracing::error!(%error, "what is written is not journalled any more");
             let mut queue = self.queue();

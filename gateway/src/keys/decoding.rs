@@ -9,8 +9,8 @@
 //! | 4 … | values of the lines of both, with checksums that hold |
 
 use super::host::{self, HostKey};
-use super::kept_shares::{self, KeptShares, NONCE_BYTES};
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
+use super::share_cache::{self, NONCE_BYTES, ShareCache};
 use super::{Principal, Secret};
 use crate::decoders::{Piece, Seed};
 use quorumfs_bft::authentication::Signer;
@@ -36,8 +36,8 @@ fn principal() -> Principal {
     Principal::from_seed(Secret::from_bytes([1; 32]))
 }
 
-fn kept() -> KeptShares {
-    KeptShares::new(PathBuf::new(), Secret::from_bytes([2; 32]), VOLUME)
+fn kept() -> ShareCache {
+    ShareCache::new(PathBuf::new(), Secret::from_bytes([2; 32]), VOLUME)
 }
 
 fn host_key(text: &str) -> bool {
@@ -68,7 +68,7 @@ fn shares(text: &str) -> bool {
 
 fn wrapped(bytes: &[u8]) -> bool {
     let principal = principal();
-    let mut writer = Writer::new(host::TITLE, host::FORMAT);
+    let mut writer = TextWriter::new(host::TITLE, host::FORMAT);
     writer.value("volume", &VOLUME.0);
     writer.value("for", &principal.id().signing.0);
     writer.value("wrapped", bytes);
@@ -85,7 +85,7 @@ fn sealed(plain: &[u8]) -> bool {
 /// Both files, with these lines.
 fn lines(pieces: &[Piece<'_>]) -> usize {
     let text = |title, format| {
-        let mut writer = Writer::new(title, format);
+        let mut writer = TextWriter::new(title, format);
         for (kind, piece) in pieces {
             let label = usize::from(*kind).checked_sub(4);
             if let Some(label) = label.and_then(|it| LABELS.get(it % LABELS.len())) {
@@ -95,7 +95,7 @@ fn lines(pieces: &[Piece<'_>]) -> usize {
         writer.finish()
     };
     let host = host_key(&text(host::TITLE, host::FORMAT));
-    let kept = shares(&text(kept_shares::TITLE, kept_shares::FORMAT));
+    let kept = shares(&text(share_cache::TITLE, share_cache::FORMAT));
     usize::from(host) + usize::from(kept)
 }
 

@@ -11,7 +11,7 @@
 //! would be lost. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys and
 //! names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::principal::Principal;
 use super::wrap::{WRAPPED_BYTES, Wrapped, wrap};
 use super::{KeyError, Secret, verify};
@@ -100,7 +100,7 @@ impl HostKey {
 
     /// What shares of the clouds' secret are sealed under.
     #[must_use]
-    pub fn kept_shares(&self) -> Secret {
+    pub fn share_cache(&self) -> Secret {
         self.0.derive("quorumfs 2026 host kept shares", &[])
     }
 
@@ -168,7 +168,7 @@ impl HostKey {
         let info = place(WRAPPING, volume, principal);
         let wrapped = wrap(WHAT, &self.0, &id.wrapping, &info)?;
         let signed = signed(volume, principal, &wrapped.0);
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("It locks what a mount keeps on this machine's disk, and opens with the");
         writer.remark("principal's key alone. Without it the disk cache begins anew.");
         writer.value("volume", &volume.0);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_key_that_somebody_else_wrapped_is_not_taken() {
+    fn a_host_key_that_another_principal_wrapped_is_refused() {
         // Whoever knows the public keys can wrap, and would know what is sealed under it then.
         let (mine, stranger) = (principal(1), principal(2));
         let known = HostKey(Secret::from_bytes([3; 32]));
@@ -287,7 +287,7 @@ mod tests {
         let info = place(WRAPPING, VOLUME, &mine);
         let wrapped = wrap(WHAT, &known.0, &mine.id().wrapping, &info).unwrap();
         let signed = [place(SIGNING, VOLUME, &mine), wrapped.0.to_vec()].concat();
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.value("volume", &VOLUME.0);
         writer.value("for", &mine.id().signing.0);
         writer.value("wrapped", &wrapped.0);
@@ -321,6 +321,6 @@ mod tests {
         let key = HostKey(Secret::from_bytes([7; 32]));
         crate::keys::lines::assert_golden("host_cache_key", key.cache().expose());
         crate::keys::lines::assert_golden("host_journal_key", key.journal().expose());
-        crate::keys::lines::assert_golden("host_kept_shares_key", key.kept_shares().expose());
+        crate::keys::lines::assert_golden("host_kept_shares_key", key.share_cache().expose());
     }
 }

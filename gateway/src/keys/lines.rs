@@ -18,11 +18,11 @@ const LINE_BYTES: usize = 32;
 const LINES_MAX: usize = 4096;
 
 /// Writes a text.
-pub(super) struct Writer {
+pub(super) struct TextWriter {
     text: Zeroizing<String>,
 }
 
-impl Writer {
+impl TextWriter {
     pub(super) fn new(title: &str, format: u32) -> Self {
         Self {
             text: Zeroizing::new(format!("{title}, format {format}\n")),
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn text() -> String {
-        let mut writer = Writer::new("a test", 1);
+        let mut writer = TextWriter::new("a test", 1);
         writer.remark("for people");
         writer.value("short", &[1, 2, 3]);
         writer.value("long", &[9; 70]);

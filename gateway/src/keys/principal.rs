@@ -4,7 +4,7 @@
 //! has the file needs nobody's word for which volume it is talking about. Here is the form in which
 //! the secret can be read; the one in which it is sealed is in `sealed_key`.
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::sealed_key::sync_parent;
 use super::volume_root::{self, RootKey};
 use super::wrap::{self, Wrapped, WrappingKey};
@@ -127,7 +127,7 @@ impl KeyFile {
     /// As text.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer
             .remark("Whoever has the `principal` line can read this volume. Keep it to yourself.");
         writer.remark(&format!("principal {}", self.principal.id.signing));

@@ -6,7 +6,7 @@
 //! quorum of the replicas and n − f clouds, `volume recover` gives an owner's state directory. What
 //! the replicas hold, names and where content lies, it does not hold: without them nothing is read.
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::{KeyError, Principal, Secret, VolumeRoot};
 use zeroize::Zeroizing;
 
@@ -30,7 +30,7 @@ impl RecoveryKit {
     /// As text to print.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("Print this page, keep it offline, and delete the file.");
         writer.remark("Whoever has it can read, change and take over the whole volume; without");
         writer.remark("it, and without any other member's key, nobody can ever read it again.");

@@ -10,7 +10,7 @@
 //! there is one form or the other, never both, and whichever a crash leaves is whole. What can go
 //! wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys and names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::passphrase::{COST_BYTES, Cost, Passphrase, SALT_BYTES};
 use super::principal::{FORMAT_SEALED, KeyFile, Principal, TITLE, read_private, root_in};
 use super::volume_root::RootKey;
@@ -177,7 +177,7 @@ impl SealedKey {
     /// As text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut writer = Writer::new(TITLE, FORMAT_SEALED);
+        let mut writer = TextWriter::new(TITLE, FORMAT_SEALED);
         writer.remark("It takes its passphrase to be used. Keep both; one without the other");
         writer.remark("opens nothing.");
         writer.remark(&format!("principal {}", self.signing));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_word_it_is_the_usual_or_a_quarter_and_never_below_the_least() {
+    fn without_a_setting_it_is_the_default_or_a_quarter_and_never_below_the_minimum() {
         let usual = |mib: u64| {
             let limit = Limit::Machine;
             let bytes = mib << 20;

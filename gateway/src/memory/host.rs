@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_container_the_root_tells() {
+    fn in_a_container_the_root_group_counts() {
         // Its path is one of the machine's, or lies above what can be seen.
         for path in ["/docker/0123456789ab", "/../../system.slice/a.service"] {
             let line = format!("0::{path}\n");

@@ -1,4 +1,4 @@
-//! Memory for content that comes in megabytes, in pages as large as the processor has.
+//! LongMemory for content that comes in megabytes, in pages as large as the processor has.
 //!
 //! A block of 4 MiB is a thousand pages of 4 KiB. An allocator gives so much back to the kernel as
 //! soon as it is let go of, and gets it back page by page, each zeroed under a fault of its own. In
@@ -9,8 +9,8 @@
 //! so is what is longer than a block.
 //!
 //! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
-//! *shelf*, with what is in it: whoever takes it overwrites that before anybody can read it. All of
-//! it is plaintext; nothing that goes to a cloud is ever made here. The shelf has no share of the
+//! *pool*, with what is in it: whoever takes it overwrites that before anybody can read it. All of
+//! it is plaintext; nothing that goes to a cloud is ever made here. The pool has no share of the
 //! memory: what is in use and what lies there are together no more than what may be in use. So many
 //! as nobody has needed for a while go back to the kernel.
 
@@ -31,10 +31,10 @@ const LONG_BYTES: usize = BLOCK_BYTES / 4;
 /// What never becomes longer than this has none: half of it would be for nothing.
 const SHORT_BYTES_MAX: usize = BLOCK_BYTES / 2;
 /// What nobody has needed for so long goes back.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+const UNUSED_AFTER: Duration = Duration::from_secs(30);
 
 /// Mappings that nobody uses.
-struct Shelf {
+struct MappingPool {
     /// The last one was let go of last.
     free: Vec<MmapMut>,
     /// How many are in use.
@@ -46,13 +46,13 @@ struct Shelf {
     since: Option<Instant>,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
+static POOL: Mutex<MappingPool> = Mutex::new(MappingPool::new());
 
-fn shelf() -> MutexGuard<'static, Shelf> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, MappingPool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shelf {
+impl MappingPool {
     const fn new() -> Self {
         Self {
             free: Vec::new(),
@@ -88,7 +88,7 @@ impl Shelf {
     }
 
     /// Those that have not been needed for so long.
-    fn forgotten(&mut self, after: Duration) -> Vec<MmapMut> {
+    fn unused(&mut self, after: Duration) -> Vec<MmapMut> {
         if self.since.is_some_and(|since| since.elapsed() < after) {
             return Vec::new();
         }
@@ -96,22 +96,22 @@ impl Shelf {
             Some(_) => self.idle,
             None => 0,
         };
-        let forgotten = self.free.drain(..idle.min(self.free.len())).collect();
+        let unused = self.free.drain(..idle.min(self.free.len())).collect();
         (self.idle, self.since) = (self.free.len(), Some(Instant::now()));
-        forgotten
+        unused
     }
 }
 
 /// Sets how many bytes may be in use: what is not may be kept for what comes next.
 pub(crate) fn keep_at_most(bytes: u64) {
-    shelf().keep_at_most(bytes);
+    pool().keep_at_most(bytes);
 }
 
 /// Gives back to the kernel what nobody has needed for a while; to be called now and then.
 pub(crate) fn give_back_spare() {
-    let forgotten = shelf().forgotten(FORGOTTEN_AFTER);
-    // Not while others wait for the shelf.
-    drop(forgotten);
+    let unused = pool().unused(UNUSED_AFTER);
+    // Not while others wait for the pool.
+    drop(unused);
 }
 
 /// A mapping, as long as it is used.
@@ -126,7 +126,7 @@ impl Block {
             return None;
         }
         // Whatever becomes of it now, it is given back.
-        let mut block = Self(shelf().take());
+        let mut block = Self(pool().take());
         if block.0.is_some() {
             return Some(block);
         }
@@ -150,14 +150,14 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let too_many = shelf().put(self.0.take());
+        let too_many = pool().put(self.0.take());
         drop(too_many);
     }
 }
 
 /// Where the bytes are.
 #[derive(Debug)]
-enum Memory {
+enum LongMemory {
     Allocated(Vec<u8>),
     Mapped(Block),
 }
@@ -165,7 +165,7 @@ enum Memory {
 /// Bytes that may be many, and may become more.
 #[derive(Debug)]
 pub(crate) struct LongBytes {
-    memory: Memory,
+    memory: LongMemory,
     length: usize,
 }
 
@@ -179,7 +179,7 @@ impl LongBytes {
     fn of(bytes: Vec<u8>) -> Self {
         Self {
             length: bytes.len(),
-            memory: Memory::Allocated(bytes),
+            memory: LongMemory::Allocated(bytes),
         }
     }
 
@@ -188,7 +188,7 @@ impl LongBytes {
         let block = (length > SHORT_BYTES_MAX).then(|| Block::take(length));
         match block.flatten() {
             Some(block) => Self {
-                memory: Memory::Mapped(block),
+                memory: LongMemory::Mapped(block),
                 length,
             },
             None => Self::of(vec![0; length]),
@@ -198,15 +198,15 @@ impl LongBytes {
     /// The memory that it takes, in bytes.
     pub(crate) fn held(&self) -> usize {
         match &self.memory {
-            Memory::Allocated(vec) => vec.len(),
-            Memory::Mapped(_) => BLOCK_BYTES,
+            LongMemory::Allocated(vec) => vec.len(),
+            LongMemory::Mapped(_) => BLOCK_BYTES,
         }
     }
 
     /// Appends bytes. There will never be more than `most`.
     pub(crate) fn append(&mut self, bytes: &[u8], most: usize) {
         let longer = self.length.saturating_add(bytes.len());
-        if matches!(self.memory, Memory::Allocated(_))
+        if matches!(self.memory, LongMemory::Allocated(_))
             && longer > LONG_BYTES
             && most > SHORT_BYTES_MAX
             && let Some(mut block) = Block::take(most.max(longer))
@@ -214,17 +214,17 @@ impl LongBytes {
             if let Some(to) = block.bytes_mut().get_mut(..self.length) {
                 to.copy_from_slice(self);
             }
-            self.memory = Memory::Mapped(block);
+            self.memory = LongMemory::Mapped(block);
         }
         match &mut self.memory {
-            Memory::Allocated(vec) => vec.extend_from_slice(bytes),
-            Memory::Mapped(block) => match block.bytes_mut().get_mut(self.length..longer) {
+            LongMemory::Allocated(vec) => vec.extend_from_slice(bytes),
+            LongMemory::Mapped(block) => match block.bytes_mut().get_mut(self.length..longer) {
                 Some(to) => to.copy_from_slice(bytes),
                 // More than was promised.
                 None => {
                     let mut vec = self.to_vec();
                     vec.extend_from_slice(bytes);
-                    self.memory = Memory::Allocated(vec);
+                    self.memory = LongMemory::Allocated(vec);
                 }
             },
         }
@@ -237,7 +237,7 @@ impl LongBytes {
             return;
         }
         self.length = length;
-        if let Memory::Allocated(vec) = &mut self.memory {
+        if let LongMemory::Allocated(vec) = &mut self.memory {
             vec.truncate(length);
         }
     }
@@ -245,8 +245,8 @@ impl LongBytes {
     /// The bytes, to be shared.
     pub(crate) fn share(self) -> Bytes {
         match self.memory {
-            Memory::Allocated(vec) => Bytes::from(vec),
-            Memory::Mapped(_) => Bytes::from_owner(self),
+            LongMemory::Allocated(vec) => Bytes::from(vec),
+            LongMemory::Mapped(_) => Bytes::from_owner(self),
         }
     }
 
@@ -263,8 +263,8 @@ impl Deref for LongBytes {
 
     fn deref(&self) -> &[u8] {
         match &self.memory {
-            Memory::Allocated(vec) => vec,
-            Memory::Mapped(block) => block.bytes().get(..self.length).unwrap_or_default(),
+            LongMemory::Allocated(vec) => vec,
+            LongMemory::Mapped(block) => block.bytes().get(..self.length).unwrap_or_default(),
         }
     }
 }
@@ -273,8 +273,8 @@ impl DerefMut for LongBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         let length = self.length;
         match &mut self.memory {
-            Memory::Allocated(vec) => vec,
-            Memory::Mapped(block) => block.bytes_mut().get_mut(..length).unwrap_or_default(),
+            LongMemory::Allocated(vec) => vec,
+            LongMemory::Mapped(block) => block.bytes_mut().get_mut(..length).unwrap_or_default(),
         }
     }
 }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn is_mapped(bytes: &LongBytes) -> bool {
-        matches!(bytes.memory, Memory::Mapped(_))
+        matches!(bytes.memory, LongMemory::Mapped(_))
     }
 
     #[test]
@@ -339,42 +339,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_and_what_is_kept_are_bounded_together() {
+    fn mappings_in_use_and_in_the_pool_are_bounded_together() {
         let map = || Some(MmapMut::map_anon(4096).unwrap());
-        let mut shelf = Shelf::new();
-        shelf.keep_at_most(3 * BLOCK_BYTES as u64 + 1);
+        let mut pool = MappingPool::new();
+        pool.keep_at_most(3 * BLOCK_BYTES as u64 + 1);
         for _ in 0..5 {
-            assert!(shelf.take().is_none(), "there is none yet");
+            assert!(pool.take().is_none(), "there is none yet");
         }
         for kept in [false, false, true, true, true] {
-            assert_eq!(shelf.put(map()).is_none(), kept, "{} in use", shelf.used);
+            assert_eq!(pool.put(map()).is_none(), kept, "{} in use", pool.used);
         }
-        assert_eq!((shelf.used, shelf.free.len()), (0, 3));
-        assert!(shelf.take().is_some());
-        shelf.keep_at_most(2 * BLOCK_BYTES as u64);
-        assert_eq!((shelf.used, shelf.free.len()), (1, 1));
-        shelf.keep_at_most(0);
-        assert!(shelf.put(map()).is_some() && shelf.free.is_empty());
+        assert_eq!((pool.used, pool.free.len()), (0, 3));
+        assert!(pool.take().is_some());
+        pool.keep_at_most(2 * BLOCK_BYTES as u64);
+        assert_eq!((pool.used, pool.free.len()), (1, 1));
+        pool.keep_at_most(0);
+        assert!(pool.put(map()).is_some() && pool.free.is_empty());
     }
 
     #[test]
-    fn what_was_not_needed_since_it_was_last_looked_goes_back() {
-        let mut shelf = Shelf::new();
-        shelf.keep_at_most(8 * BLOCK_BYTES as u64);
-        let mut in_use: Vec<_> = (0..6).map(|_| shelf.take()).collect();
-        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty());
+    fn mappings_unused_since_the_last_check_are_returned() {
+        let mut pool = MappingPool::new();
+        pool.keep_at_most(8 * BLOCK_BYTES as u64);
+        let mut in_use: Vec<_> = (0..6).map(|_| pool.take()).collect();
+        assert!(pool.unused(UNUSED_AFTER).is_empty());
         for map in &mut in_use {
             *map = Some(MmapMut::map_anon(4096).unwrap());
-            assert!(shelf.put(map.take()).is_none());
+            assert!(pool.put(map.take()).is_none());
         }
-        assert!(shelf.forgotten(Duration::ZERO).is_empty(), "just came");
-        let two = [shelf.take(), shelf.take()];
+        assert!(pool.unused(Duration::ZERO).is_empty(), "just came");
+        let two = [pool.take(), pool.take()];
         two.into_iter()
-            .for_each(|map| assert!(shelf.put(map).is_none()));
-        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty(), "not yet");
-        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 4);
-        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 2);
-        assert!(shelf.take().is_none());
+            .for_each(|map| assert!(pool.put(map).is_none()));
+        assert!(pool.unused(UNUSED_AFTER).is_empty(), "not yet");
+        assert_eq!(pool.unused(Duration::ZERO).len(), 4);
+        assert_eq!(pool.unused(Duration::ZERO).len(), 2);
+        assert!(pool.take().is_none());
     }
 
     #[test]

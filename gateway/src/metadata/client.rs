@@ -1,6 +1,6 @@
 //! Typed questions and operations of one session.
 
-use super::cut_off::Heard;
+use super::cut_off::LastAnswer;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
@@ -43,7 +43,7 @@ pub struct MetadataClient {
     mount: AtomicU64,
     operations: AtomicU64,
     queries: AtomicU64,
-    heard: Heard,
+    last_answer: LastAnswer,
     agreed: Agreed,
     ids: Mutex<IdPool>,
     /// Allocations before this one were granted already, to this session or to one before it.
@@ -71,7 +71,7 @@ impl MetadataClient {
             mount: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
-            heard: Heard::default(),
+            last_answer: LastAnswer::default(),
             agreed: Agreed::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
@@ -138,7 +138,7 @@ impl MetadataClient {
         self.own.clone()
     }
 
-    fn lost(&self, error: MetadataError) -> VfsError {
+    fn unanswered(&self, error: MetadataError) -> VfsError {
         if let MetadataError::SessionEnded { .. } = error {
             self.fenced.store(true, Ordering::Release);
             return VfsError::Fenced;
@@ -158,8 +158,8 @@ impl MetadataClient {
         quota::full(what, errno, error).unwrap_or_else(|| VfsError::refused(what, errno))
     }
 
-    fn strange(&self, question: &'static str, reason: String) -> VfsError {
-        self.lost(MetadataError::Answer { question, reason })
+    fn unusable_answer(&self, question: &'static str, reason: String) -> VfsError {
+        self.unanswered(MetadataError::Answer { question, reason })
     }
 
     /// Asks `question` on behalf of `credentials`.
@@ -181,10 +181,10 @@ impl MetadataClient {
         }
         .to_bytes();
         let asked = self.transport.query(Bytes::from(query));
-        let answer = self.heard.wait(&*self.transport, asked).await;
-        let answer = answer.map_err(|error| self.lost(error))?;
-        let Answer(found) =
-            Answer::from_bytes(&answer).map_err(|error| self.strange(what, error.to_string()))?;
+        let answer = self.last_answer.wait(&*self.transport, asked).await;
+        let answer = answer.map_err(|error| self.unanswered(error))?;
+        let Answer(found) = Answer::from_bytes(&answer)
+            .map_err(|error| self.unusable_answer(what, error.to_string()))?;
         found.map_err(|error| self.refused(what, &error))
     }
 
@@ -200,10 +200,10 @@ impl MetadataClient {
             self.not_fenced()?;
             self.operations.fetch_add(1, Ordering::Relaxed);
             let ordered = self.transport.execute(bytes.clone());
-            let reply = self.heard.wait(&*self.transport, ordered).await;
-            let reply = reply.map_err(|error| self.lost(error))?;
+            let reply = self.last_answer.wait(&*self.transport, ordered).await;
+            let reply = reply.map_err(|error| self.unanswered(error))?;
             let Response(outcome) = Response::from_bytes(&reply)
-                .map_err(|error| self.strange(what, error.to_string()))?;
+                .map_err(|error| self.unusable_answer(what, error.to_string()))?;
             match outcome {
                 Ok(done) => return Ok(done),
                 // A truncation of a huge file is worked off by ordered ticks, a bounded piece each.
@@ -242,7 +242,7 @@ impl MetadataClient {
         };
         match self.order(what, &Operation::Compound(compound)).await? {
             Done::Compound(done) if done.len() == count => Ok(done),
-            other => Err(self.strange(what, format!("{other:?}"))),
+            other => Err(self.unusable_answer(what, format!("{other:?}"))),
         }
     }
 
@@ -263,12 +263,12 @@ impl MetadataClient {
             .await?;
         done.into_iter()
             .next()
-            .ok_or_else(|| self.strange(what, "no step was done".into()))
+            .ok_or_else(|| self.unusable_answer(what, "no step was done".into()))
     }
 
     /// An answer that is of the wrong kind.
     pub(crate) fn mismatch(&self, what: &'static str, found: &impl std::fmt::Debug) -> VfsError {
-        self.strange(what, format!("{found:?}"))
+        self.unusable_answer(what, format!("{found:?}"))
     }
 
     /// Where an entry leads, and its directory; `None` if there is no such entry.
@@ -475,14 +475,14 @@ impl MetadataClient {
             Err(VfsError::Refused {
                 errno: Errno::BUSY, ..
             }) => {
-                self.give_back_unheard(&ids).await?;
+                self.give_back_unknown(&ids).await?;
                 self.grant().await?
             }
             outcome => outcome?,
         };
         ids.grant(granted.0, granted.1);
         ids.take()
-            .ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
+            .ok_or_else(|| self.unusable_answer("allocation", "no ids were granted".into()))
     }
 
     async fn grant(&self) -> Result<(AllocationId, u32), VfsError> {
@@ -497,7 +497,7 @@ impl MetadataClient {
                         "they grant allocation {allocation}, and {} was granted before",
                         next.saturating_sub(1)
                     );
-                    return Err(self.lost(MetadataError::WentBack { reason }));
+                    return Err(self.unanswered(MetadataError::WentBack { reason }));
                 }
                 self.allocated_before(allocation);
                 Ok((allocation, count))
@@ -507,14 +507,14 @@ impl MetadataClient {
     }
 
     /// Gives back what was granted to this session without its hearing of it.
-    async fn give_back_unheard(&self, ids: &IdPool) -> Result<(), VfsError> {
+    async fn give_back_unknown(&self, ids: &IdPool) -> Result<(), VfsError> {
         let asked = self.ask("allocation", self.own.clone(), Question::WhoAmI);
         let Found::WhoAmI { row, .. } = asked.await? else {
             return Err(VfsError::refused("allocation", Errno::BUSY));
         };
         for allocation in row.allocations {
             if !ids.knows(allocation) {
-                tracing::warn!(%allocation, "giving back ids that this session never heard of");
+                tracing::warn!(%allocation, "giving back ids that this session did not know of");
                 let operation = Operation::CloseAllocation { allocation };
                 self.order("allocation", &operation).await?;
             }

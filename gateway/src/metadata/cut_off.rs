@@ -25,9 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// When the servers last answered anything.
 #[derive(Debug, Default)]
-pub(crate) struct Heard(Mutex<Option<Instant>>);
+pub(crate) struct LastAnswer(Mutex<Option<Instant>>);
 
-impl Heard {
+impl LastAnswer {
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,9 +95,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_soon_if_the_servers_are_gone_and_only_then() {
-        let (heard, wire) = (Heard::default(), Wire::default());
+        let (last_answer, wire) = (LastAnswer::default(), Wire::default());
         let began = Instant::now();
-        let call = || heard.wait(&wire, wire.query(Bytes::new()));
+        let call = || last_answer.wait(&wire, wire.query(Bytes::new()));
         let slow = tokio::time::timeout(Duration::from_secs(60), call()).await;
         assert!(slow.is_err(), "slow servers are waited for");
         wire.0.store(true, Ordering::Relaxed);
@@ -112,7 +112,7 @@ mod tests {
         let others = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                let _ = heard.wait(&wire, async { Ok(()) }).await;
+                let _ = last_answer.wait(&wire, async { Ok(()) }).await;
             }
         };
         tokio::select! {

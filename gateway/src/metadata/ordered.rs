@@ -36,7 +36,7 @@ impl Ordered {
         &self.client
     }
 
-    async fn patiently<F: Future<Output = Result<Bytes, ClientError>>>(
+    async fn with_retries<F: Future<Output = Result<Bytes, ClientError>>>(
         &self,
         submit: impl Fn() -> F,
     ) -> Result<Bytes, MetadataError> {
@@ -75,12 +75,12 @@ fn failed(error: ClientError) -> MetadataError {
 #[async_trait]
 impl Transport for Ordered {
     async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
-        self.patiently(|| self.client.execute(operation.clone()))
+        self.with_retries(|| self.client.execute(operation.clone()))
             .await
     }
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
-        self.patiently(|| self.client.read(query.clone())).await
+        self.with_retries(|| self.client.read(query.clone())).await
     }
 
     fn is_cut_off(&self) -> bool {

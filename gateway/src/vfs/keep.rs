@@ -102,7 +102,7 @@ impl Inner {
     /// The journal, if what is written to the file goes there and it has no room for more.
     pub(crate) fn full_journal(&self, node: &Node) -> Option<&Journal> {
         let journal = self.kept_in(&node.state())?;
-        (!journal.has_room()).then_some(journal)
+        (!journal.has_space()).then_some(journal)
     }
 
     pub(crate) fn journal_is_pressed(&self) -> bool {

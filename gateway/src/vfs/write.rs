@@ -164,7 +164,7 @@ impl Inner {
                     }
                 } else if let Some(journal) = self.full_journal(node) {
                     self.pressure.notify_one();
-                    journal.room().await;
+                    journal.wait_for_space().await;
                 } else if let Some(room) = self.budget.try_take(bytes) {
                     return Ok(room);
                 } else {

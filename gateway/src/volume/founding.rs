@@ -134,12 +134,12 @@ impl Founding {
         let root = VolumeRoot::random()?;
         let volume = root.volume();
         let (owner, recovery) = (Principal::random()?, Principal::random()?);
-        let everybody = [owner.id(), recovery.id()];
+        let both = [owner.id(), recovery.id()];
         let (mut clouds, mut secrets) = (Vec::new(), Vec::new());
         let count = new.clouds.len();
         for (index, cloud) in new.clouds.iter().enumerate() {
             let index = u8::try_from(index).map_err(|_| VolumeError::TooManyClouds { count })?;
-            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &everybody)?;
+            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &both)?;
             clouds.push(cloud);
             secrets.push(secret);
         }

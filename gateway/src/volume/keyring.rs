@@ -17,7 +17,7 @@
 use super::membership::Signed;
 use super::{Volume, VolumeError, no_member};
 use crate::blocks::ShareStore;
-use crate::keys::{KeptShares, KeyError, RealmEpochKey, Sealing, SharedSecret};
+use crate::keys::{KeyError, RealmEpochKey, Sealing, ShareCache, SharedSecret};
 use crate::metadata::{MetadataClient, MetadataError};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
@@ -156,7 +156,7 @@ impl Volume {
         let member = member.ok_or_else(|| no_member(&self.principal))?;
         let epoch = epochs
             .get(&number)
-            .ok_or_else(|| strange("the servers did not show the newest one"))?;
+            .ok_or_else(|| untrusted_epoch("the servers did not show the newest one"))?;
         let signers = self.principals.at(number);
         if signers.iter().all(|it| it.key != member.signer) {
             // By one who has taken another's place since this process began, perhaps.
@@ -196,7 +196,7 @@ impl Volume {
         let principals = self.principals.at(number);
         signed.check(&principals, &self.principal.id().signing, member)?;
         if !epoch.is_sound(number, &self.policy()) {
-            return Err(strange("it does not fit its lock").into());
+            return Err(untrusted_epoch("it does not fit its lock").into());
         }
         let secret = signed.open(&self.principal, member)?;
         let shared = match (&epoch.shares, clouds) {
@@ -218,18 +218,18 @@ impl Volume {
         let Some(kept) = self.kept.get() else {
             return Ok(clouds.fetch(shares).await?);
         };
-        match kept.recall(RealmId::ROOT, number) {
+        match kept.load(RealmId::ROOT, number) {
             Ok(None) => {}
             Ok(Some(found)) => match clouds.join(shares, &found) {
                 Some(secret) => return Ok(secret),
-                None => dropped(kept, "it is not what the epoch's row says"),
+                None => drop_cached(kept, "it is not what the epoch's row says"),
             },
-            Err(error) => dropped(kept, &error.to_string()),
+            Err(error) => drop_cached(kept, &error.to_string()),
         }
         let found = clouds.gather(shares).await?;
-        let wrong = || strange("its shares are not of one secret");
+        let wrong = || untrusted_epoch("its shares are not of one secret");
         let secret = clouds.join(shares, &found).ok_or_else(wrong)?;
-        if let Err(error) = kept.keep(RealmId::ROOT, number, &found) {
+        if let Err(error) = kept.store(RealmId::ROOT, number, &found) {
             tracing::warn!(%error, "the clouds' shares of the key are not kept on this machine");
         }
         Ok(secret)
@@ -251,14 +251,17 @@ impl Volume {
                 epochs = metadata.epochs_before(end).await?;
             }
             let epoch = epochs.get(&number);
-            let epoch = epoch.ok_or_else(|| strange("the servers did not show an older one"))?;
+            let epoch =
+                epoch.ok_or_else(|| untrusted_epoch("the servers did not show an older one"))?;
             let previous = key.open_previous(&epoch.previous, &self.id(), RealmId::ROOT)?;
             opened.push(std::mem::replace(&mut key, previous));
             if let Ok(known) = self.epoch_key(before) {
                 if known.is_same(&key) {
                     return Ok(opened);
                 }
-                return Err(strange("it leads to another key than this process has").into());
+                return Err(
+                    untrusted_epoch("it leads to another key than this process has").into(),
+                );
             }
         }
         opened.push(key);
@@ -267,7 +270,7 @@ impl Volume {
 }
 
 /// What is kept on this machine is of no use, and goes.
-fn dropped(kept: &KeptShares, reason: &str) {
+fn drop_cached(kept: &ShareCache, reason: &str) {
     let path = kept.path().display();
     tracing::warn!(%path, reason, "a kept share of the key is dropped; the clouds are asked");
     if let Err(error) = kept.forget() {
@@ -275,7 +278,7 @@ fn dropped(kept: &KeptShares, reason: &str) {
     }
 }
 
-fn strange(reason: &str) -> KeyError {
+fn untrusted_epoch(reason: &str) -> KeyError {
     KeyError::Untrusted {
         what: "the realm's key epoch",
         reason: reason.into(),

@@ -88,7 +88,7 @@ impl Volume {
         self.learn_successions(metadata).await?;
         let current = self.refresh(metadata, Some(clouds)).await?;
         let number = RealmEpoch(current.0.saturating_add(1));
-        let mut members = self.believed_members(metadata).await?;
+        let mut members = self.signed_members(metadata).await?;
         members.retain(|id| !without.contains(id));
         let left_out = |it: &&GenesisPrincipal| it.rights.administer && !members.contains(&it.key);
         if let Some(who) = self.principals.now().iter().find(left_out) {
@@ -188,7 +188,7 @@ impl Volume {
 
     /// Who is a member, as far as it is signed: who was left out is not taken in again because a
     /// server says so.
-    async fn believed_members(
+    async fn signed_members(
         &self,
         metadata: &MetadataClient,
     ) -> Result<Vec<PrincipalId>, VolumeError> {

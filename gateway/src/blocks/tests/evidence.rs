@@ -39,7 +39,7 @@ fn cloud_of(volume: &Volume, shard: usize) -> usize {
 }
 
 /// Everything that was told, after all of it was.
-async fn told(volume: &Volume) -> Vec<(CloudIndex, Finding)> {
+async fn all_testified(volume: &Volume) -> Vec<(CloudIndex, Finding)> {
     volume.drain().await;
     volume.log.testified.lock().unwrap().clone()
 }
@@ -65,7 +65,7 @@ async fn a_cloud_that_alters_what_it_acknowledged_is_convicted_once_by_readers_a
         let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
         assert_eq!(read.unwrap(), plain);
     }
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
@@ -102,7 +102,7 @@ async fn a_writer_that_orders_another_digest_than_it_put_is_convicted_and_no_clo
     change(&volume, true);
     // From the others it is rebuilt, and is not what its digest says.
     volume.read(1, &stored.slice, 0..10).await.unwrap_err();
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     assert_eq!(all.len(), 1, "{all:?}");
     assert_eq!(verdict(&all[0].1), Verdict::Writer, "{all:?}");
 
@@ -110,7 +110,7 @@ async fn a_writer_that_orders_another_digest_than_it_put_is_convicted_and_no_clo
     let (volume, ..) = written().await;
     change(&volume, false);
     volume.read(1, &stored.slice, 0..10).await.unwrap_err();
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     assert_eq!(verdict(&all[0].1), Verdict::Undecided, "{all:?}");
     drop(plain);
 }
@@ -122,7 +122,7 @@ async fn a_cloud_that_denies_what_it_acknowledged_is_convicted() {
     volume.memories[cloud].objects.lock().unwrap().clear();
     let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
     assert_eq!(read.unwrap(), plain);
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
@@ -142,7 +142,7 @@ async fn a_put_that_is_acknowledged_as_another_is_no_acknowledgement() {
     let status = volume.blocks.status();
     let error = status.clouds[2].last_error.clone().unwrap();
     assert!(error.contains("and says that it took crc32c"), "{error}");
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(CloudIndex(2), finding), ..] = &all[..] else {
         panic!("{all:?}")
     };

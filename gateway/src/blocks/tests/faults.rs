@@ -280,7 +280,7 @@ fn row_of(volume: &Volume, number: u32, writer: SessionId) -> StoredObject {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_blame() {
+async fn the_writer_of_an_unreadable_object_is_named_unless_clouds_alone_can_be_to_blame() {
     let mut volume = Volume::new(policy(4, 1, 2));
     let stored = volume.write(1, &content(1, 100_000)).await.unwrap();
     volume.drain().await;
@@ -315,7 +315,7 @@ async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_bl
     // The last one has what is missing, once it can be reached.
     assert_eq!(error.kind(), BlockErrorKind::Unreachable, "{error}");
     assert_eq!(named(&error), Some(writer), "{error}");
-    let said = "what principal `mallory`";
+    let said = "shards that principal `mallory`";
     assert!(error.to_string().contains(said), "{error}");
 }
 

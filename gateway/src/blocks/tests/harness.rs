@@ -169,7 +169,7 @@ pub(super) struct MemoryLog {
     pub(super) foreign: Mutex<BTreeSet<ObjectId>>,
     /// Those that were said to be checked.
     pub(super) checked: Mutex<BTreeSet<ObjectId>>,
-    /// What was told of clouds.
+    /// What was found of clouds.
     pub(super) testified: Mutex<Vec<(CloudIndex, Finding)>>,
 }
 
@@ -216,8 +216,8 @@ impl PlacementLog for MemoryLog {
         cloud: CloudIndex,
         findings: Vec<Finding>,
     ) -> Result<(), PlacementError> {
-        let told = findings.into_iter().map(|finding| (cloud, finding));
-        self.testified.lock().unwrap().extend(told);
+        let found = findings.into_iter().map(|finding| (cloud, finding));
+        self.testified.lock().unwrap().extend(found);
         Ok(())
     }
     async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {

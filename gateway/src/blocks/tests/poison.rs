@@ -135,7 +135,7 @@ async fn two_readers_with_different_clouds_get_the_same_error_that_names_the_pri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_one_s_own_or_was_checked_costs_no_more_than_it_did() {
+async fn own_objects_and_checked_ones_cost_no_more_than_before() {
     let volume = Volume::new(policy(4, 1, 2));
     let (plain, slice) = brought_in_well(&volume, 1);
     let read = async |number| {
@@ -161,7 +161,7 @@ async fn what_is_one_s_own_or_was_checked_costs_no_more_than_it_did() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_reader_finds_good_is_told_to_all_and_what_is_poisoned_is_not() {
+async fn an_object_that_a_reader_finds_good_is_ordered_as_checked_and_a_poisoned_one_is_not() {
     let volume = Volume::new(policy(4, 1, 2));
     let (plain, slice) = brought_in_well(&volume, 1);
     let (_, poisoned) = brought_in(&volume, 2, 2);
@@ -198,7 +198,7 @@ async fn completion_completes_what_is_good_and_never_what_is_poisoned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_scrub_checks_everything_and_tells_of_what_is_poisoned() {
+async fn a_full_scrub_checks_everything_and_reports_poisoned_objects() {
     let volume = Volume::new(policy(4, 1, 2));
     brought_in_well(&volume, 1);
     brought_in(&volume, 2, 3);

@@ -25,10 +25,10 @@ const fn ms(count: u64) -> Duration {
 }
 
 /// A cloud's latency in milliseconds, and what reading from it costs.
-type Link = (u64, u32);
+type LinkSpec = (u64, u32);
 
 /// Clouds in memory behind links of 40 MiB/s, or of another rate in bytes a second.
-struct Place {
+struct LinkedClouds {
     policy: Policy,
     prices: Vec<u32>,
     memories: Vec<Arc<MemoryStore>>,
@@ -37,17 +37,17 @@ struct Place {
     blocks: BlockStore,
 }
 
-impl Place {
-    fn new(policy: Policy, preference: Preference, links: &[Link]) -> Self {
+impl LinkedClouds {
+    fn new(policy: Policy, preference: Preference, links: &[LinkSpec]) -> Self {
         Self::with_rate(policy, preference, links, 40 << 20)
     }
 
-    fn with_rate(policy: Policy, preference: Preference, links: &[Link], rate: u64) -> Self {
+    fn with_rate(policy: Policy, preference: Preference, links: &[LinkSpec], rate: u64) -> Self {
         let memories: Vec<_> = links
             .iter()
             .map(|_| Arc::new(MemoryStore::default()))
             .collect();
-        let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &Link)| {
+        let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &LinkSpec)| {
             let shape = Shape {
                 latency: ms(*latency),
                 bytes_per_second: Some(rate),
@@ -165,12 +165,12 @@ fn open(
 }
 
 /// As fast as the benchmark's: 20, 30, 40 and 200 ms.
-const USUAL: [Link; 4] = [(20, 0), (30, 0), (40, 0), (200, 0)];
+const USUAL: [LinkSpec; 4] = [(20, 0), (30, 0), (40, 0), (200, 0)];
 
 #[tokio::test(start_paused = true)]
-async fn cheap_reads_ask_the_cheapest_clouds_and_nobody_else() {
+async fn cheap_reads_ask_the_cheapest_clouds_and_no_others() {
     let links = [(20, 90), (30, 0), (40, 80), (200, 10)];
-    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Cheap, &links);
     let stored = place.filled(12, MIB).await;
     place.read_all(&stored, 1).await;
     let gets = place.gets();
@@ -179,9 +179,9 @@ async fn cheap_reads_ask_the_cheapest_clouds_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_written_without_a_thought_of_prices_is_read_cheaply_too() {
+async fn objects_written_regardless_of_prices_are_read_cheaply_too() {
     let links = [(20, 90), (30, 0), (40, 80), (200, 10)];
-    let mut place = Place::new(policy(4, 1, 2), Preference::Fast, &links);
+    let mut place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &links);
     let stored = place.filled(12, MIB).await;
     place.reopen(Preference::Cheap);
     place.read_all(&stored, 1).await;
@@ -190,9 +190,9 @@ async fn what_was_written_without_a_thought_of_prices_is_read_cheaply_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cheap_is_not_waited_for_without_end() {
+async fn cheap_clouds_are_not_waited_for_without_end() {
     let links = [(20, 90), (30, 0), (40, 80), (50, 10)];
-    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Cheap, &links);
     let stored = place.filled(12, MIB).await;
     place.read_all(&stored, 1).await;
     place.clouds[1].set_hanging(true);
@@ -214,7 +214,7 @@ async fn what_is_cheap_is_not_waited_for_without_end() {
 async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() {
     let links = [(20, 0), (30, 0), (40, 0), (50, 0)];
     let three = Policy::new(4, 1, 2, 3).unwrap();
-    let place = Place::new(three, Preference::Cheap, &links);
+    let place = LinkedClouds::new(three, Preference::Cheap, &links);
     place.filled(16, MIB).await;
     assert_eq!(place.objects().iter().sum::<usize>(), 16 * 3, "t of each");
     // Each of the three that usually take part is late in its turn.
@@ -234,10 +234,10 @@ async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() 
 async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
     for policy in policies() {
         for preference in [Preference::Fast, Preference::Cheap] {
-            let links: Vec<Link> = (1..=u64::from(policy.clouds()))
+            let links: Vec<LinkSpec> = (1..=u64::from(policy.clouds()))
                 .map(|number| (20 * number, 0))
                 .collect();
-            let place = Place::new(policy, preference, &links);
+            let place = LinkedClouds::new(policy, preference, &links);
             for number in 0..24 {
                 place.write(number, &content(number.into(), MIB)).await;
                 place.drain().await;
@@ -265,7 +265,7 @@ async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
 #[tokio::test(start_paused = true)]
 async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
     for (preference, clouds, least) in [(Preference::Fast, 4, 0.8), (Preference::Cheap, 2, 0.9)] {
-        let place = Place::new(policy(4, 1, 2), preference, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), preference, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
         // As much ahead as a mount reads; once to learn how quick they are.
         place.read_all(&stored, 12).await;
@@ -281,7 +281,7 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     for turn in 0..8 {
         // As when four of them leave at a time, and those that follow get their ids first.
         let number = turn * 4 % 32;
@@ -305,9 +305,9 @@ async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_cloud_costs_readers_what_it_would_have_given() {
+async fn a_hung_cloud_costs_readers_only_its_own_share() {
     for hung in 0..4 {
-        let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
         // As much ahead as a mount reads; once to learn how quick they are.
         place.read_all(&stored, 12).await;
@@ -323,7 +323,7 @@ async fn a_hung_cloud_costs_readers_what_it_would_have_given() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
     for hung in 0..4 {
-        let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
         place.filled(64, MIB).await;
         let rate = async |first: u32| {
             let begin = Instant::now();
@@ -358,7 +358,7 @@ async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_link_that_is_full_is_not_a_cloud_that_hangs() {
-    let place = Place::with_rate(policy(4, 1, 2), Preference::Fast, &USUAL, 4 << 20);
+    let place = LinkedClouds::with_rate(policy(4, 1, 2), Preference::Fast, &USUAL, 4 << 20);
     // Each of the puts takes half a second, and the last of them four seconds.
     let filling = async {
         let write = |number: u32| {
@@ -394,7 +394,7 @@ async fn a_link_that_is_full_is_not_a_cloud_that_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_hung_is_used_again_when_it_answers() {
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     place.filled(8, MIB).await;
     place.clouds[0].set_hanging(true);
     for number in 100..108 {
@@ -411,17 +411,17 @@ async fn a_cloud_that_hung_is_used_again_when_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn little_is_read_where_it_lies_and_much_where_it_is_quick() {
+async fn small_reads_use_the_data_shards_and_large_ones_the_fast_clouds() {
     // The data shards of every fourth object lie on the slow cloud.
     let links = [(20, 0), (20, 0), (20, 0), (600, 0)];
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &links);
     let stored = place.filled(16, MIB).await;
     place.read_all(&stored, 1).await;
     let before = place.gets();
     place.read_all(&stored, 1).await;
     let after = place.gets();
     assert_eq!(after[3] - before[3], 0, "the whole is rebuilt elsewhere");
-    let (mut bytes, gets) = (0, |place: &Place| -> u64 {
+    let (mut bytes, gets) = (0, |place: &LinkedClouds| -> u64 {
         let got = |memory: &Arc<MemoryStore>| memory.bytes_got.load(Ordering::Relaxed);
         place.memories.iter().map(got).sum()
     });

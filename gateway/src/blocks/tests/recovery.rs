@@ -101,7 +101,7 @@ async fn an_acknowledgement_that_was_lost_is_found_without_rebuilding() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_background_has_no_room_for_is_completed_later() {
+async fn a_put_beyond_the_background_budget_is_completed_later() {
     let volume = Volume::with(policy(4, 1, 2), Sealing::On, 0);
     volume.plan(3, Plan::always(Fault::Delay(150)));
     for number in 0..4 {

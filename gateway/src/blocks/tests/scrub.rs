@@ -159,7 +159,7 @@ async fn a_cloud_that_cannot_be_reached_is_missing_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_cells_or_at_everything_shows_what_lengths_do_not() {
+async fn sampling_cells_or_reading_everything_shows_damage_that_lengths_do_not() {
     for depth in [A_CELL_OF_EACH, ScrubDepth::Full] {
         let mut volume = Volume::new(policy(4, 1, 2));
         let slices = written(&volume, &LENGTHS).await;
@@ -179,7 +179,7 @@ async fn a_look_at_cells_or_at_everything_shows_what_lengths_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_cloud_alone_is_looked_at_and_nothing_changed_if_so_told() {
+async fn a_scrub_can_look_at_one_cloud_alone_and_change_nothing() {
     let mut volume = Volume::new(policy(4, 1, 2));
     written(&volume, &LENGTHS).await;
     quiet(&mut volume).await;
@@ -288,7 +288,7 @@ async fn a_cloud_that_takes_shards_and_loses_them_does_not_cause_traffic_without
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_look_like_a_newer_format_beside_good_shards_are_damage() {
+async fn bytes_that_look_like_a_newer_format_next_to_good_shards_are_damage() {
     let volume = Volume::new(policy(4, 1, 2));
     let slices = written(&volume, &LENGTHS).await;
     let objects = LENGTHS.len() as u64;

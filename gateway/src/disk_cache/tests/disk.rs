@@ -22,17 +22,17 @@ impl Random {
     }
 }
 
-type Content = Arc<Mutex<Vec<u8>>>;
+type FileContent = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Debug)]
-struct State {
-    files: BTreeMap<SegmentId, Content>,
+struct MemoryDiskState {
+    files: BTreeMap<SegmentId, FileContent>,
     size: u64,
     /// Bytes that are written before a write fails, and every one after it.
     budget: u64,
 }
 
-impl Default for State {
+impl Default for MemoryDiskState {
     fn default() -> Self {
         Self {
             files: BTreeMap::new(),
@@ -44,10 +44,10 @@ impl Default for State {
 
 /// See the module. Clones are the same disk.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(super) struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
 
-impl Disk {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MemoryDisk {
+    fn state(&self) -> MutexGuard<'_, MemoryDiskState> {
         self.0.lock().unwrap()
     }
 
@@ -119,8 +119,8 @@ impl Disk {
 
 #[derive(Debug)]
 struct DiskFile {
-    disk: Disk,
-    content: Content,
+    disk: MemoryDisk,
+    content: FileContent,
 }
 
 impl SegmentFile for DiskFile {
@@ -155,10 +155,10 @@ impl SegmentFile for DiskFile {
     }
 }
 
-impl SegmentPlace for Disk {
+impl SegmentPlace for MemoryDisk {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         let state = self.state();
-        let length = |content: &Content| content.lock().unwrap().len() as u64;
+        let length = |content: &FileContent| content.lock().unwrap().len() as u64;
         Ok(state
             .files
             .iter()
@@ -167,7 +167,7 @@ impl SegmentPlace for Disk {
     }
 
     fn create(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>> {
-        self.state().files.insert(id, Content::default());
+        self.state().files.insert(id, FileContent::default());
         self.open(id)
     }
 

@@ -12,7 +12,7 @@
 //! counts as not there. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys
 //! and names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::shamir::Share;
 use super::{KeyError, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
@@ -34,13 +34,13 @@ const ENTRY_BYTES: usize = 1 + 32;
 
 /// Where shares are kept, and what they are sealed under.
 #[derive(Clone, Debug)]
-pub struct KeptShares {
+pub struct ShareCache {
     path: PathBuf,
     key: Secret,
     volume: VolumeId,
 }
 
-impl KeptShares {
+impl ShareCache {
     /// The shares at `path`, sealed under a key that the host key gave for this.
     #[must_use]
     pub fn new(path: PathBuf, key: Secret, volume: VolumeId) -> Self {
@@ -58,7 +58,7 @@ impl KeptShares {
     ///
     /// # Errors
     /// If there is a file that is of another volume, newer or damaged.
-    pub fn recall(
+    pub fn load(
         &self,
         realm: RealmId,
         epoch: RealmEpoch,
@@ -103,7 +103,7 @@ impl KeptShares {
     ///
     /// # Errors
     /// If they cannot be sealed or written.
-    pub fn keep(
+    pub fn store(
         &self,
         realm: RealmId,
         epoch: RealmEpoch,
@@ -172,7 +172,7 @@ impl KeptShares {
         };
         let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload);
         let sealed = sealed.map_err(|_| KeyError::Forged { what: WHAT })?;
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("What the clouds gave to open the volume, for when they are gone. It opens");
         writer.remark("with the host key alone. Without it, the clouds are asked again.");
         writer.value("volume", &self.volume.0);
@@ -216,9 +216,9 @@ mod tests {
     const VOLUME: VolumeId = ClusterId([7; 16]);
     const EPOCH: RealmEpoch = RealmEpoch(3);
 
-    fn at(path: &Path, key: u8, volume: VolumeId) -> KeptShares {
+    fn at(path: &Path, key: u8, volume: VolumeId) -> ShareCache {
         let key = Secret::from_bytes([key; 32]);
-        KeptShares::new(path.join("clouds.shares"), key, volume)
+        ShareCache::new(path.join("clouds.shares"), key, volume)
     }
 
     fn shares() -> Vec<(u8, Share)> {
@@ -228,28 +228,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_for_its_epoch_volume_and_host_alone() {
+    fn cached_shares_open_for_their_epoch_volume_and_host_alone() {
         let directory = tempfile::tempdir().unwrap();
         let kept = at(directory.path(), 1, VOLUME);
-        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
-        kept.keep(RealmId::ROOT, EPOCH, &shares()).unwrap();
-        let found = kept.recall(RealmId::ROOT, EPOCH).unwrap().unwrap();
+        assert!(kept.load(RealmId::ROOT, EPOCH).unwrap().is_none());
+        kept.store(RealmId::ROOT, EPOCH, &shares()).unwrap();
+        let found = kept.load(RealmId::ROOT, EPOCH).unwrap().unwrap();
         assert_eq!(found, shares());
         for (realm, epoch) in [(RealmId::ROOT, RealmEpoch(4)), (RealmId(9), EPOCH)] {
-            assert!(kept.recall(realm, epoch).unwrap().is_none());
+            assert!(kept.load(realm, epoch).unwrap().is_none());
         }
         let other_host = at(directory.path(), 2, VOLUME);
-        assert!(other_host.recall(RealmId::ROOT, EPOCH).is_err());
+        assert!(other_host.load(RealmId::ROOT, EPOCH).is_err());
         let other_volume = at(directory.path(), 1, ClusterId([8; 16]));
-        assert!(other_volume.recall(RealmId::ROOT, EPOCH).is_err());
+        assert!(other_volume.load(RealmId::ROOT, EPOCH).is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         kept.forget().unwrap();
         kept.forget().unwrap();
-        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
+        assert!(kept.load(RealmId::ROOT, EPOCH).unwrap().is_none());
     }
 
     #[test]
-    fn what_is_kept_under_another_epochs_name_does_not_open() {
+    fn shares_cached_under_another_epoch_do_not_open() {
         let directory = tempfile::tempdir().unwrap();
         let kept = at(directory.path(), 1, VOLUME);
         let text = |epoch| {
@@ -261,7 +261,7 @@ mod tests {
         let line = |text: &str| text.lines().find(label).unwrap().to_string();
         let moved = old.replace(&line(&old), &line(&new));
         fs::write(kept.path(), moved).unwrap();
-        assert!(kept.recall(RealmId::ROOT, RealmEpoch(4)).is_err());
+        assert!(kept.load(RealmId::ROOT, RealmEpoch(4)).is_err());
     }
 
     #[test]
