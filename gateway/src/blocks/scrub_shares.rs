@@ -1,9 +1,9 @@
-//! The part of a scrub that looks at shares of the volume's second lock.
+//! The part of a scrub that checks the shares of the volume's second lock.
 //!
-//! They are looked at whole, each time, for they are tiny, and what was lost or damaged is made
-//! again from f + 1 others. There is no order to tell: the epoch's row says for good what each
-//! share is, and nothing of where a share is now. A share that its cloud never got, because it was
-//! out of reach when the epoch began, is one that is missing.
+//! Shares are tiny, so each is read whole every time; a lost or damaged one is made again from f +
+//! 1 others. Nothing is ordered: the epoch's row fixes the digest of each share and does not record
+//! its place. A share that its cloud never got, because it was unreachable when the epoch began,
+//! counts as missing.
 
 use super::engine::Engine;
 use super::scrub::ScrubConfig;
@@ -12,8 +12,7 @@ use super::shares::{STORED_BYTES, ShareError, ShareState, ShareStore};
 use quorumfs_metadata::row::Shares;
 
 impl Engine {
-    /// ObjectFormat at the shares of an epoch, and adds what it finds to the report of the scrub that ran
-    /// last.
+    /// Checks the shares of an epoch, and adds the findings to the report of the last scrub.
     pub(super) async fn scrub_shares(
         &self,
         shares: &Shares,

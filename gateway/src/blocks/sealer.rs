@@ -88,7 +88,7 @@ impl Sealer {
         })
     }
 
-    /// The same, compressing what gains by it.
+    /// The same, with compression where it gains something.
     #[must_use]
     pub fn compressing(mut self, compression: Compression) -> Self {
         self.compression = compression;
@@ -110,7 +110,7 @@ impl Sealer {
         Ok(shards)
     }
 
-    /// The same, with what the metadata would say of the slice.
+    /// The same, with the metadata's description of the slice.
     ///
     /// # Errors
     /// As [`seal`](Self::seal).
@@ -143,7 +143,7 @@ impl Sealer {
     /// The plaintext of an uncompressed slice of `length` bytes from its data shards, each proved
     /// cell by cell.
     ///
-    /// # Errors
+    /// As [`seal`](Self::seal).
     /// `TooFewShards` if any of them is not what its digest says; `Forged` if they are not the
     /// slice's.
     pub fn open(
@@ -160,8 +160,8 @@ impl Sealer {
 
     /// The plaintext of a slice that is alone in its object, as [`open`](Self::open).
     ///
-    /// # Errors
-    /// As [`open`](Self::open); `SealedWrong` if the slice was not compressed as it has to be;
+    /// As [`open`](Self::open); `SealedWrong` if the slice was compressed wrong; `Row` if its
+    /// lengths contradict each other.
     /// `Row` if its lengths contradict each other.
     pub fn open_slice(
         &self,

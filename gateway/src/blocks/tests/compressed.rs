@@ -1,4 +1,4 @@
-//! Compressed slices: read in any range from anywhere, and what a hostile writer can do with them.
+//! Compressed slices: reads of any range, and the power of a hostile writer.
 
 use super::bytes::{hex, unhex};
 use super::harness::{
@@ -99,8 +99,8 @@ async fn an_index_is_fetched_once_and_small_reads_fetch_little_else() {
     assert!(bytes() - before < u64::from(most), "{}", bytes() - before);
 }
 
-/// Reads a slice whose writer stored `stream` for it. Without encryption, so that it is the writer
-/// who determines every byte, as one who has the slice's key does.
+/// Reads a slice whose writer stored `stream` for it. Without encryption the writer determines
+/// every byte, as a writer with the slice's key does.
 async fn read_hostile(stream: &[u8], length: u32) -> Result<Bytes, BlockError> {
     let volume = Volume::with(policy(4, 1, 2), Sealing::Off, 64 << 20);
     let (tag, sealed_length) = (16, stream.len() as u32);

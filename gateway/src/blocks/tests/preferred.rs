@@ -1,5 +1,5 @@
-//! Which clouds are asked, over links of stated speed and in virtual time: how long an operation
-//! takes here is what the choice of clouds costs, whatever the machine.
+//! The choice of clouds, over links of stated speed and in virtual time: the duration of an
+//! operation here is the cost of that choice, on any machine.
 
 use super::harness::{
     MemoryLog, MemoryStore, VOLUME, content, key, object_id, policies, policy, secrets, slice_id,
@@ -24,7 +24,7 @@ const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A cloud's latency in milliseconds, and what reading from it costs.
+/// A cloud's latency in milliseconds, and its read price.
 type LinkSpec = (u64, u32);
 
 /// Clouds in memory behind links of 40 MiB/s, or of another rate in bytes a second.
@@ -68,7 +68,7 @@ impl LinkedClouds {
         }
     }
 
-    /// Somebody else comes who prefers something else.
+    /// Another process opens the volume with another preference.
     fn reopen(&mut self, preference: Preference) {
         self.blocks.shutdown();
         let (policy, prices) = (self.policy, &self.prices);
@@ -95,7 +95,7 @@ impl LinkedClouds {
         read.unwrap()
     }
 
-    /// Writes so many blocks, some at a time, and waits for what goes on behind them.
+    /// Writes so many blocks, some at a time, and waits for the background puts.
     async fn filled(&self, blocks: u32, length: usize) -> Vec<Stored> {
         let written = futures_util::stream::iter(0..blocks)
             .map(|number| async move { self.write(number, &content(number.into(), length)).await })
@@ -111,7 +111,7 @@ impl LinkedClouds {
         assert!(drained.is_complete(), "{drained:?}");
     }
 
-    /// Reads all of the blocks, some at a time; how long it took.
+    /// Reads all of the blocks, some at a time; returns the time that it took.
     async fn read_all(&self, stored: &[Stored], at_a_time: usize) -> Duration {
         let begin = Instant::now();
         futures_util::stream::iter((0..).zip(stored))
@@ -202,7 +202,7 @@ async fn cheap_clouds_are_not_waited_for_without_end() {
         place
             .read(number, &stored[number as usize], 0..length)
             .await;
-        // The hedge at twice what is usual, then one from the rest.
+        // The hedge at twice the usual time, then one from the rest.
         let usual = ms(50) + ms(1000 / 80);
         assert!(begin.elapsed() < usual * 4, "{:?}", begin.elapsed());
     }
@@ -217,7 +217,7 @@ async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() 
     let place = LinkedClouds::new(three, Preference::Cheap, &links);
     place.filled(16, MIB).await;
     assert_eq!(place.objects().iter().sum::<usize>(), 16 * 3, "t of each");
-    // Each of the three that usually take part is late in its turn.
+    // Each of the three clouds that usually take part is late in turn.
     for late in 0..3 {
         place.clouds[late].set_hanging(true);
         let number = 100 + late as u32;
@@ -242,7 +242,7 @@ async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
                 place.write(number, &content(number.into(), MIB)).await;
                 place.drain().await;
             }
-            // Where not all clouds are to keep each object, `fast` lets all have their share.
+            // Where not all clouds are to keep each object, `fast` uses all of them in turn.
             let some = policy.target() < policy.clouds() && preference == Preference::Fast;
             let last = if some {
                 policy.clouds()
@@ -267,7 +267,7 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
     for (preference, clouds, least) in [(Preference::Fast, 4, 0.8), (Preference::Cheap, 2, 0.9)] {
         let place = LinkedClouds::new(policy(4, 1, 2), preference, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
-        // As much ahead as a mount reads; once to learn how quick they are.
+        // As much prefetching as a mount does; once to learn the latencies.
         place.read_all(&stored, 12).await;
         let taken = place.read_all(&stored, 12).await;
         let rate = 256.0 / taken.as_secs_f64();
@@ -283,7 +283,7 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
 async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
     let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     for turn in 0..8 {
-        // As when four of them leave at a time, and those that follow get their ids first.
+        // As when four of them leave at a time, and their successors get their ids first.
         let number = turn * 4 % 32;
         let (object, slice) = (object_id(number), slice_id(number));
         let plain = content(number.into(), MIB);
@@ -309,10 +309,10 @@ async fn a_hung_cloud_costs_readers_only_its_own_share() {
     for hung in 0..4 {
         let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
-        // As much ahead as a mount reads; once to learn how quick they are.
+        // As much prefetching as a mount does; once to learn the latencies.
         place.read_all(&stored, 12).await;
         place.clouds[hung].set_hanging(true);
-        // And once to find out.
+        // And once to detect the hung cloud.
         place.read_all(&stored, 12).await;
         let taken = place.read_all(&stored, 12).await;
         let rate = 256.0 / taken.as_secs_f64();
@@ -344,7 +344,7 @@ async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
             after > 0.9 * before,
             "cloud {hung}: {after:.1} MiB/s after {before:.1}"
         );
-        // Not one write waits for it once that is known.
+        // No write waits for it once it is suspended.
         let begin = Instant::now();
         place.write(9999, &content(9999, MIB)).await;
         let stated = if hung == 3 { ms(40) } else { ms(200) } + ms(1000 / 80);
@@ -400,7 +400,7 @@ async fn a_cloud_that_hung_is_used_again_when_it_answers() {
     for number in 100..108 {
         place.write(number, &content(number.into(), MIB)).await;
     }
-    // Its requests have to be given up first.
+    // Its requests have to time out first.
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(place.blocks.status().clouds[0].suspended);
     place.clouds[0].set_hanging(false);
