@@ -92,7 +92,7 @@ impl Opening {
                     shrunk.resize(stored as usize, 0);
                     self.cipher.open(part, sealed, &mut shrunk)?;
                     if !expander.expand(&shrunk, place) {
-                        let what = "a segment does not expand to what its length says";
+                        let what = "a segment does not expand to its length";
                         return Err(self.cipher.sealed_wrong(what));
                     }
                 }

@@ -3,7 +3,6 @@
 //! No release has them: the feature `sabotage`, which the simulator of clouds enables, adds the
 //! only field that can hold one. Without it [`Planted`] has no bytes and answers "no" at compile
 //! time. Each defect is a plausible mistake, and is queried in one place of the engine.
-//! one place of the engine.
 
 use super::engine::Engine;
 use super::error::ShardFault;

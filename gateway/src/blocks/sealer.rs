@@ -143,8 +143,8 @@ impl Sealer {
     /// The plaintext of an uncompressed slice of `length` bytes from its data shards, each proved
     /// cell by cell.
     ///
-    /// As [`seal`](Self::seal).
-    /// `TooFewShards` if any of them is not what its digest says; `Forged` if they are not the
+    /// # Errors
+    /// `TooFewShards` if any of them does not have its digest; `Forged` if they are not the
     /// slice's.
     pub fn open(
         &self,
@@ -160,9 +160,9 @@ impl Sealer {
 
     /// The plaintext of a slice that is alone in its object, as [`open`](Self::open).
     ///
+    /// # Errors
     /// As [`open`](Self::open); `SealedWrong` if the slice was compressed wrong; `Row` if its
     /// lengths contradict each other.
-    /// `Row` if its lengths contradict each other.
     pub fn open_slice(
         &self,
         slice: &SealedSlice,
@@ -189,7 +189,7 @@ impl Sealer {
                 wanted: usize::from(self.policy.data()),
                 writer: None,
                 passing: false,
-                failures: Failures(vec![format!("shard {shard} is not what its digest says")]),
+                failures: Failures(vec![format!("shard {shard} does not have its digest")]),
             })?;
             cells.extend(
                 (0..)

@@ -1,12 +1,12 @@
-//! Segments as anything may have left them.
+//! Segments with arbitrary content.
 //!
 //! | Piece | What is done with it |
 //! |---|---|
-//! | 0 | so many records (1) the table has room for, below 64 |
+//! | 0 | the table's capacity in records (1), below 64 |
 //! | 1 | a chunk, sealed with its entry in the table |
 //! | 2 | slice (12), number, offset and length (4 each): an entry, sealed, of no chunk |
-//! | 3 | an entry of the table as it is |
-//! | 4 | appended as it is |
+//! | 3 | an entry of the table, unchanged |
+//! | 4 | appended unchanged |
 //! | 5 | the whole file, instead of everything else |
 
 use super::index::{
@@ -29,7 +29,7 @@ fn cache() -> Secret {
     Secret::from_bytes([5; 32])
 }
 
-/// One file, to be read.
+/// A single file for reading.
 #[derive(Clone, Debug)]
 struct MemoryFile(Vec<u8>);
 
@@ -70,7 +70,7 @@ impl SegmentPlace for MemoryFile {
     }
 }
 
-/// A file, and what was sealed into it.
+/// A file, and the chunks that were sealed into it.
 struct Laid {
     file: Vec<u8>,
     chunks: BTreeMap<ChunkKey, Vec<u8>>,
@@ -147,10 +147,10 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
     Some(Laid { file, chunks })
 }
 
-/// Learns what a segment holds, and reads it. How many chunks are there.
+/// Reads a segment's table and chunks. Returns how many chunks are present.
 ///
 /// # Panics
-/// If something is believed to lie outside the file, or is read that was not written.
+/// If a chunk is located outside the file, or bytes are read that were not written.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let Some(Laid { file, chunks }) = laid(pieces) else {
         return 0;
@@ -178,7 +178,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     read
 }
 
-/// Segments of a few chunks: alone, with an entry that lies, with rubbish in between.
+/// Segments of a few chunks: alone, with a false entry, with garbage in between.
 pub(crate) fn seeds() -> Vec<Seed> {
     let chunks = || {
         vec![

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! AES-256-GCM. **A nonce is never used twice under one key**: each segment has a salt, and so a
-//! key, of its own, and is written by one process, which numbers its records; what is found at a
-//! start is never appended to. A chunk is bound to its slice, number and length, an entry to its
-//! place.
+//! key, of its own, and is written by one process, which numbers its records; a segment of an
+//! earlier process is never appended to. A chunk is bound to its slice, number and length, an entry
+//! to its position.
 
 use super::index::{ChunkKey, ChunkLocation, HEADER_BYTES, TABLE_ENTRY_BYTES, TAG_BYTES};
 use crate::keys::{KeyError, Secret};
@@ -31,7 +31,7 @@ pub(super) type SegmentHeader = [u8; HEADER_BYTES as usize];
 /// A sealed entry of the table.
 pub(super) type TableEntry = [u8; TABLE_ENTRY_BYTES as usize];
 
-/// What seals and opens one segment.
+/// The cipher of one segment.
 pub(super) struct SegmentCipher {
     key: LessSafeKey,
     records: u16,
@@ -69,7 +69,7 @@ impl SegmentCipher {
         Self::salted(cache, Secret::random()?.expose(), records)
     }
 
-    /// The same with a salt that no other segment may have.
+    /// The same with a given salt, which no other segment may have.
     pub(super) fn salted(
         cache: &Secret,
         salt: &[u8; SALT_BYTES],
@@ -84,7 +84,7 @@ impl SegmentCipher {
         Ok((cipher, header))
     }
 
-    /// For the segment with this header; `None` if it is of another key or format.
+    /// For the segment with this header; `None` if its key or format is another.
     pub(super) fn of_header(cache: &Secret, header: &SegmentHeader) -> Option<Self> {
         let (magic, rest) = header.split_first_chunk::<16>()?;
         let (records, rest) = rest.split_first_chunk::<2>()?;
@@ -120,7 +120,7 @@ impl SegmentCipher {
         self.records
     }
 
-    /// Seals a chunk in place; the tag comes behind it.
+    /// Seals a chunk in place; the tag is appended.
     pub(super) fn seal(&self, key: ChunkKey, record: u16, chunk: &mut Vec<u8>) -> Option<()> {
         let length = u32::try_from(chunk.len()).ok()?;
         let aad = of_chunk(key, length);
@@ -130,7 +130,7 @@ impl SegmentCipher {
         sealed.ok()
     }
 
-    /// Opens a chunk in place: its tag is what lies behind it.
+    /// Opens a chunk in place: its tag follows it.
     pub(super) fn open(
         &self,
         key: ChunkKey,
@@ -143,7 +143,7 @@ impl SegmentCipher {
         (length == place.length as usize).then_some(())
     }
 
-    /// Seals what a table says of a chunk.
+    /// Seals a chunk's entry in the table.
     pub(super) fn seal_entry(&self, key: ChunkKey, place: ChunkLocation) -> Option<TableEntry> {
         let mut entry = [0; TABLE_ENTRY_BYTES as usize];
         let parts: [&[u8]; 4] = [
@@ -164,7 +164,7 @@ impl SegmentCipher {
         Some(entry)
     }
 
-    /// What the table says of the record with this number; nothing if that was not written here.
+    /// Opens the entry of the record with this number; `None` if it was not written here.
     pub(super) fn open_entry(
         &self,
         record: u16,
@@ -257,7 +257,7 @@ mod tests {
             let mut changed = header;
             changed[at] ^= 1;
             let cipher = SegmentCipher::of_header(&cache, &changed);
-            // Two bytes say nothing yet.
+            // Two bytes carry no information yet.
             assert_eq!(cipher.is_some(), (18..20).contains(&at), "byte {at}");
         }
     }

@@ -31,7 +31,7 @@ fn slice(counter: u32) -> SliceId {
     }
 }
 
-/// What a chunk holds follows from what it is called.
+/// The content of a chunk follows from its key.
 fn content(number: u32) -> (ChunkKey, Vec<u8>) {
     let mut bytes = vec![0; 1 + number as usize * 7919 % 1500];
     let mut hasher = blake3::Hasher::new();
@@ -59,7 +59,7 @@ impl Cache {
         self.writer.put(key, &bytes);
     }
 
-    /// Whether a chunk is there; what is read is what was put, or nothing.
+    /// Whether a chunk is present; its bytes are those that were put.
     fn has(&self, number: u32) -> bool {
         let (key, bytes) = content(number);
         let mut found = vec![0; bytes.len() + TAG_BYTES as usize];
@@ -89,11 +89,14 @@ fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
             match random.below(100) {
                 0..50 => {
                     let number = random.below(300);
-                    // What does not open any more is put again.
+                    // A chunk that does not open any more is put again.
                     cache.has(number);
                     cache.put(number);
                     if cache.shared.problem().is_none() {
-                        assert!(cache.has(number), "seed {seed}: what was put is there");
+                        assert!(
+                            cache.has(number),
+                            "seed {seed}: a chunk is present after its put"
+                        );
                     }
                 }
                 50..90 => hits += u64::from(cache.has(random.below(300))),
@@ -116,7 +119,7 @@ fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
             }
         }
     }
-    // It proves nothing about a cache that never has anything.
+    // The test proves nothing if the cache never hits.
     assert!(hits > 1_000 && restarts > 1_000 && given_up > 100);
 }
 
@@ -133,7 +136,7 @@ fn an_append_that_ends_anywhere_costs_that_chunk_alone() {
         cache.put(5);
         disk.restart();
         let mut cache = Cache::start(&disk, LIMITS, 0);
-        assert!(!cache.has(0), "nothing is known before it was learnt");
+        assert!(!cache.has(0), "nothing is known before the table was read");
         while cache.writer.learn_one() {}
         for number in 0..3 {
             assert!(cache.has(number), "cut after {cut} bytes");
@@ -170,7 +173,7 @@ fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
     }
     assert!(cache.has(39) && disk.bytes() > 20_000);
     let before = disk.bytes();
-    // Somebody else fills the disk: a part has to go, then all.
+    // Another program fills the disk: a part has to go, then all.
     disk.set_size(before + 100_000 - 5_000);
     cache.put(40);
     assert!(disk.bytes() < before && disk.bytes() > 0 && cache.has(39));
@@ -278,7 +281,7 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
     let cache = DiskCache::open(options(directory.path()), key());
     cache.settle().await;
     let FoundChunks::All(found) = cache.get(slice(1), 0..chunks, length).await else {
-        panic!("something is missing");
+        panic!("a chunk is missing");
     };
     assert_eq!(found, bytes);
     let other = parts(cache.get(slice(2), 0..chunks, length).await);
@@ -288,7 +291,7 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
         (status.hits, status.misses, status.damaged, status.problem),
         (u64::from(chunks), u64::from(chunks), 0, None)
     );
-    // A slice that is said to have another length is another slice.
+    // A slice with another length is another slice.
     let shorter = parts(cache.get(slice(1), 0..chunks, length - 1).await);
     let (last, before) = shorter.split_last().unwrap();
     assert!(last.is_none());
@@ -297,7 +300,7 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
 
     assert!(!holds(directory.path(), PLANTED));
     assert!(!holds(directory.path(), &key().expose()[..16]));
-    // The search finds what is there.
+    // The search finds planted bytes.
     std::fs::write(directory.path().join("plain"), &bytes).unwrap();
     assert!(holds(directory.path(), PLANTED));
 }
@@ -305,7 +308,7 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
 fn parts(found: FoundChunks) -> Vec<Option<Bytes>> {
     match found {
         FoundChunks::Parts(parts) => parts,
-        FoundChunks::All(_) => panic!("something that is not there"),
+        FoundChunks::All(_) => panic!("chunks that should be missing"),
     }
 }
 

@@ -1,10 +1,10 @@
-//! What is found on the disk: the records that hold, and whether some are missing that should.
+//! Recovery: the valid records on the disk, and whether durable ones are missing.
 //!
-//! Reading ends at the first record that does not open or does not follow the one before. That is
-//! where writing was cut off, unless something says that more was durable: a record further on, or
-//! a file after it that does not begin right there. (One that does was made by whoever met the same
-//! end before.) Then the disk has lost what it had promised to keep. What stands before counts;
-//! what stands behind is put aside for people, since nobody knows what is missing in between.
+//! Reading ends at the first record that does not open or does not follow the one before. Writing
+//! was interrupted there, unless there is evidence that more was durable: a record further on, or a
+//! later file that does not begin right there. (A file that does was made by an earlier recovery
+//! that met the same end.) In that case the disk has lost durable data. The records before the loss
+//! count; the files behind it are put aside for people, since the records in between are unknown.
 
 use super::disk::Disk;
 use super::error::JournalError;
@@ -13,25 +13,25 @@ use super::record::{Entry, Sequence};
 use crate::keys::Secret;
 use quorumfs_metadata::identity::VolumeId;
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug, Default)]
 pub(super) struct ScannedJournal {
-    /// Files whose records count, with their lengths.
+    /// Files with valid records, with their lengths.
     pub(super) files: Vec<(Generation, u64)>,
-    /// Files that were being made when the process ended.
+    /// Files that were being created when the process ended.
     pub(super) unmade: Vec<Generation>,
     /// Files behind the damage.
     pub(super) behind: Vec<Generation>,
-    /// The file that is damaged, and how.
+    /// The damaged file, and its damage.
     pub(super) damage: Option<(Generation, String)>,
-    /// The record that comes next, and what it is chained to.
+    /// The next record, and its chain.
     pub(super) next: Sequence,
     pub(super) chain: Chain,
-    /// No file is numbered higher.
+    /// The highest file number.
     pub(super) newest: Generation,
 }
 
-/// A file whose header holds.
+/// A file with a valid header.
 struct OpenedFile {
     generation: Generation,
     header: Header,
@@ -39,7 +39,7 @@ struct OpenedFile {
     bytes: Vec<u8>,
 }
 
-/// Reads all files in order, and hands every record that counts to `each`.
+/// Reads all files in order, and passes every valid record to `each`.
 pub(super) fn read<D: Disk>(
     disk: &mut D,
     secret: &Secret,
@@ -53,7 +53,7 @@ pub(super) fn read<D: Disk>(
         next: Sequence(1),
         ..ScannedJournal::default()
     };
-    // The file that was read last, with where its records ended.
+    // The file before, with the end of its records.
     let mut before: Option<(OpenedFile, usize)> = None;
     for generation in files {
         if found.damage.is_some() {
@@ -78,7 +78,7 @@ pub(super) fn read<D: Disk>(
                 continue;
             }
             Err(HeaderError::Void) => {
-                let how = "its header does not hold".to_owned();
+                let how = "its header is not valid".to_owned();
                 found.damage = Some((generation, how));
                 found.behind.push(generation);
                 continue;
@@ -111,14 +111,14 @@ pub(super) fn read<D: Disk>(
         && let Some(later) = last.later(end, found.next)
     {
         let next = found.next.0;
-        let how = format!("record {next} does not hold, and record {} does", later.0);
+        let how = format!("record {next} is not valid, and record {} is", later.0);
         found.damage = Some((last.generation, how));
     }
     Ok(found)
 }
 
 impl OpenedFile {
-    /// Hands on the records that follow each other; answers where they end.
+    /// Passes on the consecutive records; returns where they end.
     fn records(
         &self,
         found: &mut ScannedJournal,
@@ -140,7 +140,7 @@ impl OpenedFile {
         }
     }
 
-    /// The record at `at`, if it is the one that comes next.
+    /// The record at `at`, if it is the next one.
     fn follows(&self, at: usize, found: &ScannedJournal) -> Option<super::framing::OpenedRecord> {
         let opened = self.framing.open(self.bytes.get(at..)?)?;
         let place = opened.place;

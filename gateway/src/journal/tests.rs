@@ -1,4 +1,4 @@
-//! The journal over a disk that loses what it may lose, against a list of all that was written.
+//! The journal over a simulated disk, against a list of all written records.
 
 use super::disk::Disk;
 use super::error::JournalError;
@@ -67,12 +67,12 @@ fn stands(inode: u64, through: u64, version: u64) -> Entry {
     })
 }
 
-/// What waits, told from everything that was ever written: slowly, and plainly.
+/// The waiting records, computed from all records that were ever written: slow and simple.
 #[derive(Default)]
 struct Story(Vec<Entry>);
 
 impl Story {
-    /// What waits of the records before `next`.
+    /// The waiting records before `next`.
     fn waits(&self, next: Sequence) -> Vec<(Sequence, Entry)> {
         let mut waits: Vec<(Sequence, Entry)> = Vec::new();
         let numbered = (1..next.0).map(Sequence).zip(&self.0);
@@ -92,7 +92,7 @@ impl Story {
         waits
     }
 
-    /// What each inode that waits rests on.
+    /// The ground of each inode with waiting records.
     fn grounds(&self, next: Sequence) -> BTreeMap<InodeId, Ground> {
         let mut grounds = BTreeMap::new();
         for entry in self.0.iter().take(next.0 as usize - 1) {
@@ -105,7 +105,7 @@ impl Story {
         grounds
     }
 
-    /// Some records that a mount could push next, and that take the story on.
+    /// Some records that a mount could push next, appended to the story.
     fn goes_on(&mut self, dice: &mut Dice) -> Vec<Entry> {
         let before = self.0.len();
         for _ in 0..=dice.below(4) {
@@ -152,7 +152,7 @@ impl Story {
     }
 }
 
-/// What one seed has seen.
+/// The events of one seed.
 #[derive(Default)]
 struct SeenOutcomes {
     power_lost: u64,
@@ -254,7 +254,7 @@ fn what_was_synced_is_replayed_and_nothing_that_was_not_written_whatever_the_dis
     assert!(all.iter().all(|count| *count > 500), "{all:?}");
 }
 
-/// A journal of several full files, each record synced, of which the records wait; and its files.
+/// A journal of several full files with waiting records, each one synced; and its files.
 fn filled(disk: &SimulatedDisk) -> Vec<Generation> {
     let (mut log, ..) = open(disk, &mut 77).unwrap();
     for number in 0..42 {
@@ -267,7 +267,7 @@ fn filled(disk: &SimulatedDisk) -> Vec<Generation> {
     files
 }
 
-/// What is replayed, and what is said to be damaged.
+/// The number of replayed records, and the reported damage.
 fn reopened(disk: &SimulatedDisk) -> (usize, Option<String>) {
     let (_, recovered, replayed) = open(disk, &mut 78).unwrap();
     (replayed.len(), recovered.damage)
@@ -289,7 +289,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
     let (count, damage) = reopened(&flipped);
     assert!(damage.is_some() && count > 2 && count < 20, "{count}");
     assert_eq!(flipped.aside(), files[2..]);
-    assert_eq!(reopened(&flipped), (count, None), "it was told of once");
+    assert_eq!(reopened(&flipped), (count, None), "it was reported once");
 
     let (header, files) = disk();
     header.change(files[2], |bytes| bytes[40] ^= 1);
@@ -311,7 +311,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
     old.change(files[3], |bytes| *bytes = first);
     assert!(reopened(&old).1.is_some());
 
-    // In the last file, with only later groups of its own to tell.
+    // In the last file, where only later groups of its own prove the damage.
     let (inside, files) = disk();
     let last = files.len() - 1;
     inside.change(files[last], |bytes| bytes[PAGE_BYTES + 50] ^= 1);
@@ -387,7 +387,7 @@ async fn waiting_writers_share_a_sync_and_return_when_it_is_done() {
     for outcome in futures_util::future::join_all(waits).await {
         outcome.unwrap();
     }
-    // As a process that is killed: another one finds what the first had written.
+    // Like after a killed process: another one finds the first one's records.
     let copy = directory.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     for file in std::fs::read_dir(&path).unwrap() {
@@ -418,10 +418,7 @@ async fn after_the_first_error_nothing_is_promised_any_more() {
     journal.synced(last).await.unwrap_err();
     assert_eq!(journal.push(write(1, 10, 3)), None);
     assert!(journal.status().broken.is_some());
-    assert!(
-        journal.has_space(),
-        "nobody waits for a journal that is not written to"
-    );
+    assert!(journal.has_space(), "no writer waits for a broken journal");
 }
 
 #[tokio::test]
@@ -444,7 +441,8 @@ async fn writers_wait_for_space_on_the_disk_and_continue_when_there_is_some() {
     assert!(!journal.is_pressed());
 }
 
-/// Waits until there is; `room` gives up after a while, on a busy machine before anybody looked.
+/// Waits until there is space; `wait_for_space` gives up after a while, on a busy machine before
+/// the journal has checked.
 async fn wait_for_space(journal: &Journal) {
     let until = async {
         while !journal.has_space() {

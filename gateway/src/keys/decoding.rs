@@ -1,12 +1,12 @@
-//! Host keys and kept shares as anything may have left them.
+//! Host keys and cached shares with arbitrary content.
 //!
 //! | Piece | What is done with it |
 //! |---|---|
 //! | 0 | the text of a host key |
-//! | 1 | the text of kept shares |
-//! | 2 | what a host key has wrapped, signed by its principal |
-//! | 3 | what kept shares have sealed, sealed as it should be |
-//! | 4 … | values of the lines of both, with checksums that hold |
+//! | 1 | the text of cached shares |
+//! | 2 | the wrapped part of a host key, signed by its principal |
+//! | 3 | the sealed part of cached shares, sealed correctly |
+//! | 4 … | values of the lines of both, with valid checksums |
 
 use super::host::{self, HostKey};
 use super::lines::{Lines, TextWriter};
@@ -99,10 +99,10 @@ fn lines(pieces: &[Piece<'_>]) -> usize {
     usize::from(host) + usize::from(kept)
 }
 
-/// Reads each piece, and all lines together. How many are what they should be.
+/// Reads each piece, and all lines together. Returns how many were accepted.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If invalid data is accepted.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let held = pieces.iter().filter(|(kind, piece)| match kind {
         0 => std::str::from_utf8(piece).is_ok_and(host_key),
@@ -114,8 +114,8 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     held.count() + lines(pieces)
 }
 
-/// A host key and kept shares: as texts, as what is in them, and line by line. What is wrapped is
-/// different each time.
+/// A host key and cached shares: as texts, as plaintexts, and line by line. The wrapped part
+/// differs each time.
 pub(crate) fn seeds() -> Vec<Seed> {
     let key = HostKey(Secret::from_bytes([3; 32])).to_text(VOLUME, &principal());
     let key = key.unwrap_or_default();

@@ -13,15 +13,15 @@
 //! cloud i: a random secret, wrapped for each writer ──► object names, header MACs
 //! ```
 //!
-//! What always holds:
-//! * A client takes keys from genesis, whose signature it has checked under the root key that its
-//!   own key file pins, or from an epoch that an administrator whom genesis names has signed for
-//!   it; never from what a server says.
+//! Invariants:
+//! * A client takes keys from a genesis whose signature it has checked under the root key that its
+//!   own key file pins, or from a key epoch that an administrator named in genesis has signed for
+//!   it; never on a server's word alone.
 //! * One derivation function, BLAKE3 in derive-key mode with a context that names the use; inputs
 //!   are of fixed length, so that no two uses can collide.
 //! * Secrets are wiped when they are dropped and never printed by `Debug`.
 //!
-//! What can go wrong is in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
+//! The errors are in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
 
 mod attributes;
 mod cloud;

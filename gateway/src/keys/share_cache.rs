@@ -1,16 +1,15 @@
-//! Shares of the clouds' secret that were fetched once, kept on this machine's disk, so that a
-//! mount begins while no cloud answers.
+//! Cached shares of the clouds' secret, on this machine's disk, so that a mount can start while no
+//! cloud answers.
 //!
 //! ```text
 //! clouds.shares:  f + 1 shares of C_e, sealed under a key of the host key
 //!     H ──derive──► key ── AES-256-GCM-SIV, bound to volume, realm and epoch
 //! ```
 //!
-//! Shares are kept, and not the secret that they give, because each is proved by its digest in the
-//! epoch's signed row: what comes from here is believed no more than what comes from a cloud. What
-//! always holds: one epoch's shares are there, the newest that was opened here; what does not open
-//! counts as not there. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys
-//! and names".
+//! The shares are cached, and not their secret, because each is proved by its digest in the epoch's
+//! signed row: cached shares are verified like shares from a cloud. Invariants: the file holds the
+//! shares of one epoch, the newest that was opened here; a file that does not open counts as
+//! missing. The errors are [`KeyError`]s; the format is in docs/FORMAT.md, "Keys and names".
 
 use super::lines::{Lines, TextWriter};
 use super::shamir::Share;
@@ -32,7 +31,7 @@ pub(super) const NONCE_BYTES: usize = 12;
 /// Bytes of a share with its cloud's index.
 const ENTRY_BYTES: usize = 1 + 32;
 
-/// Where shares are kept, and what they are sealed under.
+/// The place of cached shares, and the key that they are sealed under.
 #[derive(Clone, Debug)]
 pub struct ShareCache {
     path: PathBuf,
@@ -41,23 +40,24 @@ pub struct ShareCache {
 }
 
 impl ShareCache {
-    /// The shares at `path`, sealed under a key that the host key gave for this.
+    /// The shares at `path`, sealed under the key that
+    /// [`HostKey::share_cache`](super::HostKey::share_cache) derives.
     #[must_use]
     pub fn new(path: PathBuf, key: Secret, volume: VolumeId) -> Self {
         Self { path, key, volume }
     }
 
-    /// Where they are.
+    /// Their path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The shares of an epoch, each with its cloud's index, if they are there. Nothing has proved
-    /// them yet.
+    /// The cached shares of an epoch, each with its cloud's index, if there are any. They are not
+    /// proved yet.
     ///
     /// # Errors
-    /// If there is a file that is of another volume, newer or damaged.
+    /// If the file is of another volume, newer or damaged.
     pub fn load(
         &self,
         realm: RealmId,
@@ -70,7 +70,7 @@ impl ShareCache {
         }
     }
 
-    /// Those in a file with this text.
+    /// The shares in a file with this text.
     pub(super) fn opened(
         &self,
         text: &str,
@@ -99,7 +99,7 @@ impl ShareCache {
         entries.collect::<Option<_>>().map(Some).ok_or_else(forged)
     }
 
-    /// Keeps the shares of an epoch in the place of what was there.
+    /// Stores the shares of an epoch in place of earlier ones.
     ///
     /// # Errors
     /// If they cannot be sealed or written.
@@ -135,7 +135,7 @@ impl ShareCache {
     /// Removes them.
     ///
     /// # Errors
-    /// If they are there and do not go.
+    /// If they exist and cannot be removed.
     pub fn forget(&self) -> Result<(), KeyError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failed("remove", error)),
@@ -158,7 +158,7 @@ impl ShareCache {
         self.sealed_text(realm, epoch, &plain, nonce)
     }
 
-    /// The text of a file in which this is sealed.
+    /// The text of a file with this sealed.
     pub(super) fn sealed_text(
         &self,
         realm: RealmId,

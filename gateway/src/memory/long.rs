@@ -1,18 +1,18 @@
-//! LongMemory for content that comes in megabytes, in pages as large as the processor has.
+//! Memory for content of several megabytes, in the processor's large pages.
 //!
-//! A block of 4 MiB is a thousand pages of 4 KiB. An allocator gives so much back to the kernel as
-//! soon as it is let go of, and gets it back page by page, each zeroed under a fault of its own. In
+//! A block of 4 MiB is a thousand pages of 4 KiB. An allocator returns so much memory to the kernel
+//! as soon as it is freed, and gets it back page by page, each zeroed under a fault of its own. In
 //! a virtual machine that takes microseconds, a good part of the time of writing a large file or of
 //! reading it from the disk cache (docs/PERFORMANCE.md). In large pages it takes two faults. So
-//! content that is long has memory of its own here, which the kernel is asked to give in large
-//! pages where it has any; else it is the same memory. What is short is left to the allocator, and
-//! so is what is longer than a block.
+//! long content has memory of its own here, for which the kernel is asked for large pages; without
+//! them it is ordinary memory. Short content is left to the allocator, and so is content longer
+//! than a block.
 //!
-//! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
-//! *pool*, with what is in it: whoever takes it overwrites that before anybody can read it. All of
-//! it is plaintext; nothing that goes to a cloud is ever made here. The pool has no share of the
-//! memory: what is in use and what lies there are together no more than what may be in use. So many
-//! as nobody has needed for a while go back to the kernel.
+//! Each mapping holds a block, so that all are interchangeable. A freed mapping goes to a pool with
+//! its old content: its next user overwrites that before any byte can be read. All of it is
+//! plaintext; nothing for a cloud is ever made here. The pool has no share of the memory budget:
+//! mappings in use and in the pool are together no more than may be in use. Mappings that were
+//! unused for a while are returned to the kernel.
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
@@ -20,28 +20,28 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a large page holds. Where it is more, the kernel finds nothing to make one of.
+/// The size of a large page. On processors with larger ones the kernel makes none here.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
-/// What a mapping is made for.
+/// The content size of a mapping.
 pub(crate) const BLOCK_BYTES: usize = 2 * LARGE_PAGE_BYTES;
-/// What may lie behind it: the tag of what is opened in place.
+/// Space behind the content: the tag of content that is opened in place.
 const TAIL_BYTES: usize = 4096;
-/// What grows beyond this has a mapping: more than one write of the kernel is in it.
+/// Content that grows beyond this gets a mapping: it is more than one write of the kernel.
 const LONG_BYTES: usize = BLOCK_BYTES / 4;
-/// What never becomes longer than this has none: half of it would be for nothing.
+/// Content with a smaller maximum gets none: half of the mapping would be unused.
 const SHORT_BYTES_MAX: usize = BLOCK_BYTES / 2;
-/// What nobody has needed for so long goes back.
+/// A mapping that was unused for so long is returned to the kernel.
 const UNUSED_AFTER: Duration = Duration::from_secs(30);
 
-/// Mappings that nobody uses.
+/// Unused mappings.
 struct MappingPool {
-    /// The last one was let go of last.
+    /// The last one was freed last.
     free: Vec<MmapMut>,
     /// How many are in use.
     used: usize,
-    /// How many there may be, in use or here.
+    /// The most mappings, in use or here.
     most: usize,
-    /// How many were here all the time since.
+    /// How many were here all the time since `since`.
     idle: usize,
     since: Option<Instant>,
 }
@@ -69,7 +69,7 @@ impl MappingPool {
         self.idle = self.idle.min(self.free.len());
     }
 
-    /// One more is in use: this one, or a new one.
+    /// One more is in use: the returned one, or a new one.
     fn take(&mut self) -> Option<MmapMut> {
         self.used = self.used.saturating_add(1);
         let map = self.free.pop();
@@ -77,7 +77,7 @@ impl MappingPool {
         map
     }
 
-    /// One that was in use is not any more; answers it if it is not kept.
+    /// A mapping was freed; returns it if the pool is full.
     fn put(&mut self, map: Option<MmapMut>) -> Option<MmapMut> {
         self.used = self.used.saturating_sub(1);
         if self.used.saturating_add(self.free.len()) >= self.most {
@@ -87,7 +87,7 @@ impl MappingPool {
         None
     }
 
-    /// Those that have not been needed for so long.
+    /// The mappings that were unused for so long.
     fn unused(&mut self, after: Duration) -> Vec<MmapMut> {
         if self.since.is_some_and(|since| since.elapsed() < after) {
             return Vec::new();
@@ -102,15 +102,15 @@ impl MappingPool {
     }
 }
 
-/// Sets how many bytes may be in use: what is not may be kept for what comes next.
+/// Sets how many bytes may be in use; the unused part may be pooled.
 pub(crate) fn keep_at_most(bytes: u64) {
     pool().keep_at_most(bytes);
 }
 
-/// Gives back to the kernel what nobody has needed for a while; to be called now and then.
+/// Returns unused mappings to the kernel; to be called at intervals.
 pub(crate) fn give_back_spare() {
     let unused = pool().unused(UNUSED_AFTER);
-    // Not while others wait for the pool.
+    // The pool is not locked during the unmapping.
     drop(unused);
 }
 
@@ -119,21 +119,21 @@ pub(crate) fn give_back_spare() {
 struct Block(Option<MmapMut>);
 
 impl Block {
-    /// One for so many bytes, with whatever is in it; nothing if they do not fit, or the kernel has
-    /// no memory.
+    /// A mapping for so many bytes, with arbitrary content; `None` if they do not fit, or the
+    /// kernel has no memory.
     fn take(bytes: usize) -> Option<Self> {
         if bytes > BLOCK_BYTES + TAIL_BYTES {
             return None;
         }
-        // Whatever becomes of it now, it is given back.
+        // From here on, dropping it returns it to the pool.
         let mut block = Self(pool().take());
         if block.0.is_some() {
             return Some(block);
         }
-        // The kernel lays out on the borders of large pages only what is a multiple of them. What
-        // nobody writes to takes no memory.
+        // The kernel aligns only multiples of the large page size to large pages. Pages that are
+        // never written take no memory.
         let map = MmapMut::map_anon(BLOCK_BYTES + LARGE_PAGE_BYTES).ok()?;
-        // It is the same memory if the kernel has no large pages.
+        // Without large pages it is ordinary memory.
         let _ = map.advise_range(Advice::HugePage, 0, BLOCK_BYTES);
         block.0 = Some(map);
         Some(block)
@@ -155,14 +155,14 @@ impl Drop for Block {
     }
 }
 
-/// Where the bytes are.
+/// The place of the bytes.
 #[derive(Debug)]
 enum LongMemory {
     Allocated(Vec<u8>),
     Mapped(Block),
 }
 
-/// Bytes that may be many, and may become more.
+/// Bytes that may be many, and may grow.
 #[derive(Debug)]
 pub(crate) struct LongBytes {
     memory: LongMemory,
@@ -183,7 +183,7 @@ impl LongBytes {
         }
     }
 
-    /// So many bytes, whatever they are: all of them have to be written to before one is read.
+    /// So many arbitrary bytes: all of them have to be written before one is read.
     pub(crate) fn to_fill(length: usize) -> Self {
         let block = (length > SHORT_BYTES_MAX).then(|| Block::take(length));
         match block.flatten() {
@@ -220,7 +220,7 @@ impl LongBytes {
             LongMemory::Allocated(vec) => vec.extend_from_slice(bytes),
             LongMemory::Mapped(block) => match block.bytes_mut().get_mut(self.length..longer) {
                 Some(to) => to.copy_from_slice(bytes),
-                // More than was promised.
+                // More than was announced.
                 None => {
                     let mut vec = self.to_vec();
                     vec.extend_from_slice(bytes);
@@ -231,7 +231,7 @@ impl LongBytes {
         self.length = longer;
     }
 
-    /// Forgets what is behind `length`.
+    /// Drops the bytes behind `length`.
     pub(crate) fn truncate(&mut self, length: usize) {
         if length >= self.length {
             return;
@@ -333,7 +333,7 @@ mod tests {
             BLOCK_BYTES + TAIL_BYTES + 1
         )));
         short.append(&vec![7; 2 * BLOCK_BYTES], BLOCK_BYTES);
-        assert!(!is_mapped(&short), "more than was promised");
+        assert!(!is_mapped(&short), "more than was announced");
         assert_eq!(short.len(), LONG_BYTES + 1 + 2 * BLOCK_BYTES);
         assert_eq!(short[LONG_BYTES - 1..][..3], [b'x', b'y', 7]);
     }
@@ -367,7 +367,10 @@ mod tests {
             *map = Some(MmapMut::map_anon(4096).unwrap());
             assert!(pool.put(map.take()).is_none());
         }
-        assert!(pool.unused(Duration::ZERO).is_empty(), "just came");
+        assert!(
+            pool.unused(Duration::ZERO).is_empty(),
+            "they have just arrived"
+        );
         let two = [pool.take(), pool.take()];
         two.into_iter()
             .for_each(|map| assert!(pool.put(map).is_none()));

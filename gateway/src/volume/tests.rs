@@ -1,4 +1,4 @@
-//! Volumes made and opened, and what is refused.
+//! Making and opening volumes, and refusals.
 
 use super::*;
 use crate::keys::RecoveryKit;

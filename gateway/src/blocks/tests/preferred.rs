@@ -407,7 +407,7 @@ async fn a_cloud_that_hung_is_used_again_when_it_answers() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!place.blocks.status().clouds[0].suspended);
     place.drain().await;
-    assert_eq!(place.objects(), vec![16; 4], "what it missed was brought");
+    assert_eq!(place.objects(), vec![16; 4], "missed shards were completed");
 }
 
 #[tokio::test(start_paused = true)]

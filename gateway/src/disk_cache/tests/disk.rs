@@ -1,4 +1,4 @@
-//! A disk in memory, and what can happen to one.
+//! A disk in memory, with its possible faults.
 
 use super::super::index::SegmentId;
 use super::super::place::{SegmentFile, SegmentPlace};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers from a seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ type FileContent = Arc<Mutex<Vec<u8>>>;
 struct MemoryDiskState {
     files: BTreeMap<SegmentId, FileContent>,
     size: u64,
-    /// Bytes that are written before a write fails, and every one after it.
+    /// Bytes that can be written before this write and every later one fails.
     budget: u64,
 }
 
@@ -51,14 +51,14 @@ impl MemoryDisk {
         self.0.lock().unwrap()
     }
 
-    /// Bytes of all files that have a name.
+    /// Bytes of all files with a name.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.state();
         let lengths = state.files.values().map(|it| it.lock().unwrap().len());
         lengths.sum::<usize>() as u64
     }
 
-    /// Bytes that fit, whoever uses them.
+    /// The capacity, in bytes.
     pub(super) fn set_size(&self, size: u64) {
         self.state().size = size;
     }
@@ -68,12 +68,12 @@ impl MemoryDisk {
         self.state().budget = bytes;
     }
 
-    /// A new process, to which the disk is good again. What was written stays.
+    /// A new process, for which the disk works again. Written bytes stay.
     pub(super) fn restart(&self) {
         self.state().budget = u64::MAX;
     }
 
-    /// Something that a disk, or somebody with access to it, may do.
+    /// A random change by the disk or by another program.
     pub(super) fn damage(&self, random: &mut Random) {
         let mut state = self.state();
         let ids: Vec<SegmentId> = state.files.keys().copied().collect();
@@ -83,7 +83,7 @@ impl MemoryDisk {
         let id = ids[random.below(ids.len() as u32) as usize];
         let other = ids[random.below(ids.len() as u32) as usize];
         let (one, two) = (state.files[&id].clone(), state.files[&other].clone());
-        // A process that ended holds the old file, not this one.
+        // An ended process holds the old file, not this one.
         let mut bytes = one.lock().unwrap().clone();
         let length = bytes.len() as u32;
         if length == 0 {

@@ -1,4 +1,4 @@
-//! What a sealed key file gives away, what it opens with, and what replacing one leaves behind.
+//! Sealed key files: their readable part, their passphrase, and the remains of a replacement.
 
 use super::super::{VolumeRoot, volume_root};
 use super::*;
@@ -78,7 +78,7 @@ fn a_key_of_a_newer_format_is_refused_clearly() {
         error.contains("format 3") && error.contains("update"),
         "{error}"
     );
-    // What knows the first format alone says that, instead of missing a line.
+    // A reader of the first format alone reports the format, not a missing line.
     let error = KeyFile::from_text(&sealed().to_text()).unwrap_err();
     assert!(matches!(error, KeyError::Sealed), "{error}");
 }
