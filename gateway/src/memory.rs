@@ -16,7 +16,7 @@
 //! and names (as many as fit a sixth of it), the allocator's overhead. Each share has a minimum,
 //! below which work would stall; a setting smaller than their sum is exceeded.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | `budget` | the size of the budget without a setting |
 //! | `host` | the memory that this process may use |

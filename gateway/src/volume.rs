@@ -14,7 +14,7 @@
 //! server. Keys are only ever added: a key epoch that was seen stays, and no earlier one is
 //! accepted as the newest any more. The errors are [`VolumeError`]s.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | `founding` | making a volume |
 //! | `membership` | wrapped keys, and their signatures |
@@ -75,8 +75,8 @@ pub enum VolumeError {
     },
     /// Another key epoch was begun meanwhile.
     #[error(
-        "another client began key epoch {current} at the same time, so this one was not begun; check \
-         with `quorumfs volume epochs` whether another is needed"
+        "another client began key epoch {current} at the same time, so this one was not begun; \
+         check with `quorumfs volume epochs` whether another is needed"
     )]
     Raced {
         /// The realm's current key epoch.
@@ -131,7 +131,8 @@ impl Volume {
         if signed.root_key != key.root.0 || genesis.volume != key.volume() {
             return Err(untrusted(
                 "the genesis",
-                "it belongs to another volume than the key file; use the genesis and key file of one volume",
+                "it belongs to another volume than the key file; use the genesis and the key file of \
+                 one volume",
             )
             .into());
         }
@@ -181,7 +182,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The same volume for a control run: names and small values are sealed as `sealing` says.
+    /// The same volume for a control run: names and small values are sealed according to `sealing`.
     /// Slices have their own switch in [`crate::blocks::BlockConfig`].
     #[doc(hidden)]
     #[must_use]

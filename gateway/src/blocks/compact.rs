@@ -172,7 +172,7 @@ impl Engine {
             let id = pack.object.id();
             before.contains(&id) && !self.in_flight().follows(id)
         });
-        // The deadest first: what they leave over is the least worth moving.
+        // The deadest first: they have the least to move for the bytes they free.
         sparse.sort_by_key(|pack| (Reverse(pack.dead_bytes()), pack.object.id()));
         let mut rest = sparse.as_slice();
         while !rest.is_empty() {

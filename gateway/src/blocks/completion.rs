@@ -216,7 +216,7 @@ impl Engine {
         placed
     }
 
-    /// The metadata now knows the object: later acknowledgements can be ordered.
+    /// The object was committed: later acknowledgements can be ordered.
     pub(super) fn committed(&self, object: ObjectId) {
         let mut in_flight = self.in_flight();
         if let Some(entry) = in_flight.objects.get_mut(&object) {
@@ -283,7 +283,7 @@ impl Engine {
                 Ok(()) => return,
                 Err(error) => {
                     let shards = shards.len();
-                    tracing::warn!(%error, shards, "shards could not be confirmed by order; this will be tried again");
+                    tracing::warn!(%error, shards, "shards not confirmed by order; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
@@ -297,7 +297,7 @@ impl Engine {
                 Ok(()) => return true,
                 Err(error) => {
                     let object = placed.object;
-                    tracing::warn!(%error, %object, "a shard's new name could not be ordered; this will be tried again");
+                    tracing::warn!(%error, %object, "new name of a shard not ordered; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
@@ -531,7 +531,7 @@ impl Engine {
                     }
                 }
                 Err(fault) => {
-                    tracing::warn!(object = %object.id(), shard, %fault, "a shard could not be completed");
+                    tracing::warn!(object = %object.id(), shard, %fault, "shard not completed");
                     let concerns_the_cloud = match &fault {
                         ShardFault::Store(error) => error.kind.concerns_the_cloud(),
                         _ => false,

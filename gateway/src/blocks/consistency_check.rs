@@ -18,8 +18,8 @@
 //! every reader gets an error that names the writer; never some the one and some the other.
 //!
 //! The trust boundary is the principal. An object of this process's own principal is read cell by
-//! cell, at no extra cost. Any other object is read once from k whole shards, unless the order says
-//! that a principal other than its writer has *checked* it. Completion and scrubs check objects and
+//! cell, at no extra cost. Any other object is read once from k whole shards, unless it
+//! is ordered that a principal other than its writer has *checked* it. Completion and scrubs check objects and
 //! have that ordered. The results are cached here, up to a bound.
 
 use super::engine::Engine;
@@ -206,7 +206,7 @@ impl Engine {
             let count = some.len();
             if let Err(error) = self.log.confirm_checked(some).await {
                 // The next check of these objects orders it again.
-                tracing::debug!(%error, count, "the result of a consistency check could not be ordered");
+                tracing::debug!(%error, count, "consistency checks could not be ordered");
                 return;
             }
         }

@@ -1,6 +1,6 @@
 //! Parts of objects as a cloud or a writer may present them.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
 //! | 0 | the beginning of a supposed object |
 //! | 1 | length and sealed length of a slice (4 each); its index, opened |

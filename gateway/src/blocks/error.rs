@@ -84,7 +84,7 @@ pub enum BlockError {
     },
     /// More than f clouds hold the object in a newer format.
     #[error(
-        "object {object} has format {format}; this version of quorumfs reads formats up to {known}; \
+        "object {object} has format {format}; this version of quorumfs reads up to {known}; \
          use a newer one",
         known = super::header::FORMAT
     )]

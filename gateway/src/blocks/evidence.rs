@@ -236,7 +236,7 @@ impl Engine {
             match self.log.testify(cloud, findings).await {
                 Ok(()) => self.counters.faults_testified.add(count as u64),
                 Err(error) => {
-                    tracing::debug!(%error, %cloud, count, "evidence about a cloud could not be ordered");
+                    tracing::debug!(%error, %cloud, count, "evidence could not be ordered");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What a cloud's recent behaviour predicts about the next request to it.
+//! A cloud's health: predictions from its recent behaviour.
 //!
 //! ```text
 //!             fails as a whole, puts hang, several gets are overdue

@@ -33,7 +33,7 @@
 //! quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
 //! systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | `store` | [`BlockStore`], the interface for the file system |
 //! | `segment` | authenticated encryption of 64 KiB segments |
@@ -47,7 +47,7 @@
 //! | `write`, `quorum`, `completion` | sealing, the quorum write, and the rest of the puts |
 //! | `read`, `gather` | the verified read and the bypass of bad shards |
 //! | `locate`, `index_cache`, `open` | locating and opening a slice's segments |
-//! | `consistency_check` | whether another principal's object is what its writer described |
+//! | `consistency_check` | whether the shards of another principal's object are consistent |
 //! | `writer` | the names of writers |
 //! | `evidence` | faults of clouds, ordered with their receipts |
 //! | `repair`, `repair_backoff` | writing bad shards again, at a bounded rate |

@@ -1,7 +1,7 @@
 //! The interface to the metadata: the places of shards, as ordered facts.
 //!
-//! The block store moves bytes and the metadata says which bytes count; these calls are all that
-//! the block store needs from it. They may fail, be slow, and be repeated: confirming, replacing,
+//! The block store moves bytes and the metadata determines which bytes count; these calls are all
+//! that the block store needs from it. They may fail, be slow, and be repeated: confirming, replacing,
 //! withdrawing or moving what is already confirmed, replaced, withdrawn or moved has no effect.
 
 use super::compact::SparsePack;
@@ -163,7 +163,7 @@ pub trait PlacementLog: Send + Sync {
         Err(no_packs())
     }
 
-    /// Whether the metadata knows an object.
+    /// Whether the metadata has a row of an object.
     async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {
         Err(no_packs())
     }

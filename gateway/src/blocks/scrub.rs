@@ -300,7 +300,7 @@ impl Engine {
         self.confirm_checked_objects().await;
     }
 
-    /// Whether k other shards of an object are of a format that this version knows.
+    /// Whether k other shards of an object are of a format that this version reads.
     async fn is_known_format(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
@@ -403,7 +403,7 @@ impl Engine {
                 Ok(()) => return Ok(()),
                 Err(error) if tries >= ORDER_TRIES => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "shards could not be withdrawn by order; this will be tried again");
+                    tracing::warn!(%error, "shards not withdrawn by order; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << tries)).await;
                 }
             }

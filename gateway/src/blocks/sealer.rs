@@ -98,7 +98,7 @@ impl Sealer {
     /// The n shards of a slice that is alone in its object, each with its digest.
     ///
     /// # Errors
-    /// `Length` if the slice exceeds what an object can hold.
+    /// `Length` if the slice exceeds the capacity of an object.
     pub fn seal(
         &self,
         object: ObjectId,

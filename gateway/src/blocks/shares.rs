@@ -90,7 +90,8 @@ pub enum ShareError {
     /// Fewer than n − f clouds hold theirs.
     #[error(
         "the second lock of the volume: only {confirmed} of the {wanted} clouds that it takes hold \
-         their share of the key, so nothing was begun; fix one of these clouds and try again:{failures}"
+         their share of the key, so nothing was begun; fix one of these clouds and try \
+         again:{failures}"
     )]
     TooFewPlaced {
         /// The clouds that hold theirs.
@@ -102,8 +103,8 @@ pub enum ShareError {
     },
     /// The shares have their digests and are not of one secret.
     #[error(
-        "the second lock of the volume: the share of cloud {cloud}, made from the others', does not \
-         have the digest in the epoch's row: the administrator that began the epoch made it \
+        "the second lock of the volume: the share of cloud {cloud}, made from the others', does \
+         not have the digest in the epoch's row: the administrator that began the epoch made it \
          wrong, and no cloud is to blame; `quorumfs volume rekey` begins another epoch"
     )]
     WrittenWrong {

@@ -1,6 +1,6 @@
 //! Segments with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
 //! | 0 | the table's capacity in records (1), below 64 |
 //! | 1 | a chunk, sealed with its entry in the table |

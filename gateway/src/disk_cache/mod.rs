@@ -25,7 +25,7 @@
 //!
 //! Errors are shown in [`DiskCacheStatus::problem`]. The format is in docs/FORMAT.md, "Disk cache".
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | `index` | positions and eviction: pure |
 //! | `sealing` | the encryption of a segment's bytes |

@@ -1,6 +1,6 @@
 //! Journals with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
 //! | 0 | begins a file with a valid header |
 //! | 1 | a record, appended correctly |

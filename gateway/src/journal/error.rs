@@ -17,7 +17,7 @@ pub enum JournalError {
     },
     /// It was written by a later release.
     #[error(
-        "the journal on this machine has format {found}; this quorumfs reads formats up to {known}: \
+        "the journal on this machine has format {found}; this quorumfs reads up to format {known}: \
          mount with the release that wrote it, which commits its content"
     )]
     Newer {

@@ -3,7 +3,7 @@
 //! ```text
 //!    page 0                  page 1                      page 2
 //!  ──┬──────────────┬───────┬────────┬────────┬───────┬──────────┬───────
-//!    │ whose, first │ zeros │ frame N│ N + 1  │ zeros │ frame N+2│ zeros
+//!    │ header       │ zeros │ frame N│ N + 1  │ zeros │ frame N+2│ zeros
 //!  ──┴──────────────┴───────┴────────┴────────┴───────┴──────────┴───────
 //!                            a group: one write            another one
 //!

@@ -1,10 +1,10 @@
 //! The mount's journal: written data that is not yet in the clouds, kept over a crash.
 //!
 //! ```text
-//!  vfs ──push──► writer (one thread) ── log ──┬── ledger     what waits, which files may go
+//!  vfs ──push──► writer (one thread) ── log ──┬── ledger     waiting records, removable files
 //!       ◄─synced──┘                           ├── framing    sealed, chained, bound to their place
 //!                                             └── disk       append, sync, remove
-//!  at a start:  disk ──recovery──► records ──ledger──► what waits ──verdict──► in place or rescue
+//!  at a start:  disk ──recovery──► records ──ledger──► waiting ──verdict──► in place or rescue
 //! ```
 //!
 //! Files of bounded length in one directory, only ever appended to, removed from the front. A

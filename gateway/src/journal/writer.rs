@@ -393,7 +393,8 @@ impl SharedQueue {
     /// Publishes the result of a round.
     fn publish(&self, error: Option<JournalError>, durable: Sequence) {
         if let Some(error) = error {
-            tracing::error!(%error, "the journal has failed; close and fsync now wait for the clouds");
+            let message = "the journal has failed; close and fsync now wait for the clouds";
+            tracing::error!(%error, "{message}");
             let mut queue = self.queue();
             queue.status.broken = Some(error.to_string());
             queue.entries.clear();

@@ -1,6 +1,6 @@
 //! Host keys and cached shares with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
 //! | 0 | the text of a host key |
 //! | 1 | the text of cached shares |

@@ -183,7 +183,7 @@ impl RealmEpochKey {
         sealed.map_err(|_| KeyError::Forged { what: PREVIOUS })
     }
 
-    /// Opens what [`seal_previous`](Self::seal_previous) made: the key of the epoch before.
+    /// Opens the key of the epoch before, sealed by [`seal_previous`](Self::seal_previous).
     ///
     /// # Errors
     /// If it was made for another place or with another key, or was changed.

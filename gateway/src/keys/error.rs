@@ -21,7 +21,7 @@ pub enum KeyError {
         /// The wrapped key.
         what: &'static str,
     },
-    /// A ciphertext is not what this key made for this place.
+    /// This key did not make the ciphertext for this place.
     #[error("a sealed {what} is damaged, forged, or was moved here from somewhere else")]
     Forged {
         /// The sealed value.

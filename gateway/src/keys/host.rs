@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! host.key:  H, random, wrapped for the principal, signed by it
-//!     H ──derive──► the disk cache's key, the journal's key, the kept shares' key
+//!     H ──derive──► the disk cache's key, the journal's key, the share cache's key
 //! ```
 //!
 //! Invariants: the file is void without the principal's own key, for another volume and for another

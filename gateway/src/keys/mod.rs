@@ -1,4 +1,4 @@
-//! Keys: who may read what, and why no server and no cloud can.
+//! Keys: they give principals access to realms, and servers and clouds none.
 //!
 //! ```text
 //! volume root (Ed25519, only in the recovery kit) ──signs──► genesis

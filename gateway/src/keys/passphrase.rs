@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The bytes are what the reference implementation gives for the same input.
+    /// The bytes are those of the reference implementation for the same input.
     #[test]
     fn the_derived_key_is_pinned_to_its_golden_bytes() {
         let cost = Cost {

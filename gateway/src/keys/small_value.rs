@@ -148,7 +148,7 @@ impl SmallValueKey {
         Ok([version.as_slice(), &nonce, &sealed].concat())
     }
 
-    /// Opens what [`SmallValueKey::seal`] made for the same place.
+    /// Opens a value that [`SmallValueKey::seal`] sealed for the same place.
     ///
     /// # Errors
     /// If it was made for another place or with another key, or was changed.

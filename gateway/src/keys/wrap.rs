@@ -114,7 +114,7 @@ fn wrap_with(
     Ok(Wrapped(wrapped))
 }
 
-/// Opens what [`wrap`] made for the principal with `seed`, in the same place.
+/// Opens a secret that [`wrap`] wrapped for the principal with `seed`, in the same place.
 ///
 /// # Errors
 /// If it was made for another principal or another place, or was changed.

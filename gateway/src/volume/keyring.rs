@@ -3,10 +3,10 @@
 //! ```text
 //! servers: realm in epoch e, its row, my membership
 //!    │ not below an epoch that was seen        or the servers are out of date, or lie
-//!    │ signed by who administers, row and all  or they lie
+//!    │ signed by an administrator, with its row    or they lie
 //!    ▼
-//! M_e unwrapped ───────┐
-//! C_e kept or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there
+//! M_e unwrapped ─────────┐
+//! C_e cached or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to a known one
 //! ```
 //!
 //! Invariants: keys are only added, so that readable data stays readable. Each key comes with a
@@ -229,7 +229,7 @@ impl Volume {
         let wrong = || untrusted_epoch("its shares are not of one secret");
         let secret = clouds.join(shares, &found).ok_or_else(wrong)?;
         if let Err(error) = kept.store(RealmId::ROOT, number, &found) {
-            tracing::warn!(%error, "the clouds' shares of the key could not be cached on this machine");
+            tracing::warn!(%error, "the clouds' shares of the key are not cached on this machine");
         }
         Ok(secret)
     }

@@ -5,8 +5,8 @@
 //!    │ the owner's place, the clouds' secrets and the current key epoch for a new key
 //!    ▼
 //! signed by the root ──► ordered ──► the old key is refused everything
-//!                    └─► kept where the new key is (`volume.successions`): a client that has it
-//!                        opens the volume without a word of the servers'
+//!                    └─► stored next to the new key (`volume.successions`): a client that has it
+//!                        opens the volume without the servers
 //! ```
 //!
 //! Invariants: a succession is accepted for the root's signature alone, and on no server's word;
