@@ -113,7 +113,7 @@ mod tests {
     use quorumfs_metadata::placement::Policy;
 
     #[test]
-    fn what_is_divided_is_not_more_than_there_is() {
+    fn the_shares_are_not_more_than_the_budget() {
         for total in [0, MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT, 8 << 30] {
             let plan = MemoryPlan::of(total);
             let vfs = plan.vfs();

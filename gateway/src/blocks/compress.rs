@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_gains_less_than_a_sixteenth_is_left_as_it_is() {
+    fn segments_that_gain_less_than_a_sixteenth_stay_uncompressed() {
         let mut noise = vec![0; 3 * SEGMENT_BYTES as usize];
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         assert!(Squeezed::new(&noise).is_none() && Squeezed::new(&[]).is_none());

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cloud_that_hangs_is_told_from_one_that_has_much_to_do() {
+    async fn a_cloud_that_hangs_is_distinguished_from_a_busy_one() {
         let health = health(Timeouts::default());
         let begin = Instant::now();
         for _ in 0..10 {

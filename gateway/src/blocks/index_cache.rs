@@ -28,7 +28,7 @@ struct CachedIndexes {
 #[derive(Debug)]
 pub(super) struct IndexCache {
     bytes_max: usize,
-    indexes: Mutex<CachedIndexes>,
+    cached: Mutex<CachedIndexes>,
 }
 
 impl CachedIndexes {
@@ -51,31 +51,31 @@ impl IndexCache {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
-            indexes: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
     pub(super) fn get(&self, slice: &SealedSlice) -> Option<Arc<SliceIndex>> {
-        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, index) = indexes.indexes.get(&slice.id)?;
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, index) = cached.indexes.get(&slice.id)?;
         let index = Arc::clone(index);
         if !index.fits(slice) {
             return None;
         }
-        indexes.remove(slice.id);
-        indexes.insert(slice.id, Arc::clone(&index));
+        cached.remove(slice.id);
+        cached.insert(slice.id, Arc::clone(&index));
         Some(index)
     }
 
     pub(super) fn put(&self, slice: SliceId, index: Arc<SliceIndex>) {
-        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
-        indexes.remove(slice);
-        indexes.insert(slice, index);
-        while indexes.bytes > self.bytes_max
-            && let Some((_, oldest)) = indexes.by_use.first_key_value()
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.remove(slice);
+        cached.insert(slice, index);
+        while cached.bytes > self.bytes_max
+            && let Some((_, oldest)) = cached.by_use.first_key_value()
         {
             let oldest = *oldest;
-            indexes.remove(oldest);
+            cached.remove(oldest);
         }
     }
 }
@@ -114,9 +114,9 @@ mod tests {
         assert!(cache.get(&slice(1)).is_some());
         cache.put(slice(3).id, Arc::clone(&index));
         cache.put(slice(4).id, Arc::clone(&index));
-        let indexes = (1..=4).map(|counter| cache.get(&slice(counter)).is_some());
-        assert_eq!(indexes.collect::<Vec<_>>(), [true, false, true, true]);
-        let bytes = cache.indexes.lock().unwrap().bytes;
+        let present = (1..=4).map(|counter| cache.get(&slice(counter)).is_some());
+        assert_eq!(present.collect::<Vec<_>>(), [true, false, true, true]);
+        let bytes = cache.cached.lock().unwrap().bytes;
         assert_eq!(bytes, 3 * each);
         let mut other = slice(1);
         other.sealed_length += 1;

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_remembered_is_bounded() {
+    async fn the_remembered_shards_are_bounded() {
         let repair_backoff = RepairBackoff::new(Duration::from_secs(5));
         for counter in 0..SHARDS_MAX as u32 + 100 {
             let object = ObjectId {

@@ -261,7 +261,7 @@ mod tests {
     use quorumfs_metadata::identity::AllocationId;
 
     #[test]
-    fn what_was_sealed_is_opened_and_a_flipped_bit_is_not() {
+    fn sealed_shards_open_and_a_flipped_bit_is_refused() {
         let policy = Policy::new(4, 1, 2, 4).unwrap();
         let secrets = [0; 4].map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])));
         let sealer =

@@ -149,7 +149,7 @@ fn an_append_that_ends_anywhere_costs_that_chunk_alone() {
 }
 
 #[test]
-fn what_is_read_again_and_again_stays_and_what_is_not_goes() {
+fn chunks_that_are_read_repeatedly_stay_and_others_are_evicted() {
     let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     for number in 0..2_000 {
@@ -164,7 +164,7 @@ fn what_is_read_again_and_again_stays_and_what_is_not_goes() {
 }
 
 #[test]
-fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
+fn below_the_floor_it_frees_segments_and_takes_nothing_and_above_it_goes_on() {
     let disk = MemoryDisk::default();
     disk.set_size(200_000);
     let mut cache = Cache::start(&disk, LIMITS, 100_000);
@@ -187,7 +187,7 @@ fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
 }
 
 #[test]
-fn a_disk_that_fails_a_write_is_written_no_more_and_still_read() {
+fn a_disk_that_fails_a_write_is_not_written_again_and_still_read() {
     let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     cache.put(1);
@@ -201,7 +201,7 @@ fn a_disk_that_fails_a_write_is_written_no_more_and_still_read() {
 }
 
 #[test]
-fn segments_under_another_key_are_thrown_away() {
+fn segments_under_another_key_are_removed() {
     let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     cache.put(1);
@@ -215,7 +215,7 @@ fn segments_under_another_key_are_thrown_away() {
 }
 
 #[test]
-fn a_smaller_bound_than_the_last_time_is_kept_from_the_start() {
+fn a_smaller_bound_than_before_holds_from_the_start() {
     let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     for number in 0..200 {

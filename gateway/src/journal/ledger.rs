@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ground_of_what_waits_is_kept() {
+    fn the_ground_of_waiting_records_is_kept() {
         let mut it = ledger(&[&[stands(ONE, 0)], &[write(ONE)], &[]]);
         it.durable(Sequence(10));
         assert_eq!(numbers(it.trim()), [0; 0]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_after_a_departure_waits_on() {
+    fn writes_after_a_departure_still_wait() {
         let mut it = ledger(&[
             &[stands(ONE, 0), write(ONE), write(ONE), stands(ONE, 2)],
             &[],

@@ -239,7 +239,7 @@ fn run(seed: u64, seen: &mut SeenOutcomes) {
 }
 
 #[test]
-fn what_was_synced_is_replayed_and_nothing_that_was_not_written_whatever_the_disk_loses() {
+fn synced_records_are_replayed_and_no_others_whatever_the_disk_loses() {
     let mut seen = SeenOutcomes::default();
     for seed in 0..3000 {
         run(seed, &mut seen);
@@ -274,7 +274,7 @@ fn reopened(disk: &SimulatedDisk) -> (usize, Option<String>) {
 }
 
 #[test]
-fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_before_counts() {
+fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_detected_and_earlier_records_count() {
     let disk = || {
         let disk = SimulatedDisk::new(1);
         let files = filled(&disk);
@@ -319,7 +319,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
 }
 
 #[test]
-fn the_wrong_key_and_another_volume_find_nothing_that_holds() {
+fn the_wrong_key_and_another_volume_find_no_valid_record() {
     let disk = SimulatedDisk::new(3);
     filled(&disk);
     let identities = || -> Identities { Box::new(|| Ok([9; 16])) };
@@ -344,7 +344,7 @@ fn a_newer_journal_is_left_alone() {
 }
 
 #[test]
-fn a_journal_in_which_nothing_waits_leaves_nothing_behind() {
+fn a_journal_without_waiting_records_leaves_no_files() {
     let disk = SimulatedDisk::new(5);
     let (mut log, ..) = open(&disk, &mut 1).unwrap();
     for number in 1..50 {

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_derived_of_a_host_key_is_pinned_to_its_golden_bytes() {
+    fn keys_derived_from_a_host_key_are_pinned_to_their_golden_bytes() {
         let key = HostKey(Secret::from_bytes([7; 32]));
         crate::keys::lines::assert_golden("host_cache_key", key.cache().expose());
         crate::keys::lines::assert_golden("host_journal_key", key.journal().expose());

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_shares_gives_nothing() {
+    fn invalid_shares_give_nothing() {
         assert_eq!(join(&[]), None);
         assert_eq!(join(&[(255, Secret::from_bytes([0; 32]))]), None);
     }

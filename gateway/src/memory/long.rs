@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_keeps_its_bytes_wherever_they_are() {
+    fn growing_content_keeps_its_bytes_in_every_kind_of_memory() {
         for step in [1 << 10, 100_000, 1 << 20, 3 << 20] {
             let (mut long, mut same) = (LongBytes::default(), Vec::new());
             while same.len() < BLOCK_BYTES {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_too_long_is_left_to_the_allocator() {
+    fn short_and_too_long_content_is_left_to_the_allocator() {
         let mut short = LongBytes::to_fill(LONG_BYTES - 1);
         assert!(!is_mapped(&short) && !is_mapped(&LongBytes::to_fill(SHORT_BYTES_MAX)));
         short.append(b"x", SHORT_BYTES_MAX);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_holds_what_it_is_filled_with() {
+    fn a_reused_mapping_holds_its_new_content() {
         for byte in 1..20 {
             let copy = LongBytes::copy_of(&vec![byte; BLOCK_BYTES - 1]);
             let part = copy.slice(BLOCK_BYTES - 5..);

@@ -58,7 +58,7 @@ async fn reads_right(volume: &Volume, number: u32, plain: &Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_written_is_read_back_in_any_range() {
+async fn written_slices_are_read_back_in_any_range() {
     for policy in policies() {
         let volume = Volume::new(policy);
         let segment = SEGMENT_BYTES as usize;

@@ -173,7 +173,7 @@ async fn an_object_that_a_reader_finds_good_is_ordered_as_checked_and_a_poisoned
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn completion_completes_what_is_good_and_never_what_is_poisoned() {
+async fn completion_completes_good_objects_and_never_poisoned_ones() {
     // Shard 3 is awaited: one that is there already, and one that has to be rebuilt.
     for there in [true, false] {
         let mut volume = Volume::new(policy(4, 1, 2));

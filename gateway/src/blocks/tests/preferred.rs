@@ -263,7 +263,7 @@ async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
+async fn fast_reads_use_the_bandwidth_of_all_clouds_and_cheap_ones_that_of_theirs() {
     for (preference, clouds, least) in [(Preference::Fast, 4, 0.8), (Preference::Cheap, 2, 0.9)] {
         let place = LinkedClouds::new(policy(4, 1, 2), preference, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
@@ -280,7 +280,7 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
+async fn slices_read_in_order_lie_on_all_clouds_in_turn_whatever_their_ids() {
     let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     for turn in 0..8 {
         // As when four of them leave at a time, and their successors get their ids first.
