@@ -131,8 +131,8 @@ impl Volume {
         if signed.root_key != key.root.0 || genesis.volume != key.volume() {
             return Err(untrusted(
                 "the genesis",
-                "it belongs to another volume than the key file; use the genesis and the key file of \
-                 one volume",
+                "it belongs to another volume than the key file; use the genesis and the key file \
+                 of one volume",
             )
             .into());
         }

@@ -297,7 +297,7 @@ impl Engine {
                 Ok(()) => return true,
                 Err(error) => {
                     let object = placed.object;
-                    tracing::warn!(%error, %object, "new name of a shard not ordered; trying again");
+                    tracing::warn!(%error, %object, "new name of shard not ordered; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }

@@ -18,9 +18,9 @@
 //! every reader gets an error that names the writer; never some the one and some the other.
 //!
 //! The trust boundary is the principal. An object of this process's own principal is read cell by
-//! cell, at no extra cost. Any other object is read once from k whole shards, unless it is marked by
-//! order as *checked* by a principal other than its writer. Completion and scrubs check objects and
-//! order that mark. The results are cached here, up to a bound.
+//! cell, at no extra cost. Any other object is read once from k whole shards, unless it is ordered
+//! as *checked* by a principal other than its writer. Completion and scrubs check objects and have
+//! that ordered. The results are cached here, up to a bound.
 
 use super::engine::Engine;
 use super::error::BlockError;

@@ -1,8 +1,8 @@
 //! The interface to the metadata: the places of shards, as ordered facts.
 //!
 //! The block store moves bytes and the metadata determines which bytes count; these calls are all
-//! that the block store needs from it. They may fail, be slow, and be repeated: confirming, replacing,
-//! withdrawing or moving what is already confirmed, replaced, withdrawn or moved has no effect.
+//! that the block store needs from it. They may fail, be slow, and be repeated: confirming,
+//! replacing, withdrawing or moving a second time has no effect.
 
 use super::compact::SparsePack;
 use super::object::StoredObject;

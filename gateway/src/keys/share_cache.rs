@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 pub(super) const TITLE: &str = "quorumfs kept shares";
 pub(super) const FORMAT: u32 = 1;
-const WHAT: &str = "share that is kept here";
+const WHAT: &str = "cached share";
 const PLACE: &[u8] = b"quorumfs 2026 kept shares v1\0";
 pub(super) const NONCE_BYTES: usize = 12;
 /// Bytes of a share with its cloud's index.
