@@ -3,7 +3,7 @@
 //! ```text
 //!             fails as a whole, puts hang, several gets are overdue
 //!   in use ───────────────────────────────────────────────────────────► suspended
-//!      ▲                                                                   │ a while that
+//!      ▲                                                                   │ a period that
 //!      │ any answer                                                        │ doubles
 //!      └──────────────────────── probed ◄──────────────────────────────────┘
 //! ```
