@@ -1,25 +1,25 @@
-//! What reads bytes that lay on this host's disk, on a cloud, or with people: as functions that are
-//! fed anything, for `quorumfs_tests::decoders`.
+//! Readers of bytes from this host's disk, a cloud, or people, as functions that accept any input,
+//! for `quorumfs_tests::decoders`.
 //!
-//! Most of these bytes are sealed, and without the key there is no way past the seal; but what is
-//! behind it was written by another release, or by another principal, and has to be read with as
-//! much care. So each function takes *pieces*, numbered by what is done with them: some are laid
-//! down as they are, others under a seal that holds. Each asserts what must be so whatever it is
-//! fed, and answers how much of it was taken for what it should be, so that seeds can be checked.
+//! Most of these bytes are sealed, and cannot be read without the key. Their plaintext may still
+//! come from another release or another principal, and has to be read with as much care. So each
+//! function takes *pieces*, numbered by their treatment: some are stored unchanged, others under a
+//! valid seal. Each function asserts the properties that hold for any input, and returns how much
+//! of it was accepted, so that seeds can be checked.
 
-/// A number that says what is done with it, and bytes.
+/// The number of a treatment, and bytes.
 pub type Piece<'a> = (u8, &'a [u8]);
-/// The same, to begin with.
+/// The same, as a starting point.
 pub type Seed = Vec<(u8, Vec<u8>)>;
 
 /// A file format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// What is read.
+    /// The name of the format.
     pub what: &'static str,
-    /// Reads it. How much of it held.
+    /// Reads pieces. Returns how many were accepted.
     pub read: fn(&[Piece<'_>]) -> usize,
-    /// What it takes for whole.
+    /// Valid inputs.
     pub seeds: fn() -> Vec<Seed>,
 }
 
@@ -44,16 +44,16 @@ pub const OBJECT: Format = Format {
     seeds: crate::blocks::decoding::seeds,
 };
 
-/// Names and values of extended attributes that programs set; access control lists.
+/// Names and values of extended attributes that programs set, and access control lists.
 pub const ATTRIBUTE: Format = Format {
     what: "attribute",
     read: crate::vfs::extended_decoding::read,
     seeds: crate::vfs::extended_decoding::seeds,
 };
 
-/// Host keys and kept shares.
-pub const KEPT_KEY: Format = Format {
-    what: "kept key",
+/// Host keys and cached shares.
+pub const HOST_KEY: Format = Format {
+    what: "host key",
     read: crate::keys::decoding::read,
     seeds: crate::keys::decoding::seeds,
 };
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_hold_and_what_is_left_of_them_does_no_harm() {
-        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, KEPT_KEY] {
+    fn seeds_are_accepted_and_truncated_ones_do_no_harm() {
+        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, HOST_KEY] {
             for (number, seed) in (format.seeds)().into_iter().enumerate() {
                 let pieces: Vec<Piece<'_>> = seed.iter().map(|(it, of)| (*it, &of[..])).collect();
                 let held = (format.read)(&pieces);

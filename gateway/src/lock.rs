@@ -1,7 +1,7 @@
-//! Locks that say which process uses a directory.
+//! Locks that show that a process uses a directory.
 //!
-//! The kernel lets go of a process's locks when that has ended, which takes a moment after it was
-//! killed: whoever starts the next one right away must not be told that somebody is there.
+//! The kernel releases a process's locks when the process has ended, which takes a moment after a
+//! kill. A successor that starts right away must not be refused because of that.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -9,14 +9,14 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Far longer than a process takes to end, and short for whoever is refused.
+/// Far longer than a process takes to end, and short for a refused caller.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Takes the lock on a file, which lasts as long as that is open. Waits, blocking the thread.
+/// Takes the lock on a file, which lasts as long as the file is open. Waits, blocking the thread.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] if somebody still has it after two seconds.
+/// [`io::ErrorKind::WouldBlock`] if another process still holds it after two seconds.
 pub fn take(file: &File) -> io::Result<()> {
     let began = Instant::now();
     loop {

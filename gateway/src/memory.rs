@@ -1,27 +1,26 @@
-//! One setting for the memory of a mount, and how it is divided.
+//! The memory budget of a mount, and its division.
 //!
 //! ```text
-//! written, not yet committed   7/32   all files; a sixteenth of it one file leaves to others
-//! read, kept for readers       1/4    a quarter of it ahead of one sequential reader
-//! the disk cache               1/32   half for what lies where, half for what waits to be written
-//! sealed, on its way           1/4    blocks and shards of reads and writes in the foreground
-//! rebuilt, being rebuilt       1/8    and 1/16 kept for the next read
+//! written, not yet committed   7/32   all files; one file leaves a sixteenth of it to others
+//! read, cached for readers     1/4    a quarter of it prefetched for one sequential reader
+//! the disk cache               1/32   half for its index, half for chunks that wait to be written
+//! sealed, in flight            1/4    blocks and shards of reads and writes in the foreground
+//! rebuilt, being rebuilt       1/8    and 1/16 cached for the next read
 //! shards in the background     1/16   after their write has returned
 //! ```
 //!
-//! What one file may have waiting is what its writer can have under way: with 4 MiB on their way to
-//! a cloud 200 ms away, less of it is less speed, for each commit ends with a wait.
+//! The uncommitted bytes of one file bound its writer's parallelism: with 4 MiB on their way to a
+//! cloud 200 ms away, fewer bytes mean less speed, since each commit ends with a wait.
 //!
-//! The rest is for what is not counted byte by byte: buffers that are used again, connections,
-//! attributes and names (so many as fit a sixth of it), what the allocator keeps. A share has a
-//! least size, below which work would not go on; a setting that is smaller than their sum is not
-//! kept.
+//! The rest is for memory that is not counted byte by byte: pooled buffers, connections, attributes
+//! and names (as many as fit a sixth of it), the allocator's overhead. Each share has a minimum,
+//! below which work would stall; a setting smaller than their sum is exceeded.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
-//! | `budget` | how much it is, if nobody says |
-//! | `host` | how much this process may use |
-//! | `long` | memory for content that comes in megabytes |
+//! | `budget` | the size of the budget without a setting |
+//! | `host` | the memory that this process may use |
+//! | `long` | memory for content of several megabytes |
 
 mod budget;
 mod host;
@@ -36,12 +35,12 @@ use crate::disk_cache::DiskCacheOptions;
 use crate::vfs::VfsOptions;
 use std::path::PathBuf;
 
-/// The least that a mount works with, in bytes.
+/// The least budget of a mount, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 128 << 20;
-/// What it gets if nobody says and there is plenty, in bytes.
+/// The default budget on a machine with plenty of memory, in bytes.
 pub const MEMORY_BYTES_DEFAULT: u64 = 768 << 20;
 
-/// How memory is divided.
+/// The division of the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPlan {
     total: u64,
@@ -68,15 +67,15 @@ impl MemoryPlan {
             file_dirty_bytes_max: self.total / 512 * 105,
             cache_bytes: self.total / 4,
             readahead_bytes_max: self.total / 16,
-            // What is kept of an inode takes half a kibibyte here, and as much again for its name,
-            // its place in a listing, and what the kernel was told.
+            // The attributes of an inode take half a kibibyte here, and as much again for its name,
+            // its place in a listing, and the record of the kernel's cache.
             attributes_max: self.share(6 << 10),
             ..VfsOptions::default()
         }
     }
 
-    /// The disk cache's part: the cache at `path` with `bytes_max` bytes there, which leaves
-    /// `free_floor` bytes of the disk to others.
+    /// The disk cache's part: the cache at `path` with `bytes_max` bytes on disk, which leaves
+    /// `free_floor` bytes of the disk free.
     #[must_use]
     pub fn disk_cache(self, path: PathBuf, bytes_max: u64, free_floor: u64) -> DiskCacheOptions {
         DiskCacheOptions {
@@ -114,7 +113,7 @@ mod tests {
     use quorumfs_metadata::placement::Policy;
 
     #[test]
-    fn what_is_divided_is_not_more_than_there_is() {
+    fn the_shares_are_not_more_than_the_budget() {
         for total in [0, MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT, 8 << 30] {
             let plan = MemoryPlan::of(total);
             let vfs = plan.vfs();

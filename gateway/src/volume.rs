@@ -1,4 +1,4 @@
-//! A volume as a client holds it: made once, opened with a key, believed only as far as it is
+//! A volume as a client holds it: made once, opened with a key, and trusted only as far as it is
 //! signed.
 //!
 //! ```text
@@ -9,18 +9,18 @@
 //! refresh(servers, clouds) ── the newest epoch, as signed; shares; the epochs before ──► its keys
 //! ```
 //!
-//! What always holds: a [`Volume`] exists only for a genesis that the pinned root key signed; each
-//! membership in it is signed by somebody who administers by that genesis; and no key in it came
-//! from a server. Its keys only grow: an epoch that was seen stays, and none below it is taken for
-//! the newest any more. What can go wrong is a [`VolumeError`].
+//! Invariants: a [`Volume`] exists only for a genesis that the pinned root key signed; each
+//! membership in it is signed by an administrator of that genesis; and no key in it came from a
+//! server. Keys are only ever added: a key epoch that was seen stays, and no earlier one is
+//! accepted as the newest any more. The errors are [`VolumeError`]s.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
-//! | `founding` | how a volume is made |
-//! | `membership` | wrapped keys, and what is signed of them |
-//! | `keyring` | the keys of all epochs, and how new ones are learnt |
-//! | `rekey` | how a new epoch is begun |
-//! | `succession` | who the principals are, and how the owner's key is replaced |
+//! | `founding` | making a volume |
+//! | `membership` | wrapped keys, and their signatures |
+//! | `keyring` | the keys of all key epochs, and fetching new ones |
+//! | `rekey` | beginning a new key epoch |
+//! | `succession` | the principals, and the replacement of the owner's key |
 
 mod founding;
 mod keyring;
@@ -33,7 +33,7 @@ pub use rekey::{PreparedEpoch, Rekeyed};
 
 use crate::blocks::ShareError;
 use crate::keys::{
-    CloudSecret, KeptShares, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, SliceKey,
+    CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, ShareCache, SliceKey,
     WrappingKey,
 };
 use crate::metadata::MetadataError;
@@ -52,10 +52,10 @@ use succession::Principals;
 /// A volume that cannot be made, opened or given a new key.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The genesis makes no sense.
+    /// The genesis is invalid.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
-    /// A key is wrong, missing or not to be trusted.
+    /// A key is wrong, missing or not trusted.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The clouds do not give, or do not take, their shares of a key.
@@ -64,28 +64,28 @@ pub enum VolumeError {
     /// The servers gave no answer, or refused.
     #[error(transparent)]
     Metadata(#[from] VfsError),
-    /// The servers are at an earlier state than one that was shown before.
+    /// The servers are at an earlier state than one that they showed before.
     #[error(transparent)]
     WentBack(#[from] MetadataError),
     /// More clouds than a volume can have.
     #[error("{count} clouds are more than a volume can have")]
     TooManyClouds {
-        /// How many were named.
+        /// The number of clouds.
         count: usize,
     },
-    /// Another epoch was begun meanwhile.
+    /// Another key epoch was begun meanwhile.
     #[error(
-        "somebody else began key epoch {current} at the same time, so this one was not begun; look \
-         with `quorumfs volume epochs` whether another is needed"
+        "another client began key epoch {current} at the same time, so this one was not begun; \
+         check with `quorumfs volume epochs` whether another is needed"
     )]
     Raced {
-        /// The epoch that the realm is in.
+        /// The realm's current key epoch.
         current: RealmEpoch,
     },
-    /// Somebody who administers would be left out of an epoch.
+    /// An administrator would be left out of a key epoch.
     #[error("{label} administers the volume and cannot be left out of a key epoch")]
     CannotLeaveOut {
-        /// What people call whoever it is.
+        /// The administrator's label.
         label: String,
     },
 }
@@ -98,13 +98,13 @@ pub struct Volume {
     principal: Principal,
     keyring: Keyring,
     clouds: Vec<CloudSecret>,
-    /// Where what the clouds share is kept on this machine, if it is.
-    kept: OnceLock<KeptShares>,
+    /// The cached shares of the clouds' secret on this machine, if enabled.
+    kept: OnceLock<ShareCache>,
 }
 
 impl Volume {
-    /// Opens a volume from its genesis, wherever that came from, with a key file. If its first
-    /// epoch has the second lock, its keys come with [`refresh`](Self::refresh) or
+    /// Opens a volume from its genesis, from any source, with a key file. If its first key epoch
+    /// has the second lock, its keys come with [`refresh`](Self::refresh) or
     /// [`unlock`](Self::unlock).
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Volume {
         Self::open_after(genesis, &[], key)
     }
 
-    /// The same after principals were replaced: all successions, the first one first.
+    /// The same after principals were replaced, with all successions in order.
     ///
     /// # Errors
     /// As [`open`](Self::open), or if they are not signed by the root or do not follow each other.
@@ -131,7 +131,8 @@ impl Volume {
         if signed.root_key != key.root.0 || genesis.volume != key.volume() {
             return Err(untrusted(
                 "the genesis",
-                "it is of another volume than the key file; use the pair that belongs together",
+                "it belongs to another volume than the key file; use the genesis and the key file \
+                 of one volume",
             )
             .into());
         }
@@ -141,7 +142,7 @@ impl Volume {
         {
             return Err(untrusted(
                 "the genesis",
-                "the volume root's signature does not hold: it was changed; take it from a backup \
+                "the volume root's signature is not valid: it was changed; take it from a backup \
                  or from the recovery kit",
             )
             .into());
@@ -149,7 +150,7 @@ impl Volume {
         let principals = Principals::of(&genesis, key.root);
         principals.learn(successions)?;
         let me = key.principal.id().signing;
-        let nobody = || no_member(&key.principal);
+        let not_a_member = || no_member(&key.principal);
         let since = principals.succession_of(&me);
         let clouds = genesis
             .clouds
@@ -160,7 +161,7 @@ impl Volume {
                     None => cloud.naming_keys.iter().find(|key| key.recipient == me),
                 };
                 let mine = keys.filter(|key| key.recipient == me);
-                let wrapped = parse(&mine.ok_or_else(nobody)?.bytes)?;
+                let wrapped = parse(&mine.ok_or_else(not_a_member)?.bytes)?;
                 let info = CloudSecret::wrapping_info(&genesis.volume, cloud.index);
                 let secret = key.principal.unwrap("cloud secret", &wrapped, &info)?;
                 Ok(CloudSecret::from_secret(secret))
@@ -174,14 +175,14 @@ impl Volume {
             principals,
             kept: OnceLock::new(),
         };
-        // Who came later has its membership from the servers.
+        // A later principal gets its membership from the servers.
         if since.is_none() {
             volume.open_founding()?;
         }
         Ok(volume)
     }
 
-    /// The same volume for a control run: names and small values are sealed as `sealing` says.
+    /// The same volume for a control run: names and small values are sealed according to `sealing`.
     /// Slices have their own switch in [`crate::blocks::BlockConfig`].
     #[doc(hidden)]
     #[must_use]
@@ -190,9 +191,9 @@ impl Volume {
         self
     }
 
-    /// Keeps what the clouds share on this machine from now on, so that the volume is opened while
-    /// they are gone. The first place that is named counts.
-    pub fn keep_shares(&self, kept: KeptShares) {
+    /// Caches the clouds' shares on this machine from now on, so that the volume can be opened
+    /// while the clouds are unreachable. Only the first call counts.
+    pub fn cache_shares(&self, kept: ShareCache) {
         let _ = self.kept.set(kept);
     }
 
@@ -202,13 +203,13 @@ impl Volume {
         self.genesis.volume
     }
 
-    /// What it began with.
+    /// The genesis that it began with.
     #[must_use]
     pub fn genesis(&self) -> &Genesis {
         &self.genesis
     }
 
-    /// Who opened it.
+    /// The principal that opened it.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -225,7 +226,7 @@ impl Volume {
         self.genesis.policy
     }
 
-    /// What is sealed from now on is sealed under this key.
+    /// The key that seals new data.
     ///
     /// # Errors
     /// If no epoch was opened yet.
@@ -233,13 +234,13 @@ impl Volume {
         self.keyring.current()
     }
 
-    /// The newest epoch that was opened.
+    /// The newest key epoch that was opened.
     #[must_use]
     pub fn current_epoch(&self) -> Option<RealmEpoch> {
         self.keyring.newest()
     }
 
-    /// The key of one epoch.
+    /// The key of one key epoch.
     ///
     /// # Errors
     /// If this principal does not have it, or not yet.
@@ -284,7 +285,7 @@ impl Volume {
         InodeId::ROOT
     }
 
-    /// This principal's membership in the first epoch.
+    /// This principal's membership in the first key epoch.
     fn founding_member(&self) -> Result<&Member, KeyError> {
         let me = self.principal.id().signing;
         let mut members = self.genesis.members.iter();

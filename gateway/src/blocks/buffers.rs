@@ -1,46 +1,45 @@
-//! Buffers for shards and for plaintext, used again and again.
+//! Reusable buffers for shards and plaintext.
 //!
-//! A block's shards are some megabytes that live for as long as their puts take. An allocator gives
-//! memory of that size back to the kernel at once and gets it back page by page, each page zeroed
-//! under a fault, which was a fifth of the time of opening a block (docs/PERFORMANCE.md). So large
-//! buffers go to a shelf when their last reader drops them, up to a bound in bytes, and come back
-//! with their old content, which is overwritten completely.
+//! A block's shards are some megabytes that live for as long as their puts take. An allocator
+//! returns memory of that size to the kernel at once and gets it back page by page, each page
+//! zeroed under a fault. That was a fifth of the time of opening a block (docs/PERFORMANCE.md). So
+//! a large buffer goes to a pool, bounded in bytes, when its last reader drops it. It comes out of
+//! the pool with its old content, which the next user overwrites completely.
 //!
-//! **Plaintext and ciphertext never share a shelf.** [`Buffers`] hold what goes to clouds; if ever
-//! a byte of one were not overwritten, a cloud would see a byte that some cloud has seen before.
-//! [`PlainBuffers`] hold what was opened, and have a type of their own, so that nothing that is
-//! uploaded can be made in one. They are not wiped when they come back: the same bytes were just
-//! handed to whoever read them, the allocator does not wipe what it is given back either, and
-//! whoever can look into this process finds the keys.
+//! **Plaintext and ciphertext never share a pool.** [`Buffers`] hold bytes for clouds: if one byte
+//! were not overwritten, a cloud would see a byte that some cloud has seen before. [`PlainBuffers`]
+//! hold opened bytes and have a type of their own, so that no upload can be built in one. They are
+//! not wiped on their return: the same bytes were just given to their reader, the allocator does
+//! not wipe freed memory either, and an attacker who can read this process finds the keys.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Sizes are rounded up to a multiple of this; what is smaller is left to the allocator.
+/// Sizes are rounded up to a multiple of this; the allocator serves smaller ones.
 const GRAIN_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
-struct Free {
+struct FreeBuffers {
     by_size: BTreeMap<usize, Vec<Vec<u8>>>,
     bytes: usize,
 }
 
-struct Shelf {
+struct BufferPool {
     bytes_max: usize,
-    free: Mutex<Free>,
+    free: Mutex<FreeBuffers>,
 }
 
-impl Shelf {
-    fn free(&self) -> MutexGuard<'_, Free> {
+impl BufferPool {
+    fn free(&self) -> MutexGuard<'_, FreeBuffers> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where buffers come from.
+/// A source of buffers.
 #[derive(Clone)]
-pub(super) struct Buffers(Arc<Shelf>);
+pub(super) struct Buffers(Arc<BufferPool>);
 
 impl fmt::Debug for Buffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,13 +51,13 @@ impl fmt::Debug for Buffers {
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     length: usize,
-    shelf: Arc<Shelf>,
+    pool: Arc<BufferPool>,
 }
 
 impl Buffers {
-    /// Keeps at most `bytes_max` bytes for later.
+    /// Keeps at most `bytes_max` bytes in the pool.
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self(Arc::new(Shelf {
+        Self(Arc::new(BufferPool {
             bytes_max,
             free: Mutex::default(),
         }))
@@ -81,17 +80,17 @@ impl Buffers {
         Buffer {
             bytes,
             length,
-            shelf: Arc::clone(&self.0),
+            pool: Arc::clone(&self.0),
         }
     }
 }
 
-/// Where buffers for plaintext come from.
+/// A source of buffers for plaintext.
 #[derive(Clone, Debug)]
 pub(super) struct PlainBuffers(Buffers);
 
 impl PlainBuffers {
-    /// Keeps at most `bytes_max` bytes for later.
+    /// Keeps at most `bytes_max` bytes in the pool.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self(Buffers::new(bytes_max))
     }
@@ -103,12 +102,12 @@ impl PlainBuffers {
 }
 
 impl Buffer {
-    /// The bytes, for whoever fills them.
+    /// The bytes, to be filled.
     pub(super) fn as_mut(&mut self) -> &mut [u8] {
         self.bytes.get_mut(..self.length).unwrap_or_default()
     }
 
-    /// The bytes, to be shared; the buffer goes back when the last one lets go.
+    /// The bytes, to be shared; the buffer returns to the pool when the last reference is dropped.
     pub(super) fn share(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -123,8 +122,8 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let size = self.bytes.len();
-        let mut free = self.shelf.free();
-        if size >= GRAIN_BYTES && free.bytes.saturating_add(size) <= self.shelf.bytes_max {
+        let mut free = self.pool.free();
+        if size >= GRAIN_BYTES && free.bytes.saturating_add(size) <= self.pool.bytes_max {
             free.bytes += size;
             free.by_size
                 .entry(size)
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_buffer_comes_back_when_its_last_reader_lets_go_and_the_shelf_is_bounded() {
+    fn a_large_buffer_comes_back_when_its_last_reader_drops_it_and_the_pool_is_bounded() {
         let buffers = Buffers::new(2 * GRAIN_BYTES);
         let mut buffer = buffers.take(GRAIN_BYTES - 7);
         assert_eq!(buffer.as_mut().len(), GRAIN_BYTES - 7);

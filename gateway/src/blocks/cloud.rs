@@ -1,9 +1,9 @@
-//! One cloud with its keys and its record: the only place that talks to an object store.
+//! One cloud with its keys and its health record: the only module that talks to an object store.
 
 use super::counters::Counter;
 use super::error::{BlockError, ShardFault};
 use super::evidence::ordered;
-use super::header::{Looks, looks};
+use super::header::{ObjectFormat, object_format};
 use super::health::{Health, Timeouts};
 use super::latency::Exchange;
 use super::naming::{CloudKeys, Named};
@@ -23,19 +23,19 @@ use tokio::time::Instant;
 
 /// How much longer than its deadline a probe may take.
 const PROBE_GRACE: Duration = Duration::from_secs(1);
-/// Below this, how long an answer takes says nothing about the next one.
+/// Below this, the time that an answer takes predicts nothing about the next one.
 const BURDEN_MIN: Duration = Duration::from_millis(1);
 
 /// A cloud of the volume.
 #[derive(Clone, Debug)]
 pub struct Cloud {
-    /// Its place in the volume's list.
+    /// Its index in the volume's list.
     pub index: CloudIndex,
     /// Its object store.
     pub store: Arc<dyn ObjectStore>,
-    /// What its names and header codes are derived from.
+    /// The secret that its names and header codes are derived from.
     pub secret: CloudSecret,
-    /// What reading from it costs; in any unit that is the same for all clouds, per byte.
+    /// The price of reading from it, per byte, in any unit that is the same for all clouds.
     pub read_price: u32,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct Link {
     pub(super) health: Health,
     pub(super) read_price: u32,
     pub(super) puts: AtomicUsize,
-    /// Gets that it has not answered yet.
+    /// Unanswered gets.
     gets: AtomicUsize,
-    /// Answers of this cloud that were not what had been written.
+    /// Answers with other bytes than those that were written.
     pub(super) refused: Counter,
     store: Arc<dyn ObjectStore>,
     timeouts: Timeouts,
-    /// How much more it took when it last said so.
+    /// How much more it took, by its last statement.
     room: Mutex<Option<FreeSpace>>,
 }
 
@@ -77,12 +77,12 @@ impl Link {
         self.store.describe()
     }
 
-    /// What was asked of the cloud so far.
+    /// The requests to the cloud so far.
     pub(super) fn traffic(&self) -> Traffic {
         self.store.traffic()
     }
 
-    /// How much more it takes: what it says, or said last.
+    /// How much more the cloud takes, by its present or its last statement.
     pub(super) async fn room(&self, deadline: Deadline) -> Option<FreeSpace> {
         let most = deadline.instant() + PROBE_GRACE;
         let answer = tokio::time::timeout_at(most, self.store.free_space(deadline)).await;
@@ -99,7 +99,7 @@ impl Link {
             .map_err(|_: BlockError| ShardFault::Defect)
     }
 
-    /// Enters an answer into the cloud's record.
+    /// Records an answer in the cloud's health.
     fn record<T>(
         &self,
         exchange: Exchange,
@@ -108,15 +108,15 @@ impl Link {
     ) -> Result<T, ShardFault> {
         match &result {
             Err(error) if error.kind.concerns_the_cloud() => self.health.failed(error),
-            // A refusal is short, whatever was asked for.
+            // A refusal is short, whatever the request asked for.
             Err(_) => self.health.answered(Exchange::Ask, begin.elapsed()),
             Ok(_) => self.health.answered(exchange, begin.elapsed()),
         }
         result.map_err(ShardFault::Store)
     }
 
-    /// Puts an object, and compares what the cloud says that it took. A put that is slow makes the
-    /// cloud suspect while it is still waited for.
+    /// Puts an object and compares the cloud's receipt with the bytes sent. A slow put makes the
+    /// cloud suspect before the put itself ends.
     pub(super) async fn put(
         &self,
         named: &Named,
@@ -140,9 +140,9 @@ impl Link {
             if self.health.suspect_at(begin) <= Instant::now() {
                 self.health.suspected();
                 let rest = self.timeouts.put + Duration::from_secs(1);
-                let silence = |_| Err(self.silence(Operation::Put, Some(&name)));
+                let no_answer = |_| Err(self.no_answer(Operation::Put, Some(&name)));
                 let last = tokio::time::timeout(rest, put).await;
-                break last.unwrap_or_else(silence);
+                break last.unwrap_or_else(no_answer);
             }
         };
         self.health.put_ended(result.as_ref().err());
@@ -162,8 +162,8 @@ impl Link {
         }
     }
 
-    /// A store that ignores its deadline does not get more time for it.
-    fn silence(&self, operation: Operation, name: Option<&ObjectName>) -> StoreError {
+    /// The error of a store that ignores its deadline: it gets no more time.
+    fn no_answer(&self, operation: Operation, name: Option<&ObjectName>) -> StoreError {
         StoreError {
             kind: StoreErrorKind::Timeout,
             operation,
@@ -193,7 +193,7 @@ impl Link {
         let name = self.name(named)?;
         let begin = Instant::now();
         let _count = Counted::new(&self.gets);
-        // A newer format may be longer; it is to be recognised, so some more is accepted.
+        // A newer format may be longer and has to be recognised, so some more bytes are accepted.
         let most = length.saturating_mul(2).saturating_add(4096);
         let get = self
             .store
@@ -202,7 +202,7 @@ impl Link {
         self.record(Exchange::Get(length), begin, result)
     }
 
-    /// Asks how long an object is.
+    /// Asks for the length of an object.
     pub(super) async fn head(&self, named: &Named) -> Result<u64, ShardFault> {
         let name = self.name(named)?;
         let begin = Instant::now();
@@ -212,8 +212,8 @@ impl Link {
         answer.map(|info| info.length)
     }
 
-    /// Asks for the smallest thing, so that the record is up to date. Who may not list, which
-    /// credentials that only get and create need not, asks for the marker.
+    /// Sends the smallest request, so that the health record is current. Credentials that may get
+    /// and create need not be allowed to list; such a cloud is asked for the marker instead.
     pub(super) async fn probe(&self, deadline: Deadline) {
         let begin = Instant::now();
         let ask = async {
@@ -226,12 +226,12 @@ impl Link {
         };
         let most = deadline.instant() + PROBE_GRACE;
         let answer = tokio::time::timeout_at(most, ask).await;
-        let answer = answer.unwrap_or_else(|_| Err(self.silence(Operation::List, None)));
+        let answer = answer.unwrap_or_else(|_| Err(self.no_answer(Operation::List, None)));
         let _ = self.record(Exchange::Ask, begin, answer);
     }
 
-    /// How a request compares with the same one to another cloud: the longer its answers take and
-    /// the more requests wait for one, the more.
+    /// The relative load of a request to this cloud: it grows with the usual time of an answer and
+    /// the number of unanswered requests.
     pub(super) fn burden(&self, exchange: Exchange) -> Duration {
         let waiting = u32::try_from(self.gets.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         let usual = self.health.usual(exchange).max(BURDEN_MIN);
@@ -245,14 +245,14 @@ impl Link {
     ) -> Result<T, StoreError> {
         let most = self.timeouts.get + Duration::from_secs(1);
         let answer = tokio::time::timeout(most, answer).await;
-        answer.unwrap_or_else(|_| Err(self.silence(Operation::Get, Some(name))))
+        answer.unwrap_or_else(|_| Err(self.no_answer(Operation::Get, Some(name))))
     }
 
-    /// What to make of bytes that are not the shard's.
+    /// The fault of an answer whose bytes are not the shard's.
     pub(super) fn refuse(&self, named: &Named, bytes: &[u8]) -> ShardFault {
-        let newer = match looks(bytes) {
-            Looks::Newer { format } => Some(format),
-            Looks::Known | Looks::Foreign => None,
+        let newer = match object_format(bytes) {
+            ObjectFormat::Newer { format } => Some(format),
+            ObjectFormat::Known | ObjectFormat::Foreign => None,
         };
         let fault = ShardFault::Refused {
             cloud: self.describe(),

@@ -1,9 +1,9 @@
 //! The erasure code: Reed–Solomon over GF(2⁸), any k of n.
 //!
-//! The matrix is a Vandermonde matrix made systematic (Plank's tutorial, as corrected in 2003); it
+//! The matrix is a Vandermonde matrix made systematic (Plank's tutorial, as corrected in 2003). It
 //! follows from n and k alone and is pinned by the fixtures of whole objects. The library's fast
-//! path is C that is compiled for the x86-64-v3 instruction set, so that set is the floor and is
-//! checked at start.
+//! path is C compiled for the x86-64-v3 instruction set, so that set is the minimum and is checked
+//! at start.
 
 use super::error::BlockError;
 use quorumfs_metadata::placement::Policy;
@@ -14,7 +14,7 @@ use std::fmt;
 pub(super) struct Code {
     data: usize,
     total: usize,
-    /// `None` if there is no parity: a single cloud that nobody promises to survive.
+    /// `None` without parity: a single cloud, whose loss is not survived.
     matrix: Option<ReedSolomon>,
 }
 
@@ -24,10 +24,10 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Whether this processor runs the code that the erasure code was compiled to.
+/// Checks that this processor runs the instruction set of the erasure code.
 ///
 /// # Errors
-/// If it lacks an instruction set that is needed.
+/// If it lacks a required instruction set.
 pub fn check_processor() -> Result<(), BlockError> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -80,7 +80,7 @@ impl Code {
         }
     }
 
-    /// Fills in what is missing of all n, given any k of one length.
+    /// Fills in the missing ones of all n shards, given any k of one length.
     pub(super) fn rebuild(&self, shards: &mut [Option<Vec<u8>>]) -> Result<(), BlockError> {
         match &self.matrix {
             None => Ok(()),

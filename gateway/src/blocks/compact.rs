@@ -1,31 +1,30 @@
-//! Compaction: what lives of sparse packs is moved into new ones.
+//! Compaction: live slices of sparse packs are moved into new packs.
 //!
 //! ```text
-//!   sparse packs, the deadest first          asked of the metadata, now and then
+//!   sparse packs, the deadest first          listed by the metadata, at intervals
 //!     | k shards of each, every byte proved   gather
 //!     v
-//!   sealed bytes of what lives               no key: ciphertext is moved as it is
+//!   sealed bytes of the live slices          no key: ciphertext is moved unchanged
 //!     | w acknowledgements                    write
 //!     v
-//!   order: these slices lie there now        what was dropped or moved meanwhile is passed over
+//!   order: these slices lie there now        slices deleted or moved meanwhile are skipped
 //!     |
 //!     v
-//!   the old packs are unreferenced           whoever collects deletes them, later
+//!   the old packs are unreferenced           the collector deletes them, later
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! * **A crash anywhere leaves every slice at its old place or at its new one**, and both are good:
-//!   the order comes after the quorum, moves each slice in one step, and nothing is deleted here.
-//!   Who looked a slice up before it was moved reads on in the old pack.
-//! * **It moves less than it frees**: a pack is sparse when less than half of it is needed, and a
-//!   batch is worth while only from a number of dead bytes on, so that it does not put an object to
-//!   free a few.
-//! * A pack that this process still writes, or that was not sparse when it was last looked, is left
-//!   alone: its other slices may be about to be committed.
-//! * One batch at a time, of one new pack, at a rate; with nothing to do it only asks. If the
-//!   session may not move what others wrote, it does not even ask that.
+//!   the order comes after the quorum, moves each slice in one step, and nothing is deleted here. A
+//!   reader that looked a slice up before its move goes on reading in the old pack.
+//! * **It moves less than it frees**: a pack is sparse when less than half of it is needed. A batch
+//!   needs a minimum of dead bytes, so that no object is put to free a few.
+//! * A pack that this process still writes, or that was not sparse in the round before, is skipped:
+//!   its other slices may be about to be committed.
+//! * One batch at a time, of one new pack, at a limited rate. With nothing to do it only lists. A
+//!   session that may not move slices of other writers does not even list.
 //!
-//! Nothing of it has to survive: the metadata lists the sparse packs for whoever comes next.
+//! No state has to survive: the metadata lists the sparse packs for the next process.
 
 use super::engine::Engine;
 use super::error::BlockError;
@@ -47,19 +46,19 @@ use std::time::Duration;
 
 /// Packs in one page of a listing.
 const PAGE: u32 = 64;
-/// Packs that one round looks at.
+/// The most packs that one round looks at.
 const PACKS_MAX: usize = 1024;
-/// How many times the order is asked before a round gives up.
+/// How many times an operation is ordered before a round gives up.
 const ORDER_TRIES: u32 = 4;
 
-/// How compaction is to work.
+/// How compaction works.
 #[derive(Clone, Copy, Debug)]
 pub struct Compaction {
-    /// Between two rounds.
+    /// The time between two rounds.
     pub every: Duration,
-    /// Bytes that it may read and write in a second.
+    /// The most bytes that it reads and writes in a second.
     pub bytes_per_second: Option<NonZeroU64>,
-    /// Dead bytes from which on a batch is worth while.
+    /// The least dead bytes that are worth a batch.
     pub dead_bytes_min: u64,
 }
 
@@ -73,31 +72,31 @@ impl Default for Compaction {
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Packs that were sparse when it began.
     pub sparse: usize,
-    /// Packs that nothing lives in any more because of it.
+    /// Packs that it left without a live slice.
     pub packs: u64,
     /// Slices that were moved.
     pub slices: u64,
-    /// Sealed bytes that are not needed any more because of it.
+    /// Sealed bytes that it made unnecessary.
     pub bytes_freed: u64,
 }
 
 /// Why a round ended early; the next one goes on.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactionError {
-    /// The order could not be asked, or refused.
+    /// An operation or a listing failed or was refused.
     #[error(transparent)]
     Order(#[from] PlacementError),
-    /// What was to be moved could not be written.
+    /// The new pack could not be written.
     #[error(transparent)]
     Blocks(#[from] BlockError),
 }
 
-/// A pack with its living bytes.
+/// A pack with the number of its live bytes.
 #[derive(Clone, Debug)]
 pub struct SparsePack {
     /// The pack.
@@ -117,15 +116,15 @@ impl SparsePack {
 struct Batch {
     stream: Vec<u8>,
     moves: Vec<SliceMove>,
-    /// Packs of which all that lives is in it, and their dead and moved bytes.
+    /// Packs whose live slices are all in it, and their dead and moved bytes.
     packs: u64,
     bytes_freed: u64,
 }
 
-/// Has a pack abandoned that was not told to be committed.
-struct Unsettled<'a>(&'a Engine, Option<ObjectId>);
+/// Abandons the new pack when dropped, unless it was committed.
+struct UncommittedPack<'a>(&'a Engine, Option<ObjectId>);
 
-impl Unsettled<'_> {
+impl UncommittedPack<'_> {
     fn committed(&mut self) {
         if let Some(object) = self.1.take() {
             self.0.committed(object);
@@ -133,7 +132,7 @@ impl Unsettled<'_> {
     }
 }
 
-impl Drop for Unsettled<'_> {
+impl Drop for UncommittedPack<'_> {
     fn drop(&mut self) {
         if let Some(object) = self.1.take() {
             self.0.abandoned(object);
@@ -142,19 +141,19 @@ impl Drop for Unsettled<'_> {
 }
 
 impl Engine {
-    /// Compacts, now and again, until the engine goes.
+    /// Compacts at intervals until the engine ends.
     pub(super) async fn compact_all(self: Arc<Self>, compaction: Compaction) {
         loop {
             tokio::time::sleep(compaction.every).await;
             match self.compact(&compaction).await {
                 Ok(Compacted { slices: 0, .. }) => {}
                 Ok(done) => tracing::info!(?done, "compacted"),
-                Err(error) => tracing::warn!(%error, "compaction waits"),
+                Err(error) => tracing::warn!(%error, "compaction failed and will be tried again"),
             }
         }
     }
 
-    /// One round. Whoever asks while one is under way waits for it and then has one of their own.
+    /// One round. A caller that comes during a round waits for it and then has one of its own.
     pub(super) async fn compact(
         self: &Arc<Self>,
         compaction: &Compaction,
@@ -173,11 +172,11 @@ impl Engine {
             let id = pack.object.id();
             before.contains(&id) && !self.in_flight().follows(id)
         });
-        // The deadest first: what they leave behind is the least worth while.
+        // The deadest first: they have the least to move for the bytes they free.
         sparse.sort_by_key(|pack| (Reverse(pack.dead_bytes()), pack.object.id()));
         let mut rest = sparse.as_slice();
         while !rest.is_empty() {
-            let (some, behind) = rest.split_at(self.that_fit_one_pack(rest));
+            let (some, behind) = rest.split_at(self.packs_that_fit_one(rest));
             let dead: u64 = some.iter().map(SparsePack::dead_bytes).sum();
             if dead < compaction.dead_bytes_min {
                 break;
@@ -201,8 +200,8 @@ impl Engine {
         Ok(packs)
     }
 
-    /// How many of the packs have so little that lives that it fits one; one at least.
-    fn that_fit_one_pack(&self, packs: &[SparsePack]) -> usize {
+    /// How many of the packs have live slices that fit one pack together; at least one.
+    fn packs_that_fit_one(&self, packs: &[SparsePack]) -> usize {
         let mut room = u64::from(self.config.block_bytes_max);
         let fits = packs.iter().take_while(|pack| {
             let left = room.checked_sub(pack.live_bytes);
@@ -212,7 +211,7 @@ impl Engine {
         fits.count().max(1)
     }
 
-    /// Moves what lives of some packs into a new one.
+    /// Moves the live slices of some packs into a new one.
     async fn compact_some(
         self: &Arc<Self>,
         packs: &[SparsePack],
@@ -221,7 +220,7 @@ impl Engine {
     ) -> Result<(), CompactionError> {
         let mut batch = Batch::default();
         for pack in packs {
-            self.take_what_lives(pack, throttle, &mut batch).await?;
+            self.take_live_slices(pack, throttle, &mut batch).await?;
         }
         if batch.moves.is_empty() {
             return Ok(());
@@ -247,8 +246,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the sealed bytes of a pack's living slices, as far as there is room.
-    async fn take_what_lives(
+    /// Adds the sealed bytes of a pack's live slices, as far as they fit.
+    async fn take_live_slices(
         self: &Arc<Self>,
         pack: &SparsePack,
         throttle: &Throttle,
@@ -257,11 +256,11 @@ impl Engine {
         let slices = self.packed_slices(pack.object.id()).await?;
         throttle.pass(u64::from(pack.object.length())).await;
         let object = self.with_replacements(&Arc::new(pack.object.clone()));
-        let rebuilt = match self.gather_patiently(&object, Vec::new()).await {
+        let rebuilt = match self.gather_unhedged(&object, Vec::new()).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
-                // It stays sparse; another round finds its clouds again. One that is poisoned stays
-                // so, for moved out of it its bytes would be content for everybody.
+                // It stays sparse, and another round finds its clouds again. A poisoned pack stays
+                // too: moved out of it, its bytes would become content for every reader.
                 let error = self.named(error).await;
                 tracing::warn!(%error, "a pack cannot be compacted now");
                 return Ok(());
@@ -321,32 +320,32 @@ impl Engine {
         Ok(slices)
     }
 
-    /// Orders the moves, some at a time; returns how many slices were where they were seen.
+    /// Orders the moves, some at a time; returns how many slices were still at their old places.
     async fn order_moves(
         &self,
         new: &NewObject,
         moves: &[SliceMove],
     ) -> Result<u64, PlacementError> {
-        let mut unsettled = Unsettled(self, Some(new.id));
+        let mut uncommitted = UncommittedPack(self, Some(new.id));
         let mut moved = 0;
         for some in moves.chunks(MOVE_SLICES_MAX) {
             let count = self.order_move(new, some).await;
             if count.as_ref().map_or(true, |count| *count == 0)
                 && self.log.is_known(new.id).await.unwrap_or(false)
             {
-                // An earlier try got through, whose answer was lost.
-                unsettled.committed();
+                // An earlier try succeeded and its answer was lost.
+                uncommitted.committed();
             }
             let count = count?;
             if count > 0 {
-                unsettled.committed();
+                uncommitted.committed();
             }
             moved += u64::from(count);
         }
         Ok(moved)
     }
 
-    /// Orders one list of moves. What was done already is passed over, so it can be repeated.
+    /// Orders one list of moves. Moves that were done already are skipped, so it can be repeated.
     async fn order_move(
         &self,
         new: &NewObject,
@@ -364,7 +363,7 @@ impl Engine {
     }
 }
 
-/// Adds the sealed bytes that lie at a place; `false` if the pack ends before them.
+/// Appends the sealed bytes of a slice; `false` if the pack ends before them.
 fn copy(rebuilt: &Rebuilt, place: PackedSlice, to: &mut Vec<u8>) -> bool {
     let cell_bytes = u64::from(CELL_BYTES);
     let mut at = u64::from(place.offset);

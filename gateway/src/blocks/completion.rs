@@ -1,8 +1,8 @@
 //! Completion: from w acknowledged shards to all t.
 //!
 //! A write returns with w acknowledgements, and the other puts go on in the background within a
-//! budget of bytes. What becomes of them is ordered only after the object's own commit was, so the
-//! caller says when that is the case:
+//! byte budget. Their results are ordered only after the object's own commit, so the caller reports
+//! the commit:
 //!
 //! ```text
 //! writing ─w acknowledged─► stored ─committed()─► committed ─nothing outstanding─► forgotten
@@ -10,16 +10,16 @@
 //!    └──failed, dropped──────┴──abandoned()──► puts aborted, forgotten
 //! ```
 //!
-//! None of this has to survive: the metadata knows which shards are not confirmed. The *sweep* goes
-//! through its list of under-replicated objects, at start and from time to time; it looks whether
-//! the shard is there already, else rebuilds it from k others, puts it, and has it confirmed. A
-//! shard that is rebuilt is the very shard that was to be written, so a name that is taken by the
-//! same bytes is a success; if it is taken by other bytes, the next attempt's name is used. So it
-//! is for a shard whose acknowledgement was withdrawn: it is looked for under its old name, for the
-//! withdrawal may have been wrong, and if it is not there it takes the next one.
+//! No state has to survive: the metadata records which shards are not confirmed. The *sweep* goes
+//! through the list of under-replicated objects, at start and at intervals. It looks whether the
+//! shard is there already, otherwise rebuilds it from k others, puts it, and has it confirmed. A
+//! rebuilt shard is identical to the original, so a name taken by the same bytes is a success; if
+//! other bytes have taken it, the name of the next attempt is used. A shard whose acknowledgement
+//! was withdrawn is first looked for under its old name, since the withdrawal may have been wrong;
+//! if it is not there, it takes the next name.
 //!
-//! An object of another principal's is completed only after it was found to be what its writer
-//! described; see `code_word`. One that is not is never completed.
+//! Another principal's object is completed only after it has passed the consistency check; see
+//! `consistency_check`. A poisoned object is never completed.
 
 use super::engine::Engine;
 use super::error::{BlockError, ShardFault};
@@ -35,11 +35,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Objects that may be in flight; beyond it the oldest are forgotten and left to the sweep.
+/// The most objects in flight; beyond it the oldest are forgotten and left to the sweep.
 const OBJECTS_MAX: usize = 1 << 14;
 /// How many times a confirmation is tried before it is left to the sweep.
 const CONFIRMATION_TRIES: u32 = 4;
-/// How long confirmations are collected, to go together.
+/// How long confirmations are collected into one operation.
 const CONFIRMATION_PAUSE: Duration = Duration::from_millis(20);
 /// Objects in one page of a sweep.
 const SWEEP_PAGE: u32 = 64;
@@ -54,17 +54,17 @@ enum Phase {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct InFlightObject {
     phase: Phase,
-    /// Acknowledged and not yet handed on.
+    /// Acknowledged and not yet queued for confirmation.
     placed: Vec<PlacedShard>,
     outstanding: BTreeMap<u8, (usize, Option<AbortHandle>)>,
 }
 
-/// The objects whose puts this process still follows.
+/// The objects whose puts this process still tracks.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    objects: BTreeMap<ObjectId, Entry>,
+    objects: BTreeMap<ObjectId, InFlightObject>,
     background_bytes: usize,
     background_bytes_max: usize,
 }
@@ -93,7 +93,7 @@ impl InFlight {
 
     fn bound(&mut self) {
         while self.objects.len() > OBJECTS_MAX {
-            let settled = |entry: &Entry| entry.phase != Phase::Writing;
+            let settled = |entry: &InFlightObject| entry.phase != Phase::Writing;
             match self.objects.iter().find(|(_, entry)| settled(entry)) {
                 Some((oldest, _)) => self.forget(*oldest),
                 None => return,
@@ -101,7 +101,7 @@ impl InFlight {
         }
     }
 
-    /// Puts that are on their way, and the bytes of those whose writes have returned.
+    /// Running puts, and the bytes of those whose writes have returned.
     pub(super) fn outstanding(&self) -> (usize, usize) {
         let puts = self
             .objects
@@ -132,7 +132,7 @@ impl Engine {
     /// A write begins.
     pub(super) fn begin(&self, object: ObjectId) {
         let mut in_flight = self.in_flight();
-        let entry = Entry {
+        let entry = InFlightObject {
             phase: Phase::Writing,
             placed: Vec::new(),
             outstanding: BTreeMap::new(),
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// How the put can be broken off.
+    /// The handle that aborts the put.
     pub(super) fn put_runs(&self, object: ObjectId, shard: u8, handle: AbortHandle) {
         if let Some(entry) = self.in_flight().objects.get_mut(&object)
             && let Some((_, place)) = entry.outstanding.get_mut(&shard)
@@ -184,11 +184,11 @@ impl Engine {
             in_flight.background_bytes = in_flight.background_bytes.saturating_sub(bytes);
         }
         if phase == Phase::Committed {
-            self.hand_on(&mut in_flight, object);
+            self.queue_confirmations(&mut in_flight, object);
         }
     }
 
-    /// A write has its w acknowledgements: returns them; what is outstanding goes on in the
+    /// A write has its w acknowledgements: returns them. The outstanding puts go on in the
     /// background.
     pub(super) fn settle(&self, object: ObjectId) -> Vec<PlacedShard> {
         let mut in_flight = self.in_flight();
@@ -216,12 +216,12 @@ impl Engine {
         placed
     }
 
-    /// The metadata now knows the object: later acknowledgements can be ordered.
+    /// The object was committed: later acknowledgements can be ordered.
     pub(super) fn committed(&self, object: ObjectId) {
         let mut in_flight = self.in_flight();
         if let Some(entry) = in_flight.objects.get_mut(&object) {
             entry.phase = Phase::Committed;
-            self.hand_on(&mut in_flight, object);
+            self.queue_confirmations(&mut in_flight, object);
         }
     }
 
@@ -230,7 +230,7 @@ impl Engine {
         self.in_flight().forget(object);
     }
 
-    fn hand_on(&self, in_flight: &mut InFlight, object: ObjectId) {
+    fn queue_confirmations(&self, in_flight: &mut InFlight, object: ObjectId) {
         let Some(entry) = in_flight.objects.get_mut(&object) else {
             return;
         };
@@ -242,7 +242,8 @@ impl Engine {
         }
     }
 
-    /// Has a placement confirmed by order, soon. If the queue is full the sweep will find it.
+    /// Queues the confirmation of a placement. If the queue is full, the sweep finds the shard
+    /// later.
     fn confirm(&self, placed: PlacedShard) {
         self.unconfirmed.fetch_add(1, Ordering::AcqRel);
         if self.confirmations.try_send(placed).is_err() {
@@ -250,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Confirms what was placed, many at a time, until the engine goes.
+    /// Confirms placed shards, many at a time, until the engine ends.
     pub(super) async fn confirm_all(self: Arc<Self>, mut queue: mpsc::Receiver<PlacedShard>) {
         while let Some(first) = queue.recv().await {
             tokio::time::sleep(CONFIRMATION_PAUSE).await;
@@ -262,7 +263,7 @@ impl Engine {
                 }
             }
             let count = shards.len();
-            // Only the first of an attempt's kind confirms; another name is a replacement.
+            // Only a shard under its first name is confirmed; another name is a replacement.
             let (first, renamed): (Vec<_>, Vec<_>) =
                 shards.into_iter().partition(|placed| placed.attempt == 0);
             self.confirm_batch(first).await;
@@ -282,21 +283,21 @@ impl Engine {
                 Ok(()) => return,
                 Err(error) => {
                     let shards = shards.len();
-                    tracing::warn!(%error, shards, "confirmation will be tried again");
+                    tracing::warn!(%error, shards, "shards not confirmed by order; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
         }
     }
 
-    /// Has a new name of a shard ordered; says whether that was done.
+    /// Orders a new name of a shard; returns whether that succeeded.
     pub(super) async fn replace(&self, placed: PlacedShard) -> bool {
         for attempt in 0..CONFIRMATION_TRIES {
             match self.log.replace_placement(placed).await {
                 Ok(()) => return true,
                 Err(error) => {
                     let object = placed.object;
-                    tracing::warn!(%error, %object, "replacement will be tried again");
+                    tracing::warn!(%error, %object, "new name of shard not ordered; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
@@ -304,7 +305,7 @@ impl Engine {
         false
     }
 
-    /// Looks for under-replicated objects, now and again, until the engine goes.
+    /// Sweeps for under-replicated objects at intervals until the engine ends.
     pub(super) async fn complete_all(self: Arc<Self>) {
         loop {
             self.probe(true).await;
@@ -321,8 +322,8 @@ impl Engine {
     }
 
     /// Goes once through the under-replicated objects. Returns how many of them still lack a shard,
-    /// and how many of those only because a cloud cannot be reached. Whoever asks while a sweep is
-    /// under way waits for it and then has one of their own.
+    /// and how many of those only because a cloud cannot be reached. A caller that comes during a
+    /// sweep waits for it and then has one of its own.
     pub(super) async fn sweep(self: &Arc<Self>) -> (usize, usize) {
         let _alone = self.sweeping.lock().await;
         let (mut lacking, mut unreachable) = (0, 0);
@@ -331,7 +332,7 @@ impl Engine {
             let page = match self.log.list_under_replicated(after, SWEEP_PAGE).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::warn!(%error, "completion waits");
+                    tracing::warn!(%error, "completion failed and will be tried again");
                     return (lacking + 1, unreachable);
                 }
             };
@@ -352,7 +353,7 @@ impl Engine {
             }
             after = page.next;
             if after.is_none() {
-                self.tell_checked().await;
+                self.confirm_checked_objects().await;
                 self.under_replicated.store(lacking, Ordering::Relaxed);
                 return (lacking, unreachable);
             }
@@ -361,22 +362,22 @@ impl Engine {
 
     /// Completes one object.
     async fn complete(self: &Arc<Self>, object: Arc<StoredObject>) -> Completed {
-        self.complete_knowing(object, Vec::new()).await
+        self.complete_without(object, Vec::new()).await
     }
 
-    /// Completes one object, of which some shards were just found to be missing or bad: these are
-    /// not looked at again.
-    pub(super) async fn complete_knowing(
+    /// Completes one object of which some shards were just found missing or bad: these are not
+    /// checked again.
+    pub(super) async fn complete_without(
         self: &Arc<Self>,
         object: Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
     ) -> Completed {
-        if matches!(self.believed(&object).await, Some(Err(_))) {
+        if matches!(self.check_result(&object).await, Some(Err(_))) {
             return Completed::Poisoned;
         }
         let is_missing = |i: &usize| object.shard(*i).is_some_and(|shard| !shard.acknowledged);
         let mut missing: Vec<usize> = (0..object.shards().len()).filter(is_missing).collect();
-        // No more than t are kept; those whose clouds answer come first.
+        // No more than t shards are kept; those of clouds that answer come first.
         let there = object.shards().len() - missing.len();
         let lacking = usize::from(object.policy().target()).saturating_sub(there);
         missing.sort_by_key(|shard| self.is_suspended(&object, *shard));
@@ -388,7 +389,7 @@ impl Engine {
                 outcome = outcome.max(Completed::Unreachable);
                 continue;
             }
-            if !self.restraint.allows(object.id(), shard) {
+            if !self.repair_backoff.allows(object.id(), shard) {
                 outcome = outcome.max(Completed::Lacking);
                 continue;
             }
@@ -435,8 +436,8 @@ impl Engine {
         outcome.max(self.put_missing(&object, &rebuilt, missing).await)
     }
 
-    /// Whether an object may be completed: one of another principal's whose shards do not fit each
-    /// other never is. Whoever had to rebuild it for that hands it on.
+    /// Whether an object may be completed: another principal's object with inconsistent shards
+    /// never is. If the check had to rebuild the object, the result is returned as well.
     async fn check(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
@@ -446,7 +447,7 @@ impl Engine {
         if concerned.is_empty() {
             return Ok(None);
         }
-        match self.believed(object).await {
+        match self.check_result(object).await {
             Some(Ok(())) => Ok(None),
             Some(Err(_)) => Err(Completed::Poisoned),
             None => {
@@ -456,13 +457,13 @@ impl Engine {
         }
     }
 
-    fn leave_for_long(&self, object: &StoredObject, shards: &[usize]) {
+    fn back_off(&self, object: &StoredObject, shards: &[usize]) {
         for shard in shards {
-            self.restraint.tried(object.id(), *shard);
+            self.repair_backoff.tried(object.id(), *shard);
         }
     }
 
-    /// Under which of its names a shard that is not there is put; `None` if it has used them up.
+    /// The name under which a missing shard is put; `None` if its names are used up.
     fn next_name(&self, object: &StoredObject, shard: usize, fault: &ShardFault) -> Option<u8> {
         let row = object.shard(shard)?;
         let is_taken = row.withdrawn || fault.is_refused();
@@ -470,17 +471,17 @@ impl Engine {
         (attempt < super::repair::ATTEMPTS_MAX).then_some(attempt)
     }
 
-    /// Rebuilds an object; if that cannot be, its shards are let alone for a while.
+    /// Rebuilds an object; if that fails, its shards back off.
     async fn rebuild(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
         concerned: &[usize],
     ) -> Result<Rebuilt, Completed> {
-        match self.gather_patiently(object, known).await {
+        match self.gather_unhedged(object, known).await {
             Ok(rebuilt) => Ok(rebuilt),
             Err(BlockError::WrittenWrong { .. }) => {
-                self.leave_for_long(object, concerned);
+                self.back_off(object, concerned);
                 Err(Completed::Poisoned)
             }
             Err(error) => {
@@ -489,7 +490,7 @@ impl Engine {
                 if (0..object.shards().len()).any(|shard| self.is_suspended(object, shard)) {
                     return Err(Completed::Lacking);
                 }
-                self.leave_for_long(object, concerned);
+                self.back_off(object, concerned);
                 Err(Completed::Lost)
             }
         }
@@ -511,7 +512,7 @@ impl Engine {
             };
             let made = rebuilt.shard(shard, &header, &self.buffers);
             if made.digest != row.digest {
-                self.restraint.tried(object.id(), shard);
+                self.repair_backoff.tried(object.id(), shard);
                 outcome = outcome.max(Completed::Poisoned);
                 continue;
             }
@@ -522,7 +523,7 @@ impl Engine {
                 }
                 Ok(placed) => {
                     self.counters.shards_completed.add(1);
-                    self.restraint.tried(object.id(), shard);
+                    self.repair_backoff.tried(object.id(), shard);
                     if self.replace(placed).await {
                         self.remember_replacement(placed);
                     } else {
@@ -530,13 +531,13 @@ impl Engine {
                     }
                 }
                 Err(fault) => {
-                    tracing::warn!(object = %object.id(), shard, %fault, "completion waits");
+                    tracing::warn!(object = %object.id(), shard, %fault, "shard not completed");
                     let concerns_the_cloud = match &fault {
                         ShardFault::Store(error) => error.kind.concerns_the_cloud(),
                         _ => false,
                     };
                     if !concerns_the_cloud {
-                        self.restraint.tried(object.id(), shard);
+                        self.repair_backoff.tried(object.id(), shard);
                     }
                     outcome = outcome.max(Completed::Unreachable);
                 }
@@ -545,7 +546,7 @@ impl Engine {
         outcome
     }
 
-    /// Whether nothing is on its way.
+    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight().is_idle()
             && self.unconfirmed.load(Ordering::Acquire) == 0
@@ -553,13 +554,13 @@ impl Engine {
     }
 }
 
-/// What became of an under-replicated object, the worst last.
+/// The outcome for an under-replicated object, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Completed {
     Whole,
     Unreachable,
     Lacking,
-    /// Its shards do not fit each other: it is not to be had whole.
+    /// Its shards are inconsistent: it cannot be completed.
     Poisoned,
     /// All clouds answer, and it cannot be rebuilt.
     Lost,
@@ -575,7 +576,7 @@ fn tally(
     unreachable: &mut usize,
 ) {
     match done {
-        // What is poisoned is told of apart: nothing can be waited for.
+        // Poisoned objects are reported apart: waiting does not help.
         None | Some(Ok(Completed::Whole | Completed::Poisoned)) => {}
         Some(Ok(Completed::Unreachable)) => {
             *lacking += 1;

@@ -1,27 +1,27 @@
 //! Compression of a slice's segments.
 //!
-//! Each segment is compressed alone, so that any of them can still be read alone. One that does not
-//! shrink by a sixteenth is stored as it is; so is the whole slice, without an index, if that is
-//! all that would be gained.
+//! Each segment is compressed alone, so that any of them can still be read alone. A segment that
+//! does not shrink by a sixteenth is stored uncompressed. So is the whole slice, without an index,
+//! if it would not gain more than that.
 //!
-//! **Why a sixteenth.** What is compressed costs a reader the work of expanding it, an index in
+//! **Why a sixteenth.** A compressed slice costs a reader the work of expanding it, an index in
 //! front of it (a round trip, the first time), and segments that no longer end where cells do: a
-//! small read then fetches two cells instead of one. For pictures, archives and whatever else is
-//! compressed already the gain is some thousandths, and all of that would be for nothing.
+//! small read then fetches two cells instead of one. Pictures, archives and other compressed files
+//! gain some thousandths, which is not worth that cost.
 //!
 //! **Why level 3.** There is one level, because a choice that readers cannot see is one more thing
 //! to get wrong, and the processor also has to encrypt, code and hash. In segments of 64 KiB, over
 //! Rust sources and over a program, level 3 came out 4 % smaller than level 1 for a tenth to a
 //! third more time; level 6 another 5 to 9 % smaller, for two and a half times the time.
 //!
-//! **What is read is bounded.** A segment's plain length is known before it is expanded, and it is
-//! expanded into just so much room: a frame that holds more, or less, is refused. The input was
-//! authenticated first, so that only whoever held the slice's key can have made it; what they made
-//! is still not trusted.
+//! **Reads are bounded.** A segment's plain length is known before it is expanded, and the output
+//! buffer has exactly that length: a frame that holds more, or less, is refused. The input was
+//! authenticated first, so only a holder of the slice's key can have made it; it is still not
+//! trusted.
 //!
-//! What a compressed length tells whoever sees it is in docs/THREAT_MODEL.md. The bytes that a
-//! compressor makes may differ from one version of zstd to the next; what was written is what
-//! counts, and nothing seals the same slice twice.
+//! What a compressed length reveals is in docs/THREAT_MODEL.md. The output of a compressor may
+//! differ from one version of zstd to the next; the stored bytes count, and no slice is sealed
+//! twice.
 
 use super::index::SliceIndex;
 use super::segment::SEGMENT_BYTES;
@@ -30,29 +30,29 @@ use zstd::bulk::{Compressor, Decompressor};
 /// Whether slices are compressed before they are sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compression {
-    /// They are not.
+    /// Slices are not compressed.
     #[default]
     Off,
-    /// By Zstandard, segment by segment, where it gains something.
+    /// Zstandard, segment by segment, where it gains something.
     Zstd,
 }
 
 const LEVEL: i32 = 3;
-/// What has to be gained is one part of so many.
+/// The gain that is required: one part of so many.
 const GAIN: usize = 16;
 
 /// The compressed segments of a slice.
 #[derive(Debug)]
 pub(super) struct Squeezed {
     pub(super) index: SliceIndex,
-    /// What is stored of those that shrank, one after the other.
+    /// The stored bytes of the segments that shrank, one after the other.
     bodies: Vec<u8>,
-    /// Where each segment's begins in them.
+    /// The beginning of each segment in them.
     begins: Vec<usize>,
 }
 
 impl Squeezed {
-    /// Compresses a slice; `None` if that is not worth it.
+    /// Compresses a slice; `None` if the gain is too small.
     pub(super) fn new(plain: &[u8]) -> Option<Self> {
         let mut compressor = Compressor::new(LEVEL).ok()?;
         let (mut bodies, mut begins, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ impl Squeezed {
             begins.push(begin);
             bodies.resize(begin + segment.len() - segment.len().div_ceil(GAIN), 0);
             let room = bodies.get_mut(begin..).unwrap_or_default();
-            // It fails if there is not room enough: not enough was gained.
+            // It fails if the output does not fit: too little was gained.
             let shrunk = compressor.compress_to_buffer(segment, room).ok();
             bodies.truncate(begin + shrunk.unwrap_or(0));
             lengths.push(shrunk.unwrap_or(segment.len()));
@@ -76,7 +76,7 @@ impl Squeezed {
         })
     }
 
-    /// What is stored of a segment; `None` if it is stored as it is.
+    /// The stored bytes of a segment; `None` if it is stored uncompressed.
     pub(super) fn body(&self, segment: u32) -> Option<&[u8]> {
         if !self.index.is_compressed(segment) {
             return None;
@@ -95,7 +95,7 @@ impl Expander {
         Self(None)
     }
 
-    /// Expands a segment into `plain`; whether it is exactly as long.
+    /// Expands a segment into `plain`; returns whether it has exactly that length.
     pub(super) fn expand(&mut self, body: &[u8], plain: &mut [u8]) -> bool {
         if self.0.is_none() {
             self.0 = Decompressor::new().ok();
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_gains_less_than_a_sixteenth_is_left_as_it_is() {
+    fn segments_that_gain_less_than_a_sixteenth_stay_uncompressed() {
         let mut noise = vec![0; 3 * SEGMENT_BYTES as usize];
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         assert!(Squeezed::new(&noise).is_none() && Squeezed::new(&[]).is_none());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_expand_to_more_or_less_than_its_segment_is_refused_in_its_own_room() {
+    fn a_body_that_expands_to_more_or_less_than_its_segment_is_refused_within_bounds() {
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 19).unwrap();
         assert!(bomb.len() < 10_000);
         let mut expander = Expander::new();

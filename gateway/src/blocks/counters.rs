@@ -1,10 +1,10 @@
-//! What happened since the start, counted.
+//! Event counters since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counters, as they are counted.
+        /// The live counters.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub(super) $name: Counter,)*
@@ -43,37 +43,37 @@ counters! {
     shards_put,
     /// Puts that failed.
     puts_failed,
-    /// Puts that were made because another one was late.
+    /// Puts made because another one was late.
     puts_spilled,
-    /// Puts that were given up in the background for lack of room; completion does them again.
+    /// Background puts that were dropped to stay within the byte budget; completion repeats them.
     puts_dropped,
-    /// Answers that were not the shard's bytes.
+    /// Answers with other bytes than the shard's.
     shards_refused,
-    /// Shards that their clouds say they do not have.
+    /// Shards that their clouds denied having.
     shards_missing,
-    /// Shards that a read did without because the answer was bad, missing or late.
+    /// Shards that a read bypassed because the answer was bad, missing or late.
     shards_replaced,
-    /// Objects that were rebuilt to be read, completed or repaired.
+    /// Objects rebuilt for a read, a completion or a repair.
     objects_rebuilt,
-    /// Shards that were missing and were put later, or found to be there.
+    /// Missing shards that were put later, or found to be there.
     shards_completed,
     /// Bad or lost shards that were written again.
     shards_repaired,
-    /// Repairs that did not succeed; the next read of the object tries again.
+    /// Failed repairs; the next read of the object tries again.
     repairs_failed,
     /// Shards that a scrub looked at.
     shards_scrubbed,
-    /// Acknowledgements that a scrub had taken back.
+    /// Acknowledgements that a scrub has withdrawn.
     shards_withdrawn,
-    /// Faults of clouds that were told to the order.
+    /// Faults of clouds that were reported to the order.
     faults_testified,
-    /// Slices that were moved out of sparse packs.
+    /// Slices moved out of sparse packs.
     slices_moved,
-    /// Packs that nothing lives in any more because of that.
+    /// Packs that compaction left without a live slice.
     packs_compacted,
-    /// Sealed bytes that are not needed any more because of that.
+    /// Sealed bytes that compaction made unnecessary.
     bytes_freed,
-    /// Shards that cannot be made as the metadata describes them: their writers' fault.
+    /// Shards that contradict the metadata by their writers' fault.
     written_wrong,
 }
 

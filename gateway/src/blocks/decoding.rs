@@ -1,15 +1,15 @@
-//! Parts of objects as a cloud or a writer may hand them out.
+//! Parts of objects as a cloud or a writer may present them.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
-//! | 0 | the beginning of what should be an object |
+//! | 0 | the beginning of a supposed object |
 //! | 1 | length and sealed length of a slice (4 each); its index, opened |
-//! | 2 | what a header is changed by, bit for bit |
+//! | 2 | the bits that change in a header |
 //! | 3 | how many cells a shard has (1, below 16), and which is shown where (1, 1); its path |
 
-use super::header::{Header, Looks, looks};
+use super::header::{Header, ObjectFormat, object_format};
 use super::index::SliceIndex;
-use super::merkle::{Tree, leaf, proves};
+use super::merkle::{MerkleTree, leaf, proves};
 use super::naming::CloudKeys;
 use super::object::SealedSlice;
 use super::segment::segments;
@@ -24,7 +24,7 @@ use quorumfs_metadata::placement::Policy;
 const ALLOCATION: AllocationId = AllocationId(1);
 
 fn begins(bytes: &[u8]) -> bool {
-    looks(bytes) == Looks::Known
+    object_format(bytes) == ObjectFormat::Known
 }
 
 fn index(length: u32, sealed_length: u32, bytes: &[u8]) -> bool {
@@ -86,7 +86,7 @@ fn path(cells: u8, shown: u8, row: u8, path: &[u8]) -> bool {
     let cells: Vec<[u8; 2]> = (0..=cells % 16).map(|cell| [cell, 9]).collect();
     let depth = cells.len().next_power_of_two().trailing_zeros();
     let leaves = cells.iter().map(|cell| leaf(cell)).collect();
-    let (tree, header) = (Tree::new(leaves, depth), [3; 83]);
+    let (tree, header) = (MerkleTree::new(leaves, depth), [3; 83]);
     let (shown, row) = (usize::from(shown) % cells.len(), usize::from(row));
     let cell = cells.get(shown).map_or(&[][..], |cell| &cell[..]);
     let digest = tree.digest(&header);
@@ -96,10 +96,10 @@ fn path(cells: u8, shown: u8, row: u8, path: &[u8]) -> bool {
     proved
 }
 
-/// Reads each piece. How many are what they should be.
+/// Reads each piece. Returns how many were accepted.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If invalid data is accepted.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let held = pieces
         .iter()
@@ -132,7 +132,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         [lengths, index.to_bytes()].concat()
     });
     let cells: Vec<_> = (0..6_u8).map(|cell| leaf(&[cell, 9])).collect();
-    let tree = Tree::new(cells, 3);
+    let tree = MerkleTree::new(cells, 3);
     let path = tree.path(2).flatten().copied();
     let path = [5, 2, 2].into_iter().chain(path).collect();
     vec![

@@ -1,12 +1,12 @@
-//! What all parts of the block store share: the clouds, the codes, the bounds and the counters.
+//! The shared state of the block store's parts: clouds, codes, bounds and counters.
 
 use super::buffers::{Buffers, PlainBuffers};
 use super::cloud::{Cloud, Link};
 use super::code::Code;
-use super::code_word::CodeWords;
 use super::compact::Compaction;
 use super::completion::InFlight;
 use super::compress::Compression;
+use super::consistency_check::ConsistencyChecks;
 use super::counters::Counters;
 use super::error::{BlockError, ShardFault};
 use super::evidence::Notes;
@@ -18,7 +18,7 @@ use super::placement_log::PlacementLog;
 use super::preference::Preference;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
-use super::restraint::Restraint;
+use super::repair_backoff::RepairBackoff;
 use super::sabotage::{Planted, Sabotage};
 use super::scrub_report::ScrubReport;
 use super::workers::Workers;
@@ -35,45 +35,45 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-/// How many names a shard is given before a writer gives up: every one of them was taken.
+/// How many names a shard is tried under before a writer gives up because all are taken.
 const ATTEMPTS_MAX: u8 = 4;
-/// Bytes of indexes of compressed slices that are kept: those of some thousand slices.
+/// Bytes of cached indexes of compressed slices: those of some thousand slices.
 const INDEX_BYTES_MAX: usize = 1 << 20;
 
-/// How a block store is to work.
+/// The configuration of a block store.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockConfig {
     /// The volume that everything is bound to.
     pub volume: VolumeId,
-    /// How what is written from now on is spread.
+    /// How new objects are spread.
     pub policy: Policy,
     /// The most plain bytes in one block.
     pub block_bytes_max: u32,
-    /// Bytes that reads and writes in the foreground may hold together.
+    /// The most bytes that foreground reads and writes hold together.
     pub memory_bytes_max: usize,
-    /// Bytes of shards that may be on their way after their write has returned.
+    /// The most bytes of shards in flight after their writes have returned.
     pub background_bytes_max: usize,
-    /// Bytes that rebuilding objects may hold.
+    /// The most bytes that rebuilding objects holds.
     pub rebuild_bytes_max: usize,
-    /// Bytes of rebuilt objects that are kept for the next read.
+    /// Bytes of rebuilt objects that are cached for the next read.
     pub rebuilt_bytes_max: usize,
-    /// Bytes of buffers that are kept for the next write and the next read.
+    /// Bytes of buffers that are pooled for the next write and read.
     pub buffer_bytes_max: usize,
     /// Which clouds are asked first.
     pub preference: Preference,
-    /// How clouds are waited for.
+    /// Deadlines and delays of requests to clouds.
     pub timeouts: Timeouts,
-    /// Whether what is written from now on is compressed.
+    /// Whether new slices are compressed.
     pub compression: Compression,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
-    /// Whether what is found missing or bad is restored; not by those who may only read.
+    /// Whether missing and bad shards are restored; not with read-only access.
     pub restores: bool,
-    /// Where sealing and rebuilding are done.
+    /// Where sealing and rebuilding run.
     pub workers: Workers,
-    /// Whether what lives of sparse packs is moved in the background.
+    /// Whether and how sparse packs are compacted in the background.
     pub compaction: Option<Compaction>,
-    /// A defect that a simulation has planted, to show that it would be found.
+    /// A defect that a simulation has planted, to show that the tests find it.
     #[doc(hidden)]
     pub sabotage: Planted,
 }
@@ -103,14 +103,14 @@ impl BlockConfig {
     }
 }
 
-/// A budget of bytes, counted in KiB so that it fits the semaphore.
+/// A byte budget, counted in KiB so that it fits the semaphore.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct ByteBudget {
     kib: Semaphore,
     most: u32,
 }
 
-impl Memory {
+impl ByteBudget {
     fn new(bytes: usize) -> Self {
         let most = u32::try_from(bytes >> 10)
             .unwrap_or(u32::MAX >> 4)
@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// Waits until so many bytes may be held. A request above the whole budget gets all of it.
+    /// Waits until so many bytes are available. A request above the whole budget gets all of it.
     pub(super) async fn hold(
         &self,
         bytes: u64,
@@ -139,41 +139,41 @@ impl Memory {
 pub(super) struct Engine {
     pub(super) config: BlockConfig,
     pub(super) links: Vec<Arc<Link>>,
-    /// Told when one of them is suspended.
+    /// Notified when one of them is suspended.
     pub(super) suspensions: Arc<Notify>,
     pub(super) log: Arc<dyn PlacementLog>,
     pub(super) counters: Counters,
-    pub(super) memory: Memory,
+    pub(super) memory: ByteBudget,
     pub(super) buffers: Buffers,
     pub(super) plain_buffers: PlainBuffers,
-    /// Sealing keeps a core busy: no more at a time than there are cores.
+    /// Sealing keeps a core busy: at most one task for each core.
     pub(super) sealers: Arc<Semaphore>,
-    /// What objects that are being rebuilt may hold. Apart from `memory`, of which a reader who
-    /// waits for a rebuild holds a part already.
-    pub(super) rebuilds: Memory,
+    /// The budget of objects that are being rebuilt. It is apart from `memory`, of which a reader
+    /// that waits for a rebuild holds a part already.
+    pub(super) rebuilds: ByteBudget,
     pub(super) rebuilt: RebuiltCache,
-    /// Which objects of others were found to be what their writers described.
-    pub(super) code_words: CodeWords,
+    /// The results of consistency checks.
+    pub(super) consistency: ConsistencyChecks,
     pub(super) principals: Principals,
     pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
-    /// What is still to be told of clouds.
+    /// Faults of clouds that await an order.
     pub(super) notes: Notes,
     pub(super) confirmations: mpsc::Sender<PlacedShard>,
-    /// Shards that are placed, and not yet confirmed by order.
+    /// Placed shards that await their confirmation by order.
     pub(super) unconfirmed: AtomicUsize,
-    /// Objects that the last look found under-replicated.
+    /// Objects that the last sweep found under-replicated.
     pub(super) under_replicated: AtomicUsize,
-    /// Held by the sweep that is under way: a second beside it would do its work twice.
+    /// Held by the running sweep: a second one would repeat its work.
     pub(super) sweeping: tokio::sync::Mutex<()>,
-    /// Sparse packs that the last round of compaction saw; held by the one that is under way.
+    /// Sparse packs of the last round of compaction; held by the running round.
     pub(super) seen_sparse: tokio::sync::Mutex<BTreeSet<ObjectId>>,
-    /// How many those were.
+    /// Their number.
     pub(super) sparse: AtomicUsize,
-    /// What keeps a lying cloud from causing repairs without end.
-    pub(super) restraint: Restraint,
-    /// How the scrub that runs, or ran last, stands.
+    /// Keeps a lying cloud from causing endless repairs.
+    pub(super) repair_backoff: RepairBackoff,
+    /// The report of the running or the last scrub.
     pub(super) scrub: Mutex<Option<ScrubReport>>,
     pub(super) wake_completion: Notify,
     pub(super) shut: AtomicBool,
@@ -212,20 +212,20 @@ impl Engine {
         }
         let suspensions = Arc::new(Notify::new());
         let link = |cloud| Arc::new(Link::new(cloud, config.timeouts, &suspensions));
-        // Of a block as much is read as it has bytes, and n / k times as much written.
+        // A read holds as many bytes as the block has, a write n / k times as many.
         let plain_bytes_max = config.buffer_bytes_max / 3;
         let engine = Self {
             links: clouds.iter().map(link).collect(),
             suspensions: Arc::clone(&suspensions),
             log,
             counters: Counters::default(),
-            memory: Memory::new(config.memory_bytes_max),
+            memory: ByteBudget::new(config.memory_bytes_max),
             buffers: Buffers::new(config.buffer_bytes_max - plain_bytes_max),
             plain_buffers: PlainBuffers::new(plain_bytes_max),
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
-            rebuilds: Memory::new(config.rebuild_bytes_max),
+            rebuilds: ByteBudget::new(config.rebuild_bytes_max),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
-            code_words: CodeWords::default(),
+            consistency: ConsistencyChecks::default(),
             principals: Principals::default(),
             indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
@@ -237,7 +237,7 @@ impl Engine {
             sweeping: tokio::sync::Mutex::new(()),
             seen_sparse: tokio::sync::Mutex::default(),
             sparse: AtomicUsize::new(0),
-            restraint: Restraint::new(config.timeouts.completion),
+            repair_backoff: RepairBackoff::new(config.timeouts.completion),
             scrub: Mutex::default(),
             wake_completion: Notify::new(),
             shut: AtomicBool::new(false),
@@ -276,14 +276,14 @@ impl Engine {
         self.link(cloud).ok_or(ShardFault::NoCloud(cloud.0))
     }
 
-    /// Whether requests to a shard's cloud are better avoided now.
+    /// Whether requests to a shard's cloud should be avoided now.
     pub(super) fn is_suspended(&self, object: &StoredObject, shard: usize) -> bool {
         self.link_of(object, shard)
             .map_or(true, |link| link.health.is_suspended())
     }
 
-    /// The headers of all shards of an object, whether their clouds are there or not; a header
-    /// whose cloud is not in the configuration cannot be made and matches nothing.
+    /// The headers of all shards of an object, whether or not their clouds answer. The header for a
+    /// cloud that is not configured cannot be made and matches nothing.
     pub(super) fn headers(&self, object: &StoredObject) -> Vec<HeaderBytes> {
         (0..object.shards().len())
             .map(|shard| {
@@ -298,8 +298,7 @@ impl Engine {
     }
 
     /// Puts a shard under the first of its names, from `attempt` on, that is free or already holds
-    /// just these bytes. Create-only is not relied on for more than saving a read: whether the
-    /// bytes are right is checked by every reader.
+    /// the same bytes. Create-only puts merely save a read here: every reader checks the bytes.
     pub(super) async fn place(
         &self,
         object: &StoredObject,

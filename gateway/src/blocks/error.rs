@@ -1,4 +1,4 @@
-//! What can go wrong between a slice and its clouds.
+//! Errors between a slice and its clouds.
 
 use super::writer::Writer;
 use quorumfs_backends::{StoreError, StoreErrorKind};
@@ -6,28 +6,28 @@ use quorumfs_metadata::identity::{ObjectId, SliceId};
 use quorumfs_metadata::placement::Receipt;
 use std::fmt;
 
-/// What a caller decides on; the edge of the file system turns it into an errno.
+/// The kinds that a caller distinguishes; the file system maps them to an errno.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockErrorKind {
     /// Too many clouds have no space left: ENOSPC.
     NoSpace,
     /// The clouds do not have the bytes, or do not take them: EIO.
     Io,
-    /// So many clouds cannot be reached now that it cannot be done: worth another try, then EIO.
+    /// Too many clouds are unreachable now: worth another try, then EIO.
     Unreachable,
-    /// What the clouds or the metadata hold cannot be right: EIO.
+    /// The data of the clouds or the metadata are invalid: EIO.
     Corrupt,
-    /// A newer version wrote it: EIO, and exit code of its own where a command fails.
+    /// A newer version wrote it: EIO; a command fails with an exit code of its own.
     NewerFormat,
-    /// The caller asked for what makes no sense: EINVAL.
+    /// An invalid argument: EINVAL.
     Invalid,
-    /// The store has been shut: EIO.
+    /// The store has been shut down: EIO.
     Shut,
-    /// This machine cannot run it.
+    /// This machine lacks something required.
     Unsupported,
 }
 
-/// The clouds' answers that led to a failure, one line each.
+/// The clouds' answers that caused a failure, one line each.
 #[derive(Clone, Debug, Default)]
 pub struct Failures(pub Vec<String>);
 
@@ -46,117 +46,115 @@ pub enum BlockError {
     /// Fewer than w clouds took an object.
     #[error(
         "object {object}: only {acknowledged} of the {wanted} clouds that a write needs took it; \
-         mend one of these and write again:{failures}"
+         fix one of these clouds and write again:{failures}"
     )]
     TooFewAcknowledged {
-        /// Which object.
+        /// The object.
         object: ObjectId,
         /// Clouds that acknowledged.
         acknowledged: usize,
         /// w = k + f.
         wanted: usize,
-        /// Whether lack of space is why.
+        /// Whether lack of space is the reason.
         full: bool,
-        /// Whether enough of the others may take it in a moment.
+        /// Whether enough of the other clouds may take it soon.
         passing: bool,
-        /// What the others said.
+        /// The answers of the other clouds.
         failures: Failures,
     },
-    /// Fewer than k good shards were to be had.
+    /// Fewer than k good shards were found.
     #[error(
-        "object {object}: only {good} of the {wanted} good shards that reading needs were to be \
-         had; bring one of these clouds back{denied}:{failures}",
+        "object {object}: only {good} of the {wanted} good shards that a read needs were \
+         found; bring one of these clouds back{denied}:{failures}",
         denied = Denied(.writer)
     )]
     TooFewShards {
-        /// Which object.
+        /// The object.
         object: ObjectId,
-        /// Good ones.
+        /// The number of good shards.
         good: usize,
         /// k.
         wanted: usize,
-        /// Who brought it in, if more clouds than may lie deny what it said that they
-        /// had acknowledged.
+        /// The writer, if more clouds than may lie deny having acknowledged the object.
         writer: Option<Writer>,
-        /// Whether enough of the others may have theirs in a moment.
+        /// Whether enough of the other clouds may have their shards soon.
         passing: bool,
-        /// What was wrong with the others.
+        /// The faults of the others.
         failures: Failures,
     },
     /// More than f clouds hold the object in a newer format.
     #[error(
-        "object {object} has format {format}, and this version of quorumfs knows up to {known}; \
+        "object {object} has format {format}; this version of quorumfs reads up to {known}; \
          use a newer one",
         known = super::header::FORMAT
     )]
     NewerFormat {
-        /// Which object.
+        /// The object.
         object: ObjectId,
         /// Its format.
         format: u16,
     },
-    /// The shards are as the metadata describes them, and do not fit each other.
+    /// The shards are as the metadata describes them, and are inconsistent.
     #[error(
         "object {object}: shard {shard}, rebuilt from shards that agree with the metadata, does \
-         not: {writer} wrote the object wrong, and no cloud is to blame; restore the file"
+         not agree: {writer} wrote the object wrong, and no cloud is to blame; restore the file"
     )]
     WrittenWrong {
-        /// Which object.
+        /// The object.
         object: ObjectId,
-        /// Who brought it in.
+        /// Its writer.
         writer: Writer,
-        /// The first shard that does not fit.
+        /// The first shard that contradicts the others.
         shard: usize,
     },
-    /// A segment that the clouds returned as it was written does not open.
+    /// A segment has its digest and does not open.
     #[error(
         "slice {slice}, segment {segment}: does not open with the slice's key; {writer} named \
-         another key or slice than it was written with; restore the file"
+         another key or slice than it was sealed with; restore the file"
     )]
     Forged {
-        /// Which slice.
+        /// The slice.
         slice: SliceId,
-        /// Which segment.
+        /// The segment.
         segment: u32,
-        /// Who brought it in.
+        /// The writer.
         writer: Writer,
     },
-    /// What the clouds returned as it was written was sealed with the slice's key, and is not what
-    /// it has to be.
+    /// The bytes have their digest and open with the slice's key, but their content is invalid.
     #[error(
         "slice {slice}: {what}; {writer} sealed it wrong, and no cloud is to blame; restore the \
          file"
     )]
     SealedWrong {
-        /// Which slice.
+        /// The slice.
         slice: SliceId,
-        /// What is wrong with it.
+        /// The defect.
         what: &'static str,
-        /// Who brought it in.
+        /// The writer.
         writer: Writer,
     },
-    /// A row of the metadata that no writer can have meant.
+    /// The metadata's row of an object contradicts itself.
     #[error("object {object}: the metadata's row cannot be right: {reason}; restore the file")]
     Row {
-        /// Which object.
+        /// The object.
         object: ObjectId,
-        /// What is wrong with it.
+        /// The contradiction.
         reason: &'static str,
     },
     /// More bytes than a block may have, or a range beyond the slice.
     #[error("{what} of {length} bytes where at most {most} are possible")]
     Length {
-        /// What it is.
+        /// The thing that is too long.
         what: &'static str,
         /// Its length or end.
         length: u64,
         /// The bound.
         most: u64,
     },
-    /// The configuration does not hold together.
+    /// The configuration contradicts itself.
     #[error("the volume's clouds cannot be used: {reason}; correct the configuration")]
     Configuration {
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
     /// The processor is too old.
@@ -165,35 +163,35 @@ pub enum BlockError {
          Excavator or newer) or another architecture"
     )]
     Processor {
-        /// What it lacks.
+        /// The missing feature.
         feature: &'static str,
     },
     /// The cipher refused.
     #[error("slice {slice}: the cipher failed; this is a defect")]
     Cipher {
-        /// Which slice.
+        /// The slice.
         slice: SliceId,
     },
     /// The name cipher refused.
     #[error("object {object}: no name could be made; this is a defect")]
     Naming {
-        /// Which object.
+        /// The object.
         object: ObjectId,
     },
     /// The erasure code refused.
     #[error("the erasure code could not {doing}: {error}; this is a defect")]
     Code {
-        /// What was being done.
+        /// The attempted operation.
         doing: &'static str,
-        /// What it said.
+        /// The library's error.
         error: reed_solomon_erasure::Error,
     },
-    /// It has been shut, or its runtime has.
+    /// The store, or its runtime, has been shut down.
     #[error("the block store has been shut down; open the volume again")]
     Shut,
 }
 
-/// Whom else to blame when more clouds than may lie say the same.
+/// The writer, as a suspect when more clouds than may lie agree.
 struct Denied<'a>(&'a Option<Writer>);
 
 impl fmt::Display for Denied<'_> {
@@ -202,8 +200,8 @@ impl fmt::Display for Denied<'_> {
             None => Ok(()),
             Some(writer) => write!(
                 f,
-                ", or restore the file: more clouds than may lie do not have what {} said that \
-                 they had acknowledged, so it never wrote that, or they have lost it",
+                ", or restore the file: more clouds than may lie deny shards that {} recorded as \
+                 acknowledged, so it never wrote these, or the clouds have lost them",
                 writer
             ),
         }
@@ -211,7 +209,7 @@ impl fmt::Display for Denied<'_> {
 }
 
 impl BlockError {
-    /// Whose fault it is, if it is a writer's: no f clouds can bring it about.
+    /// The writer at fault, if it is a writer's fault: no f clouds can cause it.
     #[must_use]
     pub fn writer(&self) -> Option<&Writer> {
         match self {
@@ -233,7 +231,7 @@ impl BlockError {
         }
     }
 
-    /// Says who wrote what does not open.
+    /// Sets the writer of bytes that do not open.
     pub(super) fn written_by(self, by: Writer) -> Self {
         match self {
             Self::Forged { slice, segment, .. } => Self::Forged {
@@ -250,7 +248,7 @@ impl BlockError {
         }
     }
 
-    /// What a caller decides on.
+    /// The kind that a caller distinguishes.
     #[must_use]
     pub fn kind(&self) -> BlockErrorKind {
         match self {
@@ -273,7 +271,7 @@ impl BlockError {
     }
 }
 
-/// Why one shard was not had.
+/// The reason why one shard is unavailable.
 #[derive(Clone, Debug)]
 pub(super) enum ShardFault {
     /// The cloud answered with bytes that are not the shard's: a lie.
@@ -283,32 +281,32 @@ pub(super) enum ShardFault {
         /// The newer format that the bytes claim to have.
         newer: Option<u16>,
     },
-    /// The cloud acknowledged a put, and says that it took something else: no acknowledgement.
+    /// The cloud acknowledged a put with the receipt of other bytes: no acknowledgement.
     WrongReceipt {
         /// The cloud.
         cloud: String,
-        /// What it says.
+        /// The receipt.
         said: Receipt,
-        /// What it was sent.
+        /// The receipt of the bytes that were sent.
         sent: Receipt,
     },
-    /// The cloud says that it failed.
+    /// The cloud reported an error.
     Store(StoreError),
-    /// The cloud was not asked, because it failed just before.
+    /// The cloud was bypassed because it had just failed.
     Suspended {
         /// The cloud.
         cloud: String,
-        /// How it failed.
+        /// Its last error.
         error: String,
     },
-    /// There is no such cloud any more.
+    /// The cloud is not configured.
     NoCloud(u8),
     /// The name could not be made, or a task was lost.
     Defect,
 }
 
 impl ShardFault {
-    /// Whether the cloud vouched for wrong bytes or denied an object that it had acknowledged: the
+    /// Whether the cloud answered with wrong bytes or denied a shard that it had acknowledged: the
     /// shard has to be written again.
     pub(super) fn wants_repair(&self) -> bool {
         match self {
@@ -326,7 +324,7 @@ impl ShardFault {
         }
     }
 
-    /// Whether the cloud may answer well in a moment: it is not there now, or has too much to do.
+    /// Whether the cloud may answer soon: it is unreachable or overloaded now.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Store(error) => error.kind.is_transient(),
@@ -334,9 +332,9 @@ impl ShardFault {
         }
     }
 
-    /// The same fault once another shard of the object was proved to be of a format that this
-    /// version knows: then bytes that look like a newer one are just wrong. A single flipped bit in
-    /// a header looks like that.
+    /// The same fault, once another shard of the object was proved to be of a known format: bytes
+    /// that look like a newer format are then simply wrong. A single flipped bit in a header looks
+    /// like that.
     pub(super) fn disproved(self) -> Self {
         match self {
             Self::Refused { cloud, .. } => Self::Refused { cloud, newer: None },
@@ -344,12 +342,12 @@ impl ShardFault {
         }
     }
 
-    /// Whether the bytes claim to be of a newer format.
+    /// Whether the bytes claim a newer format.
     pub(super) fn claims_newer(&self) -> bool {
         self.newer().is_some()
     }
 
-    /// The newer format that the bytes claim to be of.
+    /// The newer format that the bytes claim.
     pub(super) const fn newer(&self) -> Option<u16> {
         match self {
             Self::Refused { newer, .. } => *newer,
@@ -386,10 +384,7 @@ impl fmt::Display for ShardFault {
             }
             Self::Store(error) => write!(f, "{error}"),
             Self::Suspended { cloud, error } => {
-                write!(
-                    f,
-                    "{cloud}: not asked, because it failed just before: {error}"
-                )
+                write!(f, "{cloud}: not asked, because it had just failed: {error}")
             }
             Self::NoCloud(index) => write!(f, "cloud {index}: not in this volume's configuration"),
             Self::Defect => write!(f, "a task was lost; this is a defect"),

@@ -1,9 +1,8 @@
-//! Evidence: what clouds were found to have done wrong, told to the order.
+//! Evidence: faults of clouds, reported to the order.
 //!
-//! Whoever reads, completes, repairs or scrubs leaves a note about an acknowledged shard that its
-//! cloud denies or answers with other bytes, and about a put that it acknowledged as something
-//! else. A worker orders the notes, some at a time and apart from everything that somebody waits
-//! for:
+//! Reads, completions, repairs and scrubs leave a note about an acknowledged shard that its cloud
+//! denies or answers with other bytes, and about a put that it acknowledged as something else. A
+//! worker orders the notes, some at a time and apart from every operation that a caller waits for:
 //!
 //! ```text
 //!   a fault ──note, once per process──► queue ──a second──► its checksum, if there is a receipt
@@ -13,9 +12,9 @@
 //!                                           one operation for each cloud, of a few findings
 //! ```
 //!
-//! What the receipt tells is written at
+//! The meaning of a receipt is described at
 //! [`FaultKind::verdict`](quorumfs_metadata::row::FaultKind::verdict). Notes are bounded and may be
-//! lost, as those for repairs: a fault that is still there is found again.
+//! lost, like those for repairs: a fault that persists is found again.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -36,14 +35,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Notes that may wait.
+/// The most notes that wait.
 const QUEUE_MAX: usize = 1024;
-/// Faults that are remembered, so that each is told once.
-const TOLD_MAX: usize = 1 << 14;
-/// How long notes are collected, to go together; and how often the order is asked at most.
+/// The most faults that are remembered, so that each is reported once.
+const REPORTED_MAX: usize = 1 << 14;
+/// How long notes are collected into one operation; also the least time between two operations.
 const PAUSE: Duration = Duration::from_secs(1);
 
-type Fault = (ObjectId, u8, u8, FaultKind);
+type NotedFault = (ObjectId, u8, u8, FaultKind);
 
 /// A note.
 #[derive(Clone, Debug)]
@@ -54,44 +53,44 @@ struct Note {
 }
 
 #[derive(Debug, Default)]
-struct Records {
+struct EvidenceRecords {
     waiting: VecDeque<Note>,
-    told: BTreeSet<Fault>,
+    reported: BTreeSet<NotedFault>,
 }
 
-/// The notes that wait, and what was told.
+/// The waiting notes, and the reported faults.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    records: Mutex<Records>,
+    records: Mutex<EvidenceRecords>,
     arrived: Notify,
 }
 
-/// A finding as an operator reads it.
+/// A finding as an operator sees it.
 #[derive(Clone, Debug)]
 pub struct Testimony {
-    /// What the order keeps of it.
+    /// The finding, as ordered.
     pub evidence: Evidence,
     /// The object's name at its cloud, which its provider can look up; `None` for a cloud that is
-    /// not in the configuration.
+    /// not configured.
     pub name: Option<String>,
-    /// Who wrote the object.
+    /// The object's writer.
     pub writer: Writer,
-    /// Who found it.
+    /// The principal that reported it.
     pub witness: Writer,
 }
 
-/// What is kept of one cloud.
+/// The evidence about one cloud.
 #[derive(Clone, Debug)]
 pub struct CloudEvidence {
-    /// Its place in the volume's list.
+    /// Its index in the volume's list.
     pub index: CloudIndex,
-    /// How many findings there were.
+    /// The number of findings.
     pub total: u64,
-    /// Those that are kept, the oldest first.
+    /// The findings that were stored, the oldest first.
     pub kept: Vec<Testimony>,
 }
 
-/// A receipt as the order keeps it.
+/// A receipt as it is ordered.
 pub(super) fn ordered(receipt: backends::Receipt) -> Receipt {
     match receipt {
         backends::Receipt::Crc32(bytes) => Receipt::Crc32(bytes),
@@ -101,7 +100,7 @@ pub(super) fn ordered(receipt: backends::Receipt) -> Receipt {
     }
 }
 
-/// The checksum of these bytes that can be compared with a receipt; a cheap one if there is none.
+/// The checksum of these bytes that a receipt can be compared with; a cheap one without a receipt.
 pub(super) fn comparable(receipt: Option<Receipt>, body: &[u8]) -> Receipt {
     ordered(match receipt {
         Some(Receipt::Crc32(_)) => backends::Receipt::crc32(body),
@@ -112,7 +111,7 @@ pub(super) fn comparable(receipt: Option<Receipt>, body: &[u8]) -> Receipt {
 }
 
 impl Notes {
-    fn records(&self) -> MutexGuard<'_, Records> {
+    fn records(&self) -> MutexGuard<'_, EvidenceRecords> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,18 +124,18 @@ impl Notes {
             finding.fault,
         );
         let mut records = self.records();
-        if records.waiting.len() >= QUEUE_MAX || !records.told.insert(fault) {
+        if records.waiting.len() >= QUEUE_MAX || !records.reported.insert(fault) {
             return;
         }
-        if records.told.len() > TOLD_MAX {
-            records.told.pop_first();
+        if records.reported.len() > REPORTED_MAX {
+            records.reported.pop_first();
         }
         records.waiting.push_back(note);
         drop(records);
         self.arrived.notify_one();
     }
 
-    /// Some that wait, of one cloud.
+    /// Some waiting notes about one cloud.
     fn take_some(&self) -> Option<(CloudIndex, Vec<Note>)> {
         let mut records = self.records();
         let cloud = records.waiting.front()?.cloud;
@@ -153,8 +152,8 @@ impl Notes {
 }
 
 impl Engine {
-    /// Leaves a note about a shard that its cloud had acknowledged, if the fault can be shown to
-    /// somebody. `found` is the checksum of what the cloud answered with, where that is known.
+    /// Leaves a note about a shard that its cloud had acknowledged, if the fault can be proved to
+    /// others. `found` is the checksum of the cloud's answer, where it is known.
     pub(super) fn note_fault(
         &self,
         object: &StoredObject,
@@ -192,7 +191,7 @@ impl Engine {
         });
     }
 
-    /// The same of a put that was acknowledged as a put of something else.
+    /// The same for a put that was acknowledged as a put of something else.
     pub(super) fn note_wrong_receipt(
         &self,
         object: &StoredObject,
@@ -217,7 +216,7 @@ impl Engine {
         });
     }
 
-    /// Tells the order, now and again, until the engine goes.
+    /// Reports to the order at intervals until the engine ends.
     pub(super) async fn testify_all(self: Arc<Self>) {
         loop {
             self.notes.arrived.notified().await;
@@ -226,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Tells the order of all that waits. What it cannot be told of now is found again.
+    /// Orders all waiting notes. Notes that cannot be ordered now are dropped and found again.
     pub(super) async fn testify(&self) {
         while let Some((cloud, notes)) = self.notes.take_some() {
             let mut findings = Vec::with_capacity(notes.len());
@@ -237,14 +236,14 @@ impl Engine {
             match self.log.testify(cloud, findings).await {
                 Ok(()) => self.counters.faults_testified.add(count as u64),
                 Err(error) => {
-                    tracing::debug!(%error, %cloud, count, "evidence is not told of");
+                    tracing::debug!(%error, %cloud, count, "evidence could not be ordered");
                 }
             }
         }
     }
 
-    /// A finding with the checksum of what the cloud answers now, if there is a receipt that it can
-    /// be compared with.
+    /// A finding with the checksum of the cloud's present answer, if there is a receipt to compare
+    /// it with.
     async fn with_checksum(&self, note: Note) -> Finding {
         let mut finding = note.finding;
         let shard = usize::from(finding.shard.0);
@@ -255,7 +254,7 @@ impl Engine {
             && let Ok(link) = self.link_of(&note.object, shard)
         {
             let named = note.object.named(shard, finding.attempt);
-            // A body that is too long is refused, and cannot be what was acknowledged.
+            // A body that is too long is refused: it cannot be the acknowledged one.
             let length = note.object.layout().stored_length(shard as u64);
             if let Ok(body) = link.get(&named, length).await
                 && !self.is_shard(&note.object, shard, &body)
@@ -266,7 +265,7 @@ impl Engine {
         finding
     }
 
-    /// How much was told of each cloud.
+    /// The number of findings about each cloud.
     pub(super) async fn evidence_counts(&self) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
         let mut counts = Vec::with_capacity(self.links.len());
         for link in &self.links {
@@ -276,7 +275,7 @@ impl Engine {
         Ok(counts)
     }
 
-    /// What is kept of each cloud, with names.
+    /// The evidence about each cloud, with names.
     pub(super) async fn evidence(
         &self,
         only: Option<CloudIndex>,

@@ -1,9 +1,8 @@
-//! Gathering: k good shards of an object from whichever clouds have them, and the object from
-//! those.
+//! Gathering: k good shards of an object from any clouds that have them, and the object from those.
 //!
-//! The k most promising shards are asked for at once. A bad, missing or failing one is followed by
+//! The k most promising shards are requested at once. A bad, missing or failing one is followed by
 //! the next at once, a slow one after its hedge delay, until k were checked against their digests
-//! or there is nobody left to ask. In the background nothing is hedged.
+//! or no cloud is left. Background work does not hedge.
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
@@ -32,7 +31,7 @@ impl Engine {
         Ok(header.encode(&link.keys))
     }
 
-    /// Counts a fault, and leaves a note of it; `found` is the checksum of what was answered.
+    /// Counts a fault, and leaves a note of it; `found` is the checksum of the answer.
     fn count_fault(
         &self,
         object: &StoredObject,
@@ -52,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Whether these are a shard's bytes.
+    /// Whether these are the bytes of a shard.
     pub(super) fn is_shard(&self, object: &StoredObject, shard: usize, body: &[u8]) -> bool {
         let layout = object.layout();
         let header = self.header(object, shard).ok();
@@ -90,7 +89,7 @@ impl Engine {
         result.inspect_err(|fault| self.count_fault(object, shard, fault, found))
     }
 
-    /// Asks whether a shard is there with the length that it must have.
+    /// Asks whether a shard is there with its right length.
     pub(super) async fn fetch_length(
         &self,
         object: &StoredObject,
@@ -133,7 +132,7 @@ impl Engine {
         result.await.inspect_err(count)
     }
 
-    /// The longest that any of these shards is waited for alone, so many bytes of each.
+    /// The longest hedge delay of these shards, for so many bytes of each.
     pub(super) fn hedge_delay_of(
         &self,
         object: &StoredObject,
@@ -148,7 +147,7 @@ impl Engine {
         delays.max().unwrap_or(self.config.timeouts.hedge_min)
     }
 
-    /// These shards were asked for at `begin`, and others are asked for now in their stead.
+    /// Marks these shards as overdue: requested at `begin`, and now requested elsewhere too.
     pub(super) fn are_overdue(
         &self,
         object: &StoredObject,
@@ -162,8 +161,8 @@ impl Engine {
         }
     }
 
-    /// Rebuilds an object from any k shards but those in `known`, whose faults have been counted.
-    /// Those in `late` were asked in vain for too long and are asked after all others.
+    /// Rebuilds an object from any k shards except those in `known`, whose faults have been
+    /// counted. Those in `late` are overdue and are asked after all others.
     pub(super) async fn gather(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
@@ -175,9 +174,9 @@ impl Engine {
         self.gather_within(object, known, late, hedge).await
     }
 
-    /// The same for nobody who waits: a slow cloud is waited for until its deadline, so that no
-    /// more than k shards are read.
-    pub(super) async fn gather_patiently(
+    /// The same for background work: a slow cloud has until its deadline, so that no more than k
+    /// shards are read.
+    pub(super) async fn gather_unhedged(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
@@ -195,7 +194,7 @@ impl Engine {
         patience: Duration,
     ) -> Result<Rebuilt, BlockError> {
         let k = object.layout().data();
-        // What k clouds send, and one more that may be asked as well.
+        // The answers of k clouds, and of one more for a hedge.
         let held = object.layout().stored_length(0).saturating_mul(k + 1);
         let _memory = self.rebuilds.hold(held).await?;
         let wanted = usize::from(object.policy().data());
@@ -265,15 +264,15 @@ impl Engine {
         self.counters.objects_rebuilt.add(1);
         let (headers, code) = (self.headers(object), self.code(object.policy())?);
         let (object, checked) = (Arc::clone(object), Arc::clone(object));
-        let believed = self.is_sabotaged(Sabotage::ParityBelieved);
-        let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads, believed);
+        let unverified = self.is_sabotaged(Sabotage::ParityBelieved);
+        let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads, unverified);
         let rebuilt = self.config.workers.run(rebuild).await?;
-        self.weigh(&checked, rebuilt).await
+        self.accept_rebuilt(&checked, rebuilt).await
     }
 
-    /// What was rebuilt, if its reader may have it: parity that does not fit keeps nobody from what
-    /// its own principal wrote, and everybody else from all of it.
-    async fn weigh(
+    /// The rebuilt object, if its reader may have it. Wrong parity does not keep a principal from
+    /// its own object; it keeps all others from all of it.
+    async fn accept_rebuilt(
         &self,
         object: &StoredObject,
         rebuilt: Result<Rebuilt, BlockError>,
@@ -283,7 +282,7 @@ impl Engine {
             Err(BlockError::WrittenWrong { shard, .. }) => Some(*shard),
             Err(_) => return rebuilt,
         };
-        self.enter_check(object, wrong).await;
+        self.record_check(object, wrong).await;
         let rebuilt = match rebuilt {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
@@ -294,9 +293,9 @@ impl Engine {
         self.counters
             .written_wrong
             .add(rebuilt.wrong_parity.len() as u64);
-        let believes = self.is_sabotaged(Sabotage::ForeignDataShardsBelieved);
+        let skips_check = self.is_sabotaged(Sabotage::ForeignDataShardsBelieved);
         match wrong {
-            Some(shard) if !believes && !self.is_own(object).await => {
+            Some(shard) if !skips_check && !self.is_own(object).await => {
                 Err(BlockError::WrittenWrong {
                     object: object.id(),
                     writer: object.writer(),
@@ -307,7 +306,7 @@ impl Engine {
         }
     }
 
-    /// Says why: a newer format only if more clouds claim it than may lie.
+    /// Chooses the error: a newer format only if more clouds claim it than may lie.
     fn too_few_shards(
         &self,
         object: &StoredObject,
@@ -328,7 +327,7 @@ impl Engine {
             };
         }
         let failures = Failures(faults.iter().map(|(_, fault)| fault.to_string()).collect());
-        // Of the clouds that were said to have acknowledged a shard, f may lie about it.
+        // Of the clouds that are recorded as having acknowledged a shard, f may lie about it.
         let is_claimed = |row: &Shard| row.acknowledged || row.withdrawn;
         let denied: BTreeSet<usize> = faults
             .iter()
@@ -338,7 +337,7 @@ impl Engine {
             .map(|(shard, _)| *shard)
             .collect();
         let faulty = usize::from(object.policy().faulty());
-        // One that was left out at first may have been asked after all: its answer counts.
+        // A suspended cloud may have been asked later: its answer counts.
         let last: BTreeMap<usize, &ShardFault> = faults
             .iter()
             .map(|(shard, fault)| (*shard, fault))

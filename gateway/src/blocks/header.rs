@@ -1,4 +1,4 @@
-//! The header of an object: what it is, for whoever finds it without metadata.
+//! The header of an object, for tools that find it without metadata.
 //!
 //! ```text
 //! magic "QFSOBJCT" 8 ‖ format u16 ‖ features u64 ‖ volume 16 ‖ cloud u8 ‖ class u8 ‖ shard u8
@@ -9,9 +9,9 @@
 //! The MAC is BLAKE3 keyed with the cloud's header key over all before it and the object's id,
 //! which is not itself written: shards of one object must not be recognisable on different clouds.
 //!
-//! A reader does not need the header: it knows every field from the metadata, builds the header
+//! A reader does not need the header. It derives every field from the metadata, builds the header
 //! anew and checks cells against a digest that covers it. The magic and the format are checked
-//! before anything behind them is interpreted.
+//! before the bytes behind them are interpreted.
 
 use super::layout::{CELL_BYTES, Layout};
 use super::naming::CloudKeys;
@@ -30,7 +30,7 @@ const MAGIC: &[u8; 8] = b"QFSOBJCT";
 /// A header's bytes.
 pub(super) type HeaderBytes = [u8; HEADER_BYTES as usize];
 
-/// Everything that a header is made of.
+/// The fields of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) volume: VolumeId,
@@ -42,17 +42,17 @@ pub(super) struct Header {
     pub(super) length: u32,
 }
 
-/// What bytes that should be an object are instead, judged by their first bytes alone.
+/// The format of supposed object bytes, judged by their first bytes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Looks {
-    /// Like an object of a format that is known.
+pub(super) enum ObjectFormat {
+    /// A known format.
     Known,
-    /// Like an object of a newer format or with unknown features.
+    /// A newer format, or unknown features.
     Newer {
         /// The format.
         format: u16,
     },
-    /// Like nothing of ours.
+    /// No object of ours.
     Foreign,
 }
 
@@ -84,22 +84,22 @@ impl Header {
     }
 }
 
-/// Judges bytes by how they begin.
-pub(super) fn looks(bytes: &[u8]) -> Looks {
+/// Judges bytes by their beginning.
+pub(super) fn object_format(bytes: &[u8]) -> ObjectFormat {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
-        return Looks::Foreign;
+        return ObjectFormat::Foreign;
     };
     let Some((format, rest)) = rest.split_first_chunk::<2>() else {
-        return Looks::Foreign;
+        return ObjectFormat::Foreign;
     };
     let format = u16::from_be_bytes(*format);
     let Some(features) = rest.first_chunk::<8>() else {
-        return Looks::Foreign;
+        return ObjectFormat::Foreign;
     };
     if format > FORMAT || u64::from_be_bytes(*features) & !FEATURES != 0 {
-        return Looks::Newer { format };
+        return ObjectFormat::Newer { format };
     }
-    Looks::Known
+    ObjectFormat::Known
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
             .encode(&keys),
             "the MAC binds the id"
         );
-        assert_eq!(looks(&bytes), Looks::Known);
+        assert_eq!(object_format(&bytes), ObjectFormat::Known);
     }
 
     #[test]
@@ -151,13 +151,13 @@ mod tests {
         let mut bytes = [0u8; 20];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[9] = 1;
-        assert_eq!(looks(&bytes), Looks::Known);
+        assert_eq!(object_format(&bytes), ObjectFormat::Known);
         bytes[17] = 1;
-        assert_eq!(looks(&bytes), Looks::Newer { format: 1 });
+        assert_eq!(object_format(&bytes), ObjectFormat::Newer { format: 1 });
         bytes[9] = 2;
-        assert_eq!(looks(&bytes), Looks::Newer { format: 2 });
-        assert_eq!(looks(&bytes[..12]), Looks::Foreign);
+        assert_eq!(object_format(&bytes), ObjectFormat::Newer { format: 2 });
+        assert_eq!(object_format(&bytes[..12]), ObjectFormat::Foreign);
         bytes[0] ^= 1;
-        assert_eq!(looks(&bytes), Looks::Foreign);
+        assert_eq!(object_format(&bytes), ObjectFormat::Foreign);
     }
 }

@@ -1,23 +1,23 @@
-//! What a cloud's recent behaviour says about the next request to it.
+//! A cloud's health: predictions from its recent behaviour.
 //!
 //! ```text
 //!             fails as a whole, puts hang, several gets are overdue
 //!   in use ───────────────────────────────────────────────────────────► suspended
-//!      ▲                                                                   │ a while that
+//!      ▲                                                                   │ a period that
 //!      │ any answer                                                        │ doubles
 //!      └──────────────────────── probed ◄──────────────────────────────────┘
 //! ```
 //!
-//! A *suspended* cloud is not among those that are asked first. When its while is over it is
-//! probed, so that no reader has to find out; only an answer, to the probe or to whoever asked all
-//! the same, ends the suspension. Suspension is a hint and never a verdict: whoever cannot do
-//! without a cloud asks it. The while doubles from one suspension to the next, and shrinks with
-//! answers to requests alone: a cloud that answers probes and nothing else gains nothing by it.
+//! A *suspended* cloud is not asked among the first. At the end of the period it is probed, so that
+//! no reader has to try it. Only an answer, to the probe or to another request, ends the
+//! suspension. Suspension is a hint and never a verdict: an operation that needs the cloud still
+//! asks it. The period doubles from one suspension to the next, and shrinks with answers to
+//! requests alone: a cloud that answers nothing but probes does not benefit.
 //!
-//! A get is *overdue* when it takes longer than its reader waits for one cloud alone, and the cloud
-//! has answered nothing else since it was asked: that is what tells a cloud that hangs from one
-//! that has much to do. For the same reason a put makes its cloud suspect only if no other put was
-//! answered for as long: a link that is full takes them one after the other.
+//! A get is *overdue* when it takes longer than its hedge delay and the cloud has answered nothing
+//! else since the request. That tells a cloud that hangs from one that is busy. For the same reason
+//! a put makes its cloud suspect only if no other put was answered for as long: a full link takes
+//! puts one after the other.
 
 use super::latency::{Exchange, Latencies};
 use quorumfs_backends::{StoreError, StoreErrorKind};
@@ -26,29 +26,27 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// So many overdue requests make a suspension.
+/// The number of overdue requests that suspends a cloud.
 const OVERDUE_MAX: u32 = 3;
 
-/// How clouds are waited for.
+/// Deadlines and delays of requests to clouds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// For one put.
     pub put: Duration,
     /// For one get.
     pub get: Duration,
-    /// A request goes elsewhere too after this, or after what the cloud usually takes if that is
-    /// longer.
+    /// The least hedge delay. The delay is the cloud's usual time if that is longer.
     pub hedge_min: Duration,
-    /// Nobody waits longer than this before asking elsewhere too, nor for a cloud of which nothing
-    /// is known.
+    /// The longest hedge delay, also for a cloud with unknown latency.
     pub hedge_max: Duration,
-    /// A put that is not answered after this makes its cloud suspect, unless it answered others.
+    /// A put without an answer for so long makes its cloud suspect, unless it answered other puts.
     pub suspect: Duration,
     /// The first suspension.
     pub backoff_min: Duration,
     /// The longest suspension.
     pub backoff_max: Duration,
-    /// Between two looks for under-replicated objects.
+    /// The time between two sweeps for under-replicated objects.
     pub completion: Duration,
 }
 
@@ -68,18 +66,18 @@ impl Default for Timeouts {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Suspensions, less the answers since.
+struct HealthState {
+    /// Suspensions, minus the answers since.
     strikes: u32,
     /// Whether the last request that concerned the whole cloud failed.
     failing: bool,
-    /// When to probe it.
+    /// The end of the suspension, when the cloud is probed.
     suspended_until: Option<Instant>,
     overdue: u32,
     answered_at: Option<Instant>,
     put_answered_at: Option<Instant>,
     last_error: Option<String>,
-    /// Why the last put was refused, if it was in a way that does not pass by itself.
+    /// Why the last put was refused, if the reason is permanent.
     writes_refused: Option<Refusal>,
     latencies: Latencies,
 }
@@ -89,17 +87,17 @@ struct State {
 pub struct Refusal {
     /// Whether it is full.
     pub full: bool,
-    /// What it said.
+    /// The cloud's error.
     pub reason: String,
 }
 
-/// One cloud's record.
+/// One cloud's health record.
 #[derive(Debug)]
 pub(super) struct Health {
     timeouts: Timeouts,
-    /// Told of each suspension.
+    /// Notified of each suspension.
     suspensions: Arc<Notify>,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 impl Health {
@@ -111,11 +109,11 @@ impl Health {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cloud answered, well or ill, after `latency`.
+    /// The cloud answered, with success or an error, after `latency`.
     pub(super) fn answered(&self, exchange: Exchange, latency: Duration) {
         let mut state = self.state();
         state.failing = false;
@@ -128,7 +126,7 @@ impl Health {
         if exchange != Exchange::Ask {
             state.strikes /= 2;
         }
-        state.latencies.enter(exchange, latency);
+        state.latencies.record(exchange, latency);
     }
 
     /// The cloud failed as a whole.
@@ -136,8 +134,8 @@ impl Health {
         self.suspend(&mut self.state(), error.to_string());
     }
 
-    /// When the cloud becomes suspect if it answers no put any more, one that was made at `begin`
-    /// among them.
+    /// When the cloud becomes suspect if it answers no further put, including one that began at
+    /// `begin`.
     pub(super) fn suspect_at(&self, begin: Instant) -> Instant {
         let answered = self.state().put_answered_at;
         answered.map_or(begin, |at| at.max(begin)) + self.timeouts.suspect
@@ -152,7 +150,7 @@ impl Health {
         self.suspend(&mut self.state(), reason);
     }
 
-    /// A request that was made at `begin` is still not answered, and somebody else was asked.
+    /// A request that began at `begin` is unanswered, and another cloud was asked.
     pub(super) fn overdue(&self, begin: Instant) {
         let mut state = self.state();
         if state.answered_at.is_some_and(|answered| answered > begin) {
@@ -170,26 +168,23 @@ impl Health {
         }
     }
 
-    fn suspend(&self, state: &mut State, reason: String) {
+    fn suspend(&self, state: &mut HealthState, reason: String) {
         let now = Instant::now();
         state.last_error = Some(reason);
         state.failing = true;
-        // Requests that were on their way together count as one failure.
+        // Requests that were in flight together count as one failure.
         if state.suspended_until.is_none_or(|until| until <= now) {
             state.strikes = state.strikes.saturating_add(1);
             let doublings = state.strikes.saturating_sub(1).min(16);
             let length = self.timeouts.backoff_min.saturating_mul(1 << doublings);
             state.suspended_until = Some(now + length.min(self.timeouts.backoff_max));
-            tracing::info!(
-                reason = state.last_error.as_deref(),
-                "a cloud is left alone for a while"
-            );
+            tracing::info!(reason = state.last_error.as_deref(), "a cloud is suspended");
             self.suspensions.notify_one();
         }
     }
 
-    /// A put was answered, or failed so. Answers to anything else say nothing about writes: a cloud
-    /// that is full can be read.
+    /// A put was answered, or failed with an error. Answers to other requests say nothing about
+    /// writes: a full cloud can still be read.
     pub(super) fn put_ended(&self, error: Option<&StoreError>) {
         let Some(error) = error else {
             self.state().writes_refused = None;
@@ -203,12 +198,12 @@ impl Health {
         }
     }
 
-    /// Why it takes no writes, if it refused the last one for good.
+    /// Why it takes no writes, if it refused the last one permanently.
     pub(super) fn writes_refused(&self) -> Option<Refusal> {
         self.state().writes_refused.clone()
     }
 
-    /// The cloud lied: remembered for people, without consequence for requests.
+    /// The cloud lied: shown to operators, without consequence for requests.
     pub(super) fn lied(&self, what: String) {
         self.state().last_error = Some(what);
     }
@@ -236,18 +231,18 @@ impl Health {
         self.state().last_error.clone()
     }
 
-    /// The given percentile of the last answers' latencies, whatever they were to.
+    /// The given percentile of the last answers' latencies, over all kinds of requests.
     pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
         self.state().latencies.percentile(percent)
     }
 
-    /// What half of the answers to such a request take at most; nothing if that is not known.
+    /// The median latency of such a request; zero if it is unknown.
     pub(super) fn usual(&self, exchange: Exchange) -> Duration {
         let usual = self.state().latencies.expected(exchange, 50);
         usual.unwrap_or_default()
     }
 
-    /// How long such a request waits for this cloud alone.
+    /// The hedge delay of such a request.
     pub(super) fn hedge_delay(&self, exchange: Exchange) -> Duration {
         let (least, most) = (self.timeouts.hedge_min, self.timeouts.hedge_max);
         let usual = self.state().latencies.expected(exchange, 95);
@@ -331,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cloud_that_hangs_is_told_from_one_that_has_much_to_do() {
+    async fn a_cloud_that_hangs_is_distinguished_from_a_busy_one() {
         let health = health(Timeouts::default());
         let begin = Instant::now();
         for _ in 0..10 {

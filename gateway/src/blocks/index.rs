@@ -5,12 +5,11 @@
 //! index                   for each segment, the bytes stored of it: u32, big-endian
 //! sealed segment          that many bytes, encrypted ‖ tag 16
 //! ```
+//! A segment with as many stored bytes as plain bytes is stored uncompressed; one with fewer is
+//! compressed. More is impossible. The index's length follows from the slice's length, so a reader
+//! with no more than the slice's row can fetch it. Positions are relative to the slice.
 //!
-//! A segment of which as many bytes are stored as it has is stored as it is; one of which fewer are
-//! stored is compressed. More cannot be. The index is as long as the slice's length says, so it can
-//! be fetched by whoever knows no more than the slice's row; positions are relative to the slice.
-//!
-//! **The writer is not trusted.** An index that opens was made by whoever had the slice's key, and
+//! **The writer is not trusted.** An index that opens was made by a holder of the slice's key, and
 //! may still contradict the slice's row. Lengths beyond a segment's, and a sum that is not the
 //! slice's sealed length, are refused with the writer's name before anything is fetched by them.
 
@@ -20,7 +19,7 @@ use super::segment::{SEGMENT_BYTES, TAG_BYTES, segments};
 use super::writer::Writer;
 use std::ops::Range;
 
-/// Bytes of one length in it.
+/// Bytes of one length in the index.
 const ENTRY_BYTES: u64 = 4;
 
 /// Where the segments of a compressed slice lie.
@@ -37,7 +36,7 @@ pub(super) fn index_length(length: u32) -> u64 {
     u64::from(segments(length)) * ENTRY_BYTES
 }
 
-/// Bytes of it, sealed.
+/// Bytes of the sealed index.
 pub(super) fn sealed_index_length(length: u32) -> u64 {
     index_length(length) + u64::from(TAG_BYTES)
 }
@@ -48,13 +47,13 @@ fn plain_length(length: u32, segment: u32) -> u32 {
 }
 
 impl SliceIndex {
-    /// The index of segments of which so many bytes are stored.
+    /// The index of segments with so many stored bytes each.
     pub(super) fn of_lengths(length: u32, stored: &[usize]) -> Option<Self> {
         let stored = stored.iter().map(|bytes| u32::try_from(*bytes).ok());
         Self::new(length, stored)
     }
 
-    /// `None` if that cannot be.
+    /// `None` if the lengths are impossible.
     fn new(length: u32, stored: impl Iterator<Item = Option<u32>>) -> Option<Self> {
         let mut end = u32::try_from(sealed_index_length(length)).ok()?;
         let mut ends = Vec::with_capacity(segments(length) as usize);
@@ -66,7 +65,7 @@ impl SliceIndex {
         (ends.len() == segments(length) as usize).then_some(Self { length, ends })
     }
 
-    /// The index that was opened for a slice.
+    /// Parses an opened index of a slice.
     pub(super) fn parse(slice: &SealedSlice, bytes: &[u8]) -> Result<Self, BlockError> {
         let wrong = |what| BlockError::SealedWrong {
             slice: slice.id,
@@ -77,14 +76,14 @@ impl SliceIndex {
         let stored = entries.iter().map(|entry| Some(u32::from_be_bytes(*entry)));
         let index = Self::new(slice.length, stored)
             .filter(|_| rest.is_empty())
-            .ok_or_else(|| wrong("its index names segments that cannot be"))?;
+            .ok_or_else(|| wrong("its index names impossible segments"))?;
         if index.sealed_length() != u64::from(slice.sealed_length) {
             return Err(wrong("its index does not add up to its length"));
         }
         Ok(index)
     }
 
-    /// As it is before it is sealed.
+    /// The bytes before sealing.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         (0..segments(self.length))
             .flat_map(|segment| self.body_length(segment).to_be_bytes())
@@ -101,7 +100,7 @@ impl SliceIndex {
         begin..end(segment).unwrap_or(begin)
     }
 
-    /// Bytes that are stored of a segment.
+    /// The stored bytes of a segment.
     pub(super) fn body_length(&self, segment: u32) -> u32 {
         let Range { start, end } = self.sealed(segment);
         let sealed = u32::try_from(end.saturating_sub(start)).unwrap_or_default();
@@ -118,19 +117,19 @@ impl SliceIndex {
         self.ends.last().copied().map_or(0, u64::from)
     }
 
-    /// Bytes that the stream would have without compression.
+    /// The bytes of the stream without compression.
     pub(super) fn uncompressed_length(&self) -> u64 {
         let tags = u64::from(segments(self.length)) * u64::from(TAG_BYTES);
         u64::from(self.length) + tags
     }
 
-    /// Whether it can be that slice's.
+    /// Whether it can be the index of that slice.
     pub(super) fn fits(&self, slice: &SealedSlice) -> bool {
         let sealed = u64::from(slice.sealed_length);
         self.length == slice.length && self.sealed_length() == sealed
     }
 
-    /// Bytes that it takes in memory, about.
+    /// The approximate size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.ends.len() * size_of::<u32>()
     }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_cannot_be_stored_in_more_bytes_than_it_has_nor_beside_the_slices_end() {
+    fn a_segment_cannot_be_stored_in_more_bytes_than_it_has_nor_past_the_slices_end() {
         let right = SliceIndex::of_lengths(100_000, &[5, 34_464]).unwrap();
         let sealed = right.sealed_length() as u32;
         let refused = |row: &SealedSlice, bytes: &[u8]| SliceIndex::parse(row, bytes).is_err();

@@ -1,10 +1,10 @@
-//! Indexes of compressed slices that were read lately.
+//! A cache of indexes of recently read compressed slices.
 //!
-//! Whoever reads a slice from front to back in steps needs its index at each of them, and fetching
-//! it again would be a cell and perhaps a round trip for every step. A slice never changes under
-//! its id, so nothing is ever stale; the oldest go when there are too many bytes. What is kept was
-//! opened with the slice's key and checked against its row; a later row that does not fit it is
-//! not served from here.
+//! A reader that reads a slice in steps from front to back needs its index at each step. Fetching
+//! it again would cost a cell and perhaps a round trip for every step. A slice never changes under
+//! its id, so no entry is ever stale; the oldest are evicted beyond a bound in bytes. A cached
+//! index was opened with the slice's key and checked against its row; a later row that contradicts
+//! it misses the cache.
 
 use super::index::SliceIndex;
 use super::object::SealedSlice;
@@ -12,26 +12,26 @@ use quorumfs_metadata::identity::SliceId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an entry costs beside its index, about.
+/// The approximate cost of an entry apart from its index, in bytes.
 const ENTRY_BYTES: usize = 128;
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// Each with when it was last used.
+struct CachedIndexes {
+    /// Each with the time of its last use.
     indexes: BTreeMap<SliceId, (u64, Arc<SliceIndex>)>,
     by_use: BTreeMap<u64, SliceId>,
     uses: u64,
     bytes: usize,
 }
 
-/// Indexes, up to a bound in bytes.
+/// The cache, bounded in bytes.
 #[derive(Debug)]
 pub(super) struct IndexCache {
     bytes_max: usize,
-    kept: Mutex<Kept>,
+    cached: Mutex<CachedIndexes>,
 }
 
-impl Kept {
+impl CachedIndexes {
     fn remove(&mut self, slice: SliceId) {
         if let Some((used, index)) = self.indexes.remove(&slice) {
             self.by_use.remove(&used);
@@ -51,31 +51,31 @@ impl IndexCache {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
-            kept: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
     pub(super) fn get(&self, slice: &SealedSlice) -> Option<Arc<SliceIndex>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, index) = kept.indexes.get(&slice.id)?;
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, index) = cached.indexes.get(&slice.id)?;
         let index = Arc::clone(index);
         if !index.fits(slice) {
             return None;
         }
-        kept.remove(slice.id);
-        kept.insert(slice.id, Arc::clone(&index));
+        cached.remove(slice.id);
+        cached.insert(slice.id, Arc::clone(&index));
         Some(index)
     }
 
-    pub(super) fn keep(&self, slice: SliceId, index: Arc<SliceIndex>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.remove(slice);
-        kept.insert(slice, index);
-        while kept.bytes > self.bytes_max
-            && let Some((_, oldest)) = kept.by_use.first_key_value()
+    pub(super) fn put(&self, slice: SliceId, index: Arc<SliceIndex>) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.remove(slice);
+        cached.insert(slice, index);
+        while cached.bytes > self.bytes_max
+            && let Some((_, oldest)) = cached.by_use.first_key_value()
         {
             let oldest = *oldest;
-            kept.remove(oldest);
+            cached.remove(oldest);
         }
     }
 }
@@ -109,14 +109,14 @@ mod tests {
         let each = index.bytes() + ENTRY_BYTES;
         let cache = IndexCache::new(3 * each);
         for counter in 1..=3 {
-            cache.keep(slice(counter).id, Arc::clone(&index));
+            cache.put(slice(counter).id, Arc::clone(&index));
         }
         assert!(cache.get(&slice(1)).is_some());
-        cache.keep(slice(3).id, Arc::clone(&index));
-        cache.keep(slice(4).id, Arc::clone(&index));
-        let kept = (1..=4).map(|counter| cache.get(&slice(counter)).is_some());
-        assert_eq!(kept.collect::<Vec<_>>(), [true, false, true, true]);
-        let bytes = cache.kept.lock().unwrap().bytes;
+        cache.put(slice(3).id, Arc::clone(&index));
+        cache.put(slice(4).id, Arc::clone(&index));
+        let present = (1..=4).map(|counter| cache.get(&slice(counter)).is_some());
+        assert_eq!(present.collect::<Vec<_>>(), [true, false, true, true]);
+        let bytes = cache.cached.lock().unwrap().bytes;
         assert_eq!(bytes, 3 * each);
         let mut other = slice(1);
         other.sealed_length += 1;

@@ -1,36 +1,36 @@
-//! How long a cloud takes, by what is asked of it and how much.
+//! A cloud's latencies, by kind and size of the request.
 //!
-//! A listing says nothing about how long two megabytes take, nor a put about a get. So answers are
-//! remembered apart: by direction and by the order of magnitude of their bytes, some of each. What
-//! was never asked is guessed from the next smaller amount, then the next larger, then the other
-//! direction. What is old is forgotten: a cloud that is left alone because it was slow becomes
-//! unknown, and whoever is unknown is tried.
+//! A listing predicts nothing about two megabytes, nor a put about a get. So answers are remembered
+//! separately, some for each direction and order of magnitude of bytes. A class without samples is
+//! estimated from the next smaller one, then the next larger, then the other direction. Old samples
+//! expire: a cloud that is avoided because it was slow becomes unknown, and an unknown cloud is
+//! tried.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many answers of each kind are remembered.
+/// The number of answers that are remembered for each class.
 const REMEMBERED: usize = 64;
-/// For how long.
+/// How long they are remembered.
 const MEMORY: Duration = Duration::from_secs(120);
-/// Up to how many bytes the classes of a direction reach; one more lies above.
+/// The largest bytes of each class of a direction; one more class lies above.
 const CLASS_BYTES: [u64; 3] = [32 << 10, 512 << 10, 4 << 20];
 const CLASSES: usize = CLASS_BYTES.len() + 1;
 
-/// What is asked of a cloud.
+/// A request to a cloud.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Exchange {
-    /// To take so many bytes.
+    /// A put of so many bytes.
     Put(u64),
-    /// To give so many bytes.
+    /// A get of so many bytes.
     Get(u64),
-    /// A question with a short answer.
+    /// A request with a short answer.
     Ask,
 }
 
 impl Exchange {
-    /// Direction, and class in it.
+    /// The direction, and the class in it.
     fn place(self) -> (usize, usize) {
         let class = |bytes: u64| CLASS_BYTES.iter().take_while(|most| bytes > **most).count();
         match self {
@@ -42,10 +42,10 @@ impl Exchange {
 }
 
 #[derive(Debug, Default)]
-struct Window(VecDeque<(Instant, Duration)>);
+struct LatencyWindow(VecDeque<(Instant, Duration)>);
 
-impl Window {
-    fn enter(&mut self, now: Instant, latency: Duration) {
+impl LatencyWindow {
+    fn record(&mut self, now: Instant, latency: Duration) {
         if self.0.len() >= REMEMBERED {
             self.0.pop_front();
         }
@@ -65,27 +65,27 @@ impl Window {
 /// One cloud's answers.
 #[derive(Debug, Default)]
 pub(super) struct Latencies {
-    windows: [[Window; CLASSES]; 2],
-    all: Window,
+    windows: [[LatencyWindow; CLASSES]; 2],
+    all: LatencyWindow,
 }
 
 impl Latencies {
-    pub(super) fn enter(&mut self, exchange: Exchange, latency: Duration) {
+    pub(super) fn record(&mut self, exchange: Exchange, latency: Duration) {
         let now = Instant::now();
         let (direction, class) = exchange.place();
         let windows = self.windows.get_mut(direction);
         if let Some(window) = windows.and_then(|windows| windows.get_mut(class)) {
-            window.enter(now, latency);
+            window.record(now, latency);
         }
-        self.all.enter(now, latency);
+        self.all.record(now, latency);
     }
 
-    /// What so many of a hundred answers took at most, whatever they were to.
+    /// The latency percentile over all answers.
     pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
         self.all.percentile(Instant::now(), percent)
     }
 
-    /// What so many of a hundred answers to this took at most, or to what is most like it.
+    /// The latency percentile of this kind of request, or of the most similar one.
     pub(super) fn expected(&self, exchange: Exchange, percent: usize) -> Option<Duration> {
         let now = Instant::now();
         let (direction, class) = exchange.place();
@@ -113,14 +113,14 @@ mod tests {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.expected(Exchange::Get(1), 50), None);
         for _ in 0..100 {
-            latencies.enter(Exchange::Get(1 << 10), ms(20));
-            latencies.enter(Exchange::Put(2 << 20), ms(90));
+            latencies.record(Exchange::Get(1 << 10), ms(20));
+            latencies.record(Exchange::Put(2 << 20), ms(90));
         }
         assert_eq!(latencies.expected(Exchange::Get(10), 95), Some(ms(20)));
         assert_eq!(latencies.expected(Exchange::Get(2 << 20), 95), Some(ms(20)));
         assert_eq!(latencies.expected(Exchange::Put(2 << 20), 5), Some(ms(90)));
         assert_eq!(latencies.expected(Exchange::Put(1), 5), Some(ms(90)));
-        latencies.enter(Exchange::Get(2 << 20), ms(70));
+        latencies.record(Exchange::Get(2 << 20), ms(70));
         assert_eq!(latencies.expected(Exchange::Get(3 << 20), 50), Some(ms(70)));
         assert_eq!(latencies.expected(Exchange::Get(9 << 20), 50), Some(ms(70)));
         assert_eq!(latencies.expected(Exchange::Ask, 50), Some(ms(20)));

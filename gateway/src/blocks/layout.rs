@@ -1,9 +1,9 @@
-//! Where each byte of an object lies: arithmetic, and nothing else.
+//! The position of each byte of an object: pure arithmetic.
 //!
 //! An object holds a *stream* of sealed segments. The stream is cut into *cells* of one size, the
-//! last one shorter; cell number `c` is cell `c / k` of data shard `c mod k`. The k cells with the
-//! same place in their shards are a *row*; each parity shard has one cell for each row, as long as
-//! the row's first.
+//! last one shorter. Cell number `c` is cell `c / k` of data shard `c mod k`. The k cells at the
+//! same position in their shards are a *row*; each parity shard has one cell for each row, as long
+//! as the row's first.
 //!
 //! ```text
 //! stream    0 │ 1 │ 2 │ 3 │ 4 │ 5 │ 6ₛ        (k = 2, 7 cells, the last one short)
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! In its shard a cell is followed by its Merkle path, whose length is the same for all cells of
-//! the object, so that the place of any cell follows from numbers that the metadata holds.
+//! the object, so that the position of any cell follows from numbers in the metadata.
 
 use super::header::HEADER_BYTES;
 use super::segment::SEALED_SEGMENT_BYTES;
@@ -71,7 +71,7 @@ impl Layout {
         self.length.saturating_sub(begin).min(u64::from(CELL_BYTES))
     }
 
-    /// Bytes of the longest cell of a row, which parity cells have.
+    /// Bytes of the longest cell of a row, which is the length of its parity cells.
     pub(super) fn row_length(self, row: u64) -> u64 {
         self.cell_length(row.saturating_mul(self.data))
     }
@@ -99,12 +99,12 @@ impl Layout {
         u64::from(self.depth()) * HASH_BYTES
     }
 
-    /// Where in the stored shard a cell begins, behind which its path follows.
+    /// The position in the stored shard where a cell begins; its path follows it.
     pub(super) fn slot(self, row: u64) -> u64 {
         HEADER_BYTES + row * (u64::from(CELL_BYTES) + self.path_length())
     }
 
-    /// Bytes of a shard as it is stored.
+    /// Bytes of a stored shard.
     pub(super) fn stored_length(self, shard: u64) -> u64 {
         match self.shard_cells(shard).checked_sub(1) {
             None => HEADER_BYTES,
@@ -114,8 +114,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of a shard's cells without paths, zeros appended where a data shard is shorter than
-    /// the parity: what the code works on.
+    /// Bytes of a shard's cells without paths, with zeros appended where a data shard is shorter
+    /// than the parity: the input of the code.
     pub(super) fn payload_length(self) -> u64 {
         match self.rows().checked_sub(1) {
             None => 0,

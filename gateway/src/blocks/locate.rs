@@ -1,16 +1,16 @@
-//! Where in its object's stream a slice's segments lie.
+//! The position of a slice's segments in its object's stream.
 //!
 //! ```text
 //! not compressed                            by arithmetic
-//! compressed, its index kept                by the index
+//! compressed, index cached                  by the index
 //! compressed, wanted near the front         fetch index and segments at once
 //! compressed, wanted further behind         fetch the index, then the segments
 //! ```
 //!
-//! A reader who does not have the index cannot know how far the segments reach that it wants, only
-//! how far they would reach if nothing had shrunk. It fetches so much with the index if that is not
-//! much more than what it wants, and the index alone otherwise: a round trip costs about as much as
-//! some cells. What a row says of a slice's lengths is checked before anything is asked for.
+//! Without the index, a reader does not know how far its segments reach, only how far they would
+//! reach uncompressed. If that is not much more than it wants, it fetches so much together with the
+//! index; otherwise the index alone: a round trip costs about as much as some cells. The lengths in
+//! a row are checked before any request.
 
 use super::engine::Engine;
 use super::error::BlockError;
@@ -24,7 +24,7 @@ use quorumfs_metadata::identity::Codec;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-/// Bytes that may be fetched with an index although they may not be wanted.
+/// The most unneeded bytes that are fetched together with an index.
 const AHEAD_BYTES: u64 = 4 * CELL_BYTES as u64;
 
 /// How a slice's segments follow each other.
@@ -35,7 +35,7 @@ pub(super) enum Positions {
         /// Bytes of the slice's stream.
         sealed_length: u32,
     },
-    /// As the index says.
+    /// By the index.
     Indexed(Arc<SliceIndex>),
 }
 
@@ -52,7 +52,7 @@ impl Positions {
         }
     }
 
-    /// Bytes that are stored of a segment that has to be expanded; `None` if it has not to be.
+    /// The stored bytes of a compressed segment; `None` if it is not compressed.
     pub(super) fn compressed(&self, segment: u32) -> Option<u32> {
         match self {
             Self::Indexed(index) if index.is_compressed(segment) => {
@@ -67,16 +67,16 @@ impl Positions {
     }
 }
 
-/// Where segments lie, and perhaps what lies there.
+/// The position of segments, and perhaps their cells.
 pub(super) struct Located {
     pub(super) positions: Positions,
-    /// Where in the object's stream.
+    /// The range in the object's stream.
     pub(super) stream: Range<u64>,
-    /// The cells there, if they came with the index.
+    /// Its cells, if they came with the index.
     pub(super) cells: Option<Cells>,
 }
 
-/// Whether a slice's row can be right, as far as lengths go; otherwise what is wrong with it.
+/// Checks the lengths in a slice's row.
 pub(super) fn check(slice: &SealedSlice) -> Result<(), &'static str> {
     let plain = sealed_length(slice.length).map(u64::from);
     let sealed = u64::from(slice.sealed_length);
@@ -88,15 +88,16 @@ pub(super) fn check(slice: &SealedSlice) -> Result<(), &'static str> {
             let tags = u64::from(segments(slice.length)) * u64::from(TAG_BYTES);
             let most = plain.map_or(0, |plain| plain + index);
             let can_be = (index + tags..=most).contains(&sealed);
-            can_be
-                .then_some(())
-                .ok_or("its slice's sealed length cannot be its index's and more")
+            can_be.then_some(()).ok_or(
+                "its slice's sealed length is too short or too long for its index and segments",
+            )
         }
-        _ => Err("its slice is compressed in a way that this version does not know"),
+        _ => Err("its slice is compressed with a codec that this version does not support"),
     }
 }
 
-/// Where segments would lie behind an index if none had shrunk; the last one's end is the latest.
+/// The range of segments behind an index without any compression; the last one's end is an upper
+/// bound.
 fn unshrunk(slice: &SealedSlice, wanted: &RangeInclusive<u32>) -> Range<u64> {
     let sealed_length = sealed_length(slice.length).unwrap_or(u32::MAX);
     let regular = Positions::Regular { sealed_length }.all(wanted);
@@ -117,7 +118,7 @@ pub(super) fn most_held(slice: &SealedSlice, wanted: &RangeInclusive<u32>) -> u6
     (end - start) * 2 + index
 }
 
-/// The index of a slice, out of the cells that hold it.
+/// Opens the index of a slice from the cells that hold it.
 pub(super) fn opened_index(
     cells: &Cells,
     slice: &SealedSlice,
@@ -133,7 +134,7 @@ pub(super) fn opened_index(
 }
 
 impl Engine {
-    /// Finds segments, and fetches the index for it if it is neither needless nor kept.
+    /// Locates segments; fetches the index if it is required and not cached.
     pub(super) async fn locate(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
@@ -168,7 +169,7 @@ impl Engine {
         };
         let cells = self.read_cells(object, &(offset..offset + fetched)).await?;
         let index = Arc::new(opened_index(&cells, slice, cipher)?);
-        self.indexes.keep(slice.id, Arc::clone(&index));
+        self.indexes.put(slice.id, Arc::clone(&index));
         let mut located = found(Positions::Indexed(index));
         if located.stream.end <= offset + fetched {
             located.cells = Some(cells);

@@ -1,7 +1,7 @@
 //! The Merkle tree over one shard: from any cell and its path to the shard's digest.
 //!
 //! ```text
-//! leaf      BLAKE3("quorumfs 2026 cell", cell)           places without a cell: 32 zero bytes
+//! leaf      BLAKE3("quorumfs 2026 cell", cell)           rows without a cell: 32 zero bytes
 //! node      BLAKE3("quorumfs 2026 cell node", left ‖ right)
 //! digest    BLAKE3("quorumfs 2026 shard", header ‖ top)
 //! ```
@@ -41,12 +41,12 @@ fn digest(header: &HeaderBytes, top: &Hash) -> Digest {
 }
 
 /// The whole tree of a shard.
-pub(super) struct Tree {
+pub(super) struct MerkleTree {
     /// From the leaves up; each half as long as the one before.
     levels: Vec<Vec<Hash>>,
 }
 
-impl Tree {
+impl MerkleTree {
     /// Builds the tree over a shard's leaves, for an object whose paths have `depth` hashes.
     pub(super) fn new(mut leaves: Vec<Hash>, depth: u32) -> Self {
         leaves.resize(1 << depth, NO_CELL);
@@ -119,7 +119,7 @@ mod tests {
         for count in 1..=9usize {
             let depth = count.next_power_of_two().trailing_zeros();
             let cells: Vec<Vec<u8>> = (0..count).map(|i| vec![i as u8; 100 + i]).collect();
-            let tree = Tree::new(cells.iter().map(|cell| leaf(cell)).collect(), depth);
+            let tree = MerkleTree::new(cells.iter().map(|cell| leaf(cell)).collect(), depth);
             let digest = tree.digest(&HEADER);
             for (row, cell) in cells.iter().enumerate() {
                 let path: Vec<u8> = tree.path(row).flatten().copied().collect();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_shard_without_cells_still_has_a_digest_of_its_header() {
-        let tree = Tree::new(Vec::new(), 0);
+        let tree = MerkleTree::new(Vec::new(), 0);
         assert_ne!(tree.digest(&HEADER), tree.digest(&[4; 83]));
     }
 }

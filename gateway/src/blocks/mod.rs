@@ -15,60 +15,61 @@
 //!        └── scrub: every shard is looked at, and those that are bad withdrawn ┘
 //! ```
 //!
-//! What always holds:
-//! * **Nothing interprets a byte before it was proved** to be what the metadata names: cells by
-//!   their Merkle paths, rebuilt data shards by their digests, plaintext by the cipher's tag.
+//! Invariants:
+//! * **No byte is interpreted before it was proved** to be the one that the metadata names: cells
+//!   by their Merkle paths, rebuilt data shards by their digests, plaintext by the cipher's tag.
 //! * **A write that returned survives any f clouds**: w = k + f acknowledged, so k good shards
 //!   remain.
 //! * **A shard is a pure function** of ids, keys and plaintext, and of any k other shards.
-//! * **Every reader gets the same answer**: what another principal wrote is content for all of them
-//!   or an error for all of them, whichever clouds answer.
-//! * **Names are used once**, and safety does not rest on the clouds honouring that.
-//! * **Nothing decides by chance**: with [`Workers::Inline`] on one thread, the same answers of the
-//!   clouds lead to the same requests. What takes time is Tokio's clock, which a simulation turns.
-//! * Every wait has a deadline and every queue a bound; what falls out of one is found again
-//!   through the metadata's list of under-replicated objects.
+//! * **Every reader gets the same answer**: an object of another principal is content for all
+//!   readers or an error for all of them, whichever clouds answer.
+//! * **Names are used once**, and safety does not depend on the clouds enforcing that.
+//! * **Nothing depends on chance**: with [`Workers::Inline`] on one thread, the same answers of the
+//!   clouds lead to the same requests. Time is Tokio's clock, which a simulation controls.
+//! * Every wait has a deadline and every queue a bound; a dropped entry is found again through the
+//!   metadata's list of under-replicated objects.
 //!
-//! What can go wrong is in [`BlockError`]. The formats are in docs/FORMAT.md, "Objects on a cloud".
-//! The quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference
-//! for systematic shards and the substitution of bad ones are DepSky's optimised read.
+//! The errors are in [`BlockError`]. The formats are in docs/FORMAT.md, "Objects on a cloud". The
+//! quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
+//! systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
-//! | `store` | [`BlockStore`], what the file system calls |
+//! | `store` | [`BlockStore`], the interface for the file system |
 //! | `segment` | authenticated encryption of 64 KiB segments |
-//! | `compress`, `index` | compression of segments, and where they then lie |
+//! | `compress`, `index` | compression of segments, and their positions |
 //! | `stream` | the segments of an object's slices, one after the other |
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
-//! | `buffers` | memory for shards, used again |
+//! | `buffers` | reusable memory for shards |
 //! | `sealer` | sealing and opening without clouds |
 //! | `object` | an object as the metadata describes it |
-//! | `write`, `quorum`, `completion` | sealing, the quorum write, and what happens after it |
-//! | `read`, `gather` | the verified read and the way past bad shards |
-//! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
-//! | `code_word` | whether an object is what its writer described, for those who do not trust it |
-//! | `writer` | who that is |
-//! | `evidence` | what clouds did wrong, told to the order with what they had said |
-//! | `repair`, `restraint` | writing bad shards again, and not without end |
+//! | `write`, `quorum`, `completion` | sealing, the quorum write, and the rest of the puts |
+//! | `read`, `gather` | the verified read and the bypass of bad shards |
+//! | `locate`, `index_cache`, `open` | locating and opening a slice's segments |
+//! | `consistency_check` | whether the shards of another principal's object are consistent |
+//! | `writer` | the names of writers |
+//! | `evidence` | faults of clouds, ordered with their receipts |
+//! | `repair`, `repair_backoff` | writing bad shards again, at a bounded rate |
 //! | `shares` | the second lock of a volume: a secret in shares, one on each cloud |
-//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | looking at what nobody reads |
-//! | `compact` | what lives of sparse packs, moved into new ones |
-//! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
+//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | checking data that is rarely read |
+//! | `compact` | moving live slices out of sparse packs |
+//! | `cloud`, `health`, `latency` | one cloud, and predictions from its behaviour |
 //! | `preference` | which clouds are asked first |
-//! | `room` | how much more they take |
-//! | `placement_log` | the border to the metadata |
-//! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
-//! | `workers` | where sealing and rebuilding are done |
-//! | `sabotage` | the defects that simulations are tested with |
+//! | `capacity` | the free space of all clouds together |
+//! | `placement_log` | the interface to the metadata |
+//! | `engine`, `counters`, `status` | shared state, and the operator's view |
+//! | `workers` | the threads for sealing and rebuilding |
+//! | `sabotage` | planted defects for simulations |
 
 mod buffers;
+mod capacity;
 mod cloud;
 mod code;
-mod code_word;
 mod compact;
 mod completion;
 mod compress;
+mod consistency_check;
 mod counters;
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) mod decoding;
@@ -92,8 +93,7 @@ mod preference;
 mod quorum;
 mod read;
 mod repair;
-mod restraint;
-mod room;
+mod repair_backoff;
 mod sabotage;
 mod scrub;
 mod scrub_report;
@@ -113,9 +113,9 @@ mod writer;
 pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
-pub use code_word::Poisoned;
 pub use compact::{Compacted, Compaction, CompactionError, SparsePack};
 pub use compress::Compression;
+pub use consistency_check::Poisoned;
 pub use counters::CounterValues;
 pub use engine::BlockConfig;
 pub use error::{BlockError, BlockErrorKind, Failures};

@@ -1,4 +1,4 @@
-//! Names of objects, and the keys of one cloud.
+//! Object names, and the keys of one cloud.
 //!
 //! A name is one block of AES-256 under the cloud's naming key, in hexadecimal behind its own first
 //! two digits:
@@ -8,10 +8,10 @@
 //! name    2 hex / 32 hex of AES-256(naming key, block)
 //! ```
 //!
-//! To whoever lacks the key names look random: a cloud cannot tell which of its objects belong
-//! together, nor recognise an object's shard on another cloud. Whoever holds it can invert a name,
-//! so a collector needs no index. A permutation of distinct blocks never gives the same name twice.
-//! When a shard has to be put again under create-only names, the *attempt* gives it another one.
+//! Without the key, names look random: a cloud cannot tell which of its objects belong together,
+//! nor recognise an object's shard on another cloud. With the key, a name can be inverted, so a
+//! collector needs no index. A permutation of distinct blocks never gives the same name twice. When
+//! a shard has to be put again under create-only names, the *attempt* gives it another name.
 
 use super::error::BlockError;
 use crate::keys::CloudSecret;
@@ -27,16 +27,16 @@ use zeroize::Zeroizing;
 const NAMING_CONTEXT: &str = "quorumfs 2026 object names";
 const HEADER_CONTEXT: &str = "quorumfs 2026 object header code";
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
     /// The object.
     pub object: ObjectId,
-    /// What it is for.
+    /// The object's class.
     pub class: ObjectClass,
-    /// Which of its shards.
+    /// The shard.
     pub shard: ShardIndex,
-    /// Which of the shard's names.
+    /// The number of the shard's name.
     pub attempt: u8,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for CloudKeys {
 }
 
 impl CloudKeys {
-    /// Derives them.
+    /// Derives the keys.
     #[must_use]
     pub fn derive(secret: &CloudSecret) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl CloudKeys {
         ObjectName::parse(&name).map_err(|_| failed())
     }
 
-    /// What a name stands for; `None` if this key did not make it.
+    /// The meaning of a name; `None` if this key did not make it.
     #[must_use]
     pub fn invert(&self, name: &ObjectName) -> Option<Named> {
         let (place, digits) = name.parts();
@@ -121,7 +121,7 @@ impl CloudKeys {
         })
     }
 
-    /// The code that a header ends with.
+    /// The MAC at the end of a header.
     pub(super) fn header_code(&self, header: &[u8], object: ObjectId) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.header);
         hasher.update(header);

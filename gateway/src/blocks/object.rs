@@ -1,4 +1,5 @@
-//! An object as its metadata describes it: all that reading, completing and repairing it needs.
+//! An object as its metadata describes it: everything that reading, completing and repairing it
+//! needs.
 
 use super::error::BlockError;
 use super::header::Header;
@@ -24,7 +25,7 @@ pub struct StoredObject {
     checked: bool,
 }
 
-/// What [`BlockStore::write`](super::BlockStore::write) made: what a commit has to bring in.
+/// The result of [`BlockStore::write`](super::BlockStore::write), to be named by a commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     /// The object, with the acknowledgements that arrived in time.
@@ -38,15 +39,15 @@ pub struct Stored {
 pub struct SealedSlice {
     /// Its id.
     pub id: SliceId,
-    /// The object that it lies in.
+    /// Its object.
     pub object: ObjectId,
-    /// Where in the object's stream it begins.
+    /// Its position in the object's stream.
     pub offset: u32,
     /// Bytes of plaintext.
     pub length: u32,
     /// Bytes of sealed stream.
     pub sealed_length: u32,
-    /// How it was made smaller.
+    /// Its compression.
     pub codec: Codec,
 }
 
@@ -64,7 +65,7 @@ impl SealedSlice {
         }
     }
 
-    /// What a commit brings in, with how the key is found.
+    /// The slice as a commit names it, with the data to find its key.
     #[must_use]
     pub fn into_new(self, key: SliceKey) -> NewSlice {
         NewSlice {
@@ -85,7 +86,7 @@ impl StoredObject {
     /// # Errors
     /// If the row's numbers contradict each other: it comes from servers of which some may lie.
     pub fn of_row(id: ObjectId, row: &row::Object) -> Result<Self, BlockError> {
-        // No order has a session 0: that is what this very session has just written.
+        // No ordered row has session 0: it means that this session has just written the object.
         let is_foreign = row.writer != SessionId(0);
         let object = Self {
             id,
@@ -141,13 +142,13 @@ impl StoredObject {
         self.id
     }
 
-    /// Who brought it in.
+    /// The writer.
     #[must_use]
     pub fn writer(&self) -> Writer {
         self.writer.clone()
     }
 
-    /// Whether another principal has found that its shards fit each other, by the order.
+    /// Whether another principal's consistency check of it was ordered.
     pub(super) fn is_checked(&self) -> bool {
         self.checked
     }
@@ -184,14 +185,14 @@ impl StoredObject {
         }
     }
 
-    /// Without its cloud's acknowledgement, which does not hold.
+    /// Withdraws a cloud's acknowledgement.
     pub(super) fn withdraw(&mut self, index: usize) {
         if let Some(shard) = self.shards.get_mut(index) {
             shard.withdraw();
         }
     }
 
-    /// Where a shard is, by its row.
+    /// The position of a shard, by its row.
     pub(super) fn placed(&self, index: usize) -> Option<PlacedShard> {
         self.shard(index).map(|shard| PlacedShard {
             object: self.id,

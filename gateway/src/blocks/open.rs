@@ -1,12 +1,12 @@
-//! Opening segments: out of the cells that hold them, into one run of plaintext.
+//! Opening segments: from the cells that hold them into one run of plaintext.
 //!
-//! Cells come here proved to be what the metadata names, and nothing else is known of what is in
-//! them. A segment that lies within one cell is opened right from it; one that crosses the end of
-//! a cell is put together first. A compressed one is opened beside the plaintext and expanded into
-//! its place, which has just its length.
+//! Cells are already proved to be the ones that the metadata names; their content is unchecked. A
+//! segment within one cell is opened directly from it; one that crosses the end of a cell is
+//! assembled first. A compressed segment is opened into a buffer of its own and expanded into its
+//! place, which has exactly its length.
 //!
-//! Opening is quick enough to be done where the cells arrived. Expanding takes several times as
-//! long, so that a slice with an index is opened where sealing is done.
+//! Opening is quick enough for the task that received the cells. Expanding takes several times as
+//! long, so a slice with an index is opened where sealing is done.
 
 use super::buffers::PlainBuffers;
 use super::compress::Expander;
@@ -19,11 +19,11 @@ use super::workers::Workers;
 use bytes::Bytes;
 use std::ops::{Range, RangeInclusive};
 
-/// Segments that are about to be opened.
+/// Segments that are to be opened.
 pub(super) struct Opening {
     pub(super) cells: Cells,
     pub(super) positions: Positions,
-    /// Where the slice begins in its object's stream.
+    /// The slice's position in its object's stream.
     pub(super) offset: u32,
     pub(super) segments: RangeInclusive<u32>,
     pub(super) cipher: SliceCipher,
@@ -34,8 +34,8 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// A piece of the stream; shorter if not all of its cells are there. One that lies in several is
-/// put together in `crossing`.
+/// A piece of the stream; shorter if not all of its cells are present. A piece in several cells is
+/// assembled in `crossing`.
 pub(super) fn piece<'a>(
     cells: &'a Cells,
     stream: &Range<u64>,
@@ -63,7 +63,7 @@ pub(super) fn piece<'a>(
 }
 
 impl Opening {
-    /// Opens, where that is done.
+    /// Opens the segments on the right thread.
     pub(super) async fn open_by(self, workers: Workers) -> Result<Bytes, BlockError> {
         match self.positions {
             Positions::Regular { .. } => self.open(),
@@ -92,7 +92,7 @@ impl Opening {
                     shrunk.resize(stored as usize, 0);
                     self.cipher.open(part, sealed, &mut shrunk)?;
                     if !expander.expand(&shrunk, place) {
-                        let what = "a segment does not expand to what its length says";
+                        let what = "a segment does not expand to its length";
                         return Err(self.cipher.sealed_wrong(what));
                     }
                 }

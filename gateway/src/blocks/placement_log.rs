@@ -1,9 +1,8 @@
-//! The border to the metadata: where shards are, as ordered facts.
+//! The interface to the metadata: the places of shards, as ordered facts.
 //!
-//! The block store moves bytes and the metadata says which bytes count; these calls are all
-//! that the one asks of the other. They may fail, be slow, and be repeated: confirming what is
-//! confirmed, replacing what is replaced, withdrawing what is withdrawn and moving what was moved
-//! are without effect.
+//! The block store moves bytes and the metadata determines which bytes count; these calls are all
+//! that the block store needs from it. They may fail, be slow, and be repeated: confirming,
+//! replacing, withdrawing or moving a second time has no effect.
 
 use super::compact::SparsePack;
 use super::object::StoredObject;
@@ -16,11 +15,11 @@ use quorumfs_metadata::row::{Evidence, PackedSlice};
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the placement of shards could not be recorded or read: {reason}")]
 pub struct PlacementError {
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Where a listing of under-replicated objects goes on: the last one's priority and id.
+/// The cursor of a listing of under-replicated objects: the last one's priority and id.
 pub type UnderReplicatedCursor = (u8, ObjectId);
 
 /// A page of under-replicated objects.
@@ -28,17 +27,17 @@ pub type UnderReplicatedCursor = (u8, ObjectId);
 pub struct UnderReplicatedPage {
     /// The objects.
     pub objects: Vec<StoredObject>,
-    /// Where the next page begins, if there may be one.
+    /// The beginning of the next page, if there may be one.
     pub next: Option<UnderReplicatedCursor>,
 }
 
-/// A page of all objects that something refers to.
+/// A page of all referenced objects.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectsPage {
     /// The objects, by rising ids.
     pub objects: Vec<StoredObject>,
-    /// The last id of the page, which the next one begins behind; `None` if it is empty. It may be
-    /// one that is not among the objects.
+    /// The last id of the page, behind which the next one begins; `None` if the page is empty. It
+    /// may be an id that is not among the objects.
     pub last: Option<ObjectId>,
     /// There are more.
     pub more: bool,
@@ -49,46 +48,46 @@ pub struct ObjectsPage {
 pub struct SparsePage {
     /// The packs, by rising ids.
     pub packs: Vec<SparsePack>,
-    /// The id that the next page begins behind, if there may be one.
+    /// The id behind which the next page begins, if there may be one.
     pub next: Option<ObjectId>,
 }
 
-/// Where a listing of a pack's slices goes on: where the last one's row lies, and its id.
+/// The cursor of a listing of a pack's slices: the home of the last one's row, and its id.
 pub type PackedCursor = (Home, SliceId);
 
-/// A page of the slices that lie in a pack.
+/// A page of the slices in a pack.
 #[derive(Clone, Debug, Default)]
 pub struct PackedPage {
-    /// Where the row of each lies, its id, and its place in the pack.
+    /// The home of each slice's row, its id, and its position in the pack.
     pub slices: Vec<(Home, SliceId, PackedSlice)>,
-    /// Where the next page begins, if there may be one.
+    /// The beginning of the next page, if there may be one.
     pub next: Option<PackedCursor>,
 }
 
-/// A fresh id for an object, held until what carries it is committed or given up.
+/// A fresh id for an object, held until its object is committed or abandoned.
 pub trait HeldObjectId: Send + Sync {
     /// The id.
     fn object(&self) -> ObjectId;
 }
 
-/// What the metadata's client does for the block store.
+/// The operations of the metadata's client that the block store needs.
 #[async_trait::async_trait]
 pub trait PlacementLog: Send + Sync {
-    /// Orders that these shards are where they were meant to be.
+    /// Orders that these shards are at their intended places.
     async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError>;
 
-    /// Orders that these objects were decoded and coded again, and are what their writers, who are
-    /// not this process's own principal, described. One that is not there any more is passed over.
+    /// Orders that these objects of other principals passed the consistency check. Objects that no
+    /// longer exist are skipped.
     async fn confirm_checked(&self, _objects: Vec<ObjectId>) -> Result<(), PlacementError> {
         Ok(())
     }
 
-    /// What rows know this process's own principal by; `None` trusts nobody.
+    /// The number of this process's own principal in rows; `None` trusts no principal.
     async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
         Ok(None)
     }
 
-    /// Who a principal is; `None` if there never was one of this number.
+    /// The name of a principal; `None` if no principal has this number.
     async fn principal(
         &self,
         _number: PrincipalNumber,
@@ -96,7 +95,7 @@ pub trait PlacementLog: Send + Sync {
         Ok(None)
     }
 
-    /// Orders that a cloud was found to have done this wrong. What is known is passed over.
+    /// Orders findings about a cloud. Known ones are skipped.
     async fn testify(
         &self,
         _cloud: CloudIndex,
@@ -105,16 +104,16 @@ pub trait PlacementLog: Send + Sync {
         Ok(())
     }
 
-    /// How much a cloud was found to have done wrong, and what is kept of that.
+    /// The number of findings about a cloud, and the stored ones.
     async fn evidence(&self, _cloud: CloudIndex) -> Result<(u64, Vec<Evidence>), PlacementError> {
         Ok((0, Vec::new()))
     }
 
-    /// Orders that this shard is to be found under another attempt, and that it is there.
+    /// Orders that this shard is at its place under another attempt.
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError>;
 
-    /// Orders that these shards are not where they were acknowledged to be. One that is to be found
-    /// under another attempt by now is passed over.
+    /// Orders that these shards are not at their acknowledged places. A shard that has another
+    /// attempt by now is skipped.
     async fn withdraw_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError>;
 
     /// Objects in the order of their ids, at most `limit` of them.
@@ -132,7 +131,7 @@ pub trait PlacementLog: Send + Sync {
     ) -> Result<UnderReplicatedPage, PlacementError>;
 
     /// Packs of which less than half is needed, at most `limit` of them; none if this session may
-    /// not move what lives of them. This and what follows is never asked of a log without packs.
+    /// not move their slices. A log without packs gets neither this call nor the following ones.
     async fn list_sparse(
         &self,
         _after: Option<ObjectId>,
@@ -141,7 +140,7 @@ pub trait PlacementLog: Send + Sync {
         Ok(SparsePage::default())
     }
 
-    /// The slices that lie in a pack.
+    /// The slices in a pack.
     async fn list_packed(
         &self,
         _pack: ObjectId,
@@ -155,7 +154,7 @@ pub trait PlacementLog: Send + Sync {
         Err(no_packs())
     }
 
-    /// Orders that slices lie in this pack from now on; answers how many were where they were seen.
+    /// Orders that slices are in this pack from now on; returns how many were at their old places.
     async fn move_slices(
         &self,
         _pack: &NewObject,
@@ -164,7 +163,7 @@ pub trait PlacementLog: Send + Sync {
         Err(no_packs())
     }
 
-    /// Whether the metadata knows an object.
+    /// Whether the metadata has a row of an object.
     async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {
         Err(no_packs())
     }

@@ -4,12 +4,11 @@
 //! |---|---|---|
 //! | data shards lie | on each cloud in turn | on the k clouds that are cheapest to read from |
 //! | written first | to all t at once | to the w quickest of the t; the others follow |
-//! | read | data shards, unless their clouds are much busier | whatever costs least |
+//! | read | data shards, unless their clouds are much busier | the cheapest shards |
 //!
-//! Both leave out suspended clouds as long as the others suffice, and both ask elsewhere as well
-//! when a cloud is late: what is cheap is not worth waiting for without end. Data shards are
-//! preferred to parity because any part of them can be read and proved alone; from parity, the
-//! whole object has to be rebuilt.
+//! Both avoid suspended clouds as long as the others suffice, and both hedge when a cloud is late:
+//! a low price is not worth an endless wait. Data shards are preferred to parity because any part
+//! of them can be read and proved alone; from parity, the whole object has to be rebuilt.
 
 use super::engine::Engine;
 use super::latency::Exchange;
@@ -17,21 +16,21 @@ use super::object::StoredObject;
 use quorumfs_metadata::placement::Shard;
 use std::time::Duration;
 
-/// So much more burdened than the best others the data shards' clouds have to be, for the whole
-/// object to be read elsewhere.
+/// How many times more loaded than the best others the data shards' clouds have to be before the
+/// whole object is read elsewhere.
 const BURDEN_FACTOR: u32 = 2;
-/// And so much longer: for less, decoding gains nothing.
+/// The least gain of time: below it, decoding gains nothing.
 const GAIN_MIN: Duration = Duration::from_millis(10);
-/// To rebuild the whole object, at most so many times the bytes that are wanted are read.
+/// A rebuild reads at most so many times the wanted bytes.
 const AMPLIFICATION_MAX: u64 = 4;
 
-/// What is preferred, where there is a choice.
+/// The preference among clouds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Preference {
-    /// All clouds share the work, by how much of it they get done.
+    /// All clouds share the work according to their speed.
     #[default]
     Fast,
-    /// As little as possible is read from clouds that take money for it.
+    /// As little as possible is read from clouds that charge for it.
     Cheap,
 }
 
@@ -44,12 +43,12 @@ impl std::fmt::Display for Preference {
     }
 }
 
-/// By what the shards to read are chosen, the smallest first.
+/// The sort key of the shards to read, the smallest first.
 pub(super) type Rank = (bool, bool, u32, Duration, bool);
 
 impl Engine {
-    /// Which cloud each shard of a new object goes to, the data shards first. Objects that are read
-    /// one after the other have turns one after the other.
+    /// The cloud of each shard of a new object, the data shards first. Objects that are read one
+    /// after the other take turns.
     pub(super) fn spread(&self, turn: u32) -> Vec<Shard> {
         let count = self.links.len();
         let rotation = turn as usize % count.max(1);
@@ -78,8 +77,8 @@ impl Engine {
             .collect()
     }
 
-    /// How little a shard is wanted of those that an object may be rebuilt from: suspended after
-    /// others, hoped for after acknowledged, then by price or burden, parity after data.
+    /// How undesirable a shard is for a rebuild: suspended after others, unacknowledged after
+    /// acknowledged, then by price or load, parity after data.
     pub(super) fn rank(&self, object: &StoredObject, shard: usize) -> Rank {
         let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
         let is_parity = shard as u64 >= object.layout().data();
@@ -93,14 +92,14 @@ impl Engine {
             };
         }
         if is_parity {
-            // It has to be worth the work of decoding.
+            // The gain has to be worth the work of decoding.
             burden = burden.saturating_mul(3) / 2;
         }
         let suspended = self.is_suspended(object, shard);
         (suspended, !acknowledged, price, burden, is_parity)
     }
 
-    /// Whether to rebuild the whole object from the k best shards rather than to read so many bytes
+    /// Whether to rebuild the whole object from the k best shards instead of reading so many bytes
     /// of each of these data shards.
     pub(super) fn reads_elsewhere(&self, object: &StoredObject, wanted: &[(usize, u64)]) -> bool {
         let data = usize::from(object.policy().data());

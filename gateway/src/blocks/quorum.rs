@@ -8,10 +8,10 @@
 //!          w acknowledged ──► the write returns; up to t go on in the background
 //! ```
 //!
-//! With w acknowledgements, whichever f clouds lie or vanish, k good shards remain; fewer are never
+//! With w acknowledgements, k good shards remain whichever f clouds lie or vanish; fewer are never
 //! reported as written. The write does not wait for the rest; see `completion`. A put is *late*
-//! when it takes longer than twice what nearly all of its cloud's puts took lately; it is not
-//! broken off, for whichever is acknowledged first counts.
+//! when it takes longer than twice the time of nearly all recent puts of its cloud. It is not
+//! aborted: whichever put is acknowledged first counts.
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
@@ -29,13 +29,13 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// A put's end, as the write sees it.
-type Answer = (usize, Result<PlacedShard, ShardFault>);
+/// The result of a put.
+type PutAnswer = (usize, Result<PlacedShard, ShardFault>);
 
-/// Forgets the object unless the write got through: also when its future is dropped.
-struct Unsettled<'a>(&'a Engine, Option<ObjectId>);
+/// Forgets the object when dropped, unless the write succeeded.
+struct UnfinishedWrite<'a>(&'a Engine, Option<ObjectId>);
 
-impl Drop for Unsettled<'_> {
+impl Drop for UnfinishedWrite<'_> {
     fn drop(&mut self) {
         if let Some(object) = self.1 {
             self.0.abandoned(object);
@@ -47,17 +47,17 @@ impl Drop for Unsettled<'_> {
 struct Puts {
     engine: Arc<Engine>,
     object: Arc<StoredObject>,
-    answers: mpsc::Sender<Answer>,
-    /// Those that nobody was asked to take yet, in the order in which they are.
+    answers: mpsc::Sender<PutAnswer>,
+    /// The shards that are not yet sent, in the order of their clouds.
     rest: VecDeque<(usize, Bytes)>,
-    /// When each of those that run counts as late; `None` once it did.
+    /// The time from which each running put is late; `None` once it is counted as late.
     running: BTreeMap<usize, Option<Instant>>,
     acknowledged: usize,
     faults: Vec<ShardFault>,
 }
 
 impl Puts {
-    /// Asks for the next shard to be taken; says whether there was one.
+    /// Starts the put of the next shard; returns whether there was one.
     fn launch(&mut self) -> bool {
         let Some((shard, body)) = self.rest.pop_front() else {
             return false;
@@ -78,8 +78,8 @@ impl Puts {
         true
     }
 
-    /// Enters an answer.
-    fn answered(&mut self, (shard, result): Answer) {
+    /// Records an answer.
+    fn answered(&mut self, (shard, result): PutAnswer) {
         self.running.remove(&shard);
         match result {
             Ok(_) => self.acknowledged += 1,
@@ -87,12 +87,12 @@ impl Puts {
         }
     }
 
-    /// When the next of those that run is late.
+    /// When the next running put becomes late.
     fn next_late(&self) -> Option<Instant> {
         self.running.values().flatten().min().copied()
     }
 
-    /// For each one that is late now, the next is asked.
+    /// Starts the next put for each one that is late now.
     fn spill(&mut self) {
         let now = Instant::now();
         let mut late = 0;
@@ -109,7 +109,7 @@ impl Puts {
         }
     }
 
-    /// Whether the next one's cloud is better left alone for now.
+    /// Whether the next cloud should be avoided now.
     fn is_next_suspended(&self) -> bool {
         let next = self.rest.front();
         next.is_none_or(|(shard, _)| self.engine.is_suspended(&self.object, *shard))
@@ -117,7 +117,7 @@ impl Puts {
 }
 
 impl Engine {
-    /// How long a put is waited for before another cloud is asked as well.
+    /// How long a put runs before another cloud is asked as well.
     fn put_delay(&self, object: &StoredObject, shard: usize, bytes: usize) -> std::time::Duration {
         let link = self.link_of(object, shard);
         link.map_or(self.config.timeouts.hedge_max, |link| {
@@ -138,7 +138,7 @@ impl Engine {
         }
         let (answers, mut answered) = mpsc::channel(bodies.len().max(1));
         self.begin(object.id());
-        let mut unsettled = Unsettled(self, Some(object.id()));
+        let mut unsettled = UnfinishedWrite(self, Some(object.id()));
         let mut puts = Puts {
             engine: Arc::clone(self),
             rest: self.put_order(&object, bodies),
@@ -156,7 +156,7 @@ impl Engine {
         while puts.acknowledged < wanted {
             while puts.acknowledged + puts.running.len() < wanted && puts.launch() {}
             if puts.acknowledged + puts.running.len() < wanted {
-                // It has failed; a moment for the others' answers makes the message whole.
+                // The write has failed; a moment for the other answers makes the message complete.
                 let rest = async {
                     while !puts.running.is_empty()
                         && let Some(answer) = answered.recv().await
@@ -171,7 +171,7 @@ impl Engine {
             tokio::select! {
                 biased;
                 answer = answered.recv() => {
-                    // The channel's other end is held here: it does not close.
+                    // This function holds the channel's other end, so it does not close.
                     if let Some(answer) = answer {
                         puts.answered(answer);
                     }
@@ -185,7 +185,7 @@ impl Engine {
                     if late.is_some() => puts.spill(),
             }
         }
-        // Those that fail from here on are left to completion.
+        // Puts that fail from here on are left to completion.
         while puts.acknowledged + puts.running.len() < target
             && !puts.is_next_suspended()
             && puts.launch()
@@ -194,7 +194,7 @@ impl Engine {
         Ok(self.settle(puts.object.id()))
     }
 
-    /// In which order clouds are asked to take their shards.
+    /// The order in which clouds are sent their shards.
     fn put_order(
         &self,
         object: &StoredObject,

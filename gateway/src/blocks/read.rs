@@ -8,13 +8,13 @@
 //!                                          └─► the whole object from any k good shards
 //! ```
 //!
-//! Nothing looks into bytes before they were proved to be the ones that the metadata names. The
-//! rebuild runs beside what is still awaited, and the first to be complete wins; it takes whole
-//! shards, because the data shards' digests define the content and can only be compared whole. What
-//! was rebuilt is kept for a while, so that reading on in small steps past a missing cloud does not
-//! fetch everything for every step, and concurrent readers share one rebuild.
+//! No byte is interpreted before it was proved to be the one that the metadata names. The rebuild
+//! runs while the other answers are awaited, and the first to complete wins. It takes whole shards,
+//! because the data shards' digests define the content and can only be compared whole. A rebuilt
+//! object is cached for a while, so that small sequential reads past a missing cloud do not fetch
+//! everything at every step, and concurrent readers share one rebuild.
 //!
-//! An object of another principal's is rebuilt first, whatever is read of it; see `code_word`.
+//! Another principal's object is rebuilt before any read; see `consistency_check`.
 
 use super::engine::Engine;
 use super::error::{BlockError, ShardFault};
@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 type RebuiltCell = Arc<OnceCell<Arc<Rebuilt>>>;
 
-/// Objects that were rebuilt lately, or are being rebuilt.
+/// Objects that were rebuilt recently, or are being rebuilt.
 #[derive(Debug)]
 pub(super) struct RebuiltCache {
     bytes_max: usize,
@@ -67,7 +67,7 @@ impl RebuiltCache {
         cell
     }
 
-    /// Forgets the oldest beyond the bound, and what came to nothing.
+    /// Evicts the oldest beyond the bound, and failed rebuilds.
     fn bound(&self) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let size = |cell: &RebuiltCell| cell.get().map_or(0, |rebuilt| rebuilt.bytes());
@@ -78,11 +78,11 @@ impl RebuiltCache {
     }
 }
 
-/// A stream's cells as they come in, by number.
+/// The cells of a stream, by number.
 pub(super) type Cells = BTreeMap<u64, Bytes>;
 
 impl Engine {
-    /// Reads a range of a slice. What cannot be read because of who wrote it says who that is.
+    /// Reads a range of a slice. An error by a writer's fault names the writer.
     pub(super) async fn read(
         self: &Arc<Self>,
         object: Arc<StoredObject>,
@@ -108,12 +108,12 @@ impl Engine {
             reason,
         };
         if slice.object != object.id() {
-            return Err(wrong("it is not the one that the slice lies in"));
+            return Err(wrong("it is not the object of the slice"));
         }
         check(&slice).map_err(wrong)?;
         let end = slice.offset.checked_add(slice.sealed_length);
         if end.is_none_or(|end| end > object.length()) {
-            return Err(wrong("its slice ends behind it"));
+            return Err(wrong("its slice ends beyond its end"));
         }
         if range.start > range.end || range.end > slice.length {
             return Err(BlockError::Length {
@@ -129,7 +129,7 @@ impl Engine {
         let last = (range.end.saturating_sub(1) / SEGMENT_BYTES).min(segments(slice.length) - 1);
         let _memory = self.memory.hold(most_held(&slice, &(first..=last))).await?;
 
-        self.believe(object).await?;
+        self.ensure_consistent(object).await?;
         let volume = self.config.volume;
         let cipher = SliceCipher::of(key, volume, &slice, self.config.sealing)?;
         let by_writer = |error: BlockError| error.written_by(object.writer());
@@ -174,7 +174,7 @@ impl Engine {
         let mut faults = Vec::new();
         let mut wanted = Vec::new();
         for shard in 0..data {
-            // The rows in which this shard's cell is one of those that are wanted.
+            // The rows in which this shard's cell is wanted.
             let first = cells.start.saturating_sub(shard).div_ceil(data);
             let end = cells.end.saturating_sub(shard).div_ceil(data);
             if first >= end {
@@ -189,8 +189,8 @@ impl Engine {
             .iter()
             .filter(|(index, _)| self.is_suspended(object, *index));
         faults.extend(suspended_ones.map(|(index, _)| (*index, suspended(self, object, *index))));
-        // What a suspended cloud has to be replaced from is the whole object: the other data shards
-        // would be asked for twice.
+        // A suspended cloud is replaced by a rebuild of the whole object, which would request the
+        // other data shards a second time.
         let elsewhere = !faults.is_empty() || self.reads_elsewhere(object, &wanted);
         for (index, rows) in awaited.clone() {
             if elsewhere {
@@ -259,7 +259,7 @@ impl Engine {
         }
     }
 
-    /// The whole object, rebuilt once for all who ask for it at the same time.
+    /// The whole object, rebuilt once for all concurrent readers.
     pub(super) async fn rebuilt(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,

@@ -1,9 +1,9 @@
 //! Repair: a shard that a cloud lost or altered is written again.
 //!
-//! Whoever finds an acknowledged shard bad or missing leaves a note here. A worker rebuilds the
-//! object from k other shards, puts the shard under its next name, for the old one is taken and
-//! create-only, and has the new place ordered. Notes are bounded and may be lost: the next reader
-//! leaves another.
+//! A note is left here about an acknowledged shard that is bad or missing. A worker rebuilds the
+//! object from k other shards, puts the shard under its next name, since the old one is taken and
+//! create-only, and orders the new place. Notes are bounded and may be lost: the next reader leaves
+//! another.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Notes that may wait.
+/// The most notes that wait.
 const QUEUE_MAX: usize = 1024;
-/// Repairs whose new names are remembered for rows that were read before them.
+/// The most repairs whose new names are remembered for readers with older rows.
 const REPLACEMENTS_MAX: usize = 1 << 14;
-/// Names that a shard may use up; a cloud that spoils so many is not worth writing to.
+/// The most names of a shard; a cloud that spoils so many is not worth writing to.
 pub(super) const ATTEMPTS_MAX: u8 = 64;
 
 /// A note.
@@ -30,16 +30,16 @@ pub(super) struct Note {
 }
 
 #[derive(Debug, Default)]
-struct Records {
+struct RepairRecords {
     waiting: BTreeSet<(ObjectId, usize)>,
     replacements: BTreeMap<(ObjectId, usize), u8>,
 }
 
-/// The notes, and what came of them.
+/// The notes, and the new names.
 #[derive(Debug)]
 pub(super) struct Repairs {
     queue: mpsc::Sender<Note>,
-    records: Mutex<Records>,
+    records: Mutex<RepairRecords>,
 }
 
 impl Repairs {
@@ -54,7 +54,7 @@ impl Repairs {
         )
     }
 
-    fn records(&self) -> MutexGuard<'_, Records> {
+    fn records(&self) -> MutexGuard<'_, RepairRecords> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Repairs {
 }
 
 impl Engine {
-    /// Leaves a note if the fault calls for one.
+    /// Leaves a note if the fault requires a repair.
     pub(super) fn order_repair(
         &self,
         object: &Arc<StoredObject>,
@@ -113,7 +113,7 @@ impl Engine {
         records.replacements.insert(key, placed.attempt);
     }
 
-    /// Follows the notes until the engine goes.
+    /// Processes the notes until the engine ends.
     pub(super) async fn repair_all(self: Arc<Self>, mut notes: mpsc::Receiver<Note>) {
         while let Some(note) = notes.recv().await {
             let object = self.with_replacements(&note.object);
@@ -135,17 +135,17 @@ impl Engine {
         };
         let next = row.attempt.saturating_add(1);
         let trusted = self.is_sabotaged(Sabotage::RepairTrustsTheShard);
-        let is_allowed = self.restraint.allows(object.id(), shard);
+        let is_allowed = self.repair_backoff.allows(object.id(), shard);
         if next >= ATTEMPTS_MAX || !is_allowed || self.is_suspended(object, shard) {
             return false;
         }
-        // Another repair may have been quicker, or the cloud have recovered.
+        // Another repair may have been quicker, or the cloud may have recovered.
         let known = match self.fetch_whole(object, shard).await {
             Ok(_) => return true,
             Err(fault) => vec![(shard, fault)],
         };
-        self.restraint.tried(object.id(), shard);
-        let rebuilt = match self.gather_patiently(object, known).await {
+        self.repair_backoff.tried(object.id(), shard);
+        let rebuilt = match self.gather_unhedged(object, known).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 let error = self.named(error).await;

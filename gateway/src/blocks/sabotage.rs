@@ -1,9 +1,8 @@
-//! Defects that can be built in, so that a simulation shows that it would see them.
+//! Planted defects, by which a simulation shows that it detects them.
 //!
-//! No release has them: the feature `sabotage`, which the simulator of clouds switches on, adds the
-//! only field that can hold one; without it [`Planted`] has no bytes and answers "no" while the
-//! program is compiled. Each is a mistake that one could make in good faith, and is asked for in
-//! one place of the engine.
+//! No release has them: the feature `sabotage`, which the simulator of clouds enables, adds the
+//! only field that can hold one. Without it [`Planted`] has no bytes and answers "no" at compile
+//! time. Each defect is a plausible mistake, and is queried in one place of the engine.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -13,20 +12,20 @@ use bytes::Bytes;
 /// A defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// A write takes the first acknowledgement for two.
+    /// A write counts the first acknowledgement twice.
     AcknowledgementCountedTwice,
-    /// Shards are decoded as they come, and only what comes out is compared with digests.
+    /// Shards are decoded unchecked, and only the result is compared with digests.
     DigestCheckedAfterDecode,
-    /// A repair writes again what it found.
+    /// A repair writes the cloud's bytes back.
     RepairTrustsTheShard,
     /// Data shards that were rebuilt from parity are not compared with their digests.
     ParityBelieved,
-    /// Whoever gets its data shards whole takes them for the object, whoever wrote it.
+    /// A reader that gets all data shards accepts them, whichever principal wrote the object.
     ForeignDataShardsBelieved,
-    /// A gateway goes on after a crash with the ids that it had. Those who hand out ids are the
-    /// engine's callers, so it is the simulated gateway that does it.
+    /// A gateway continues after a crash with its old ids. The engine's callers hand out ids, so
+    /// the simulated gateway implements this one.
     NonceReusedAfterCrash,
-    /// A write returns with one acknowledgement less than w and says that all have acknowledged.
+    /// A write returns with one acknowledgement less than w and reports them all.
     CommittedBeforeQuorum,
 }
 
@@ -43,7 +42,7 @@ impl Sabotage {
     ];
 }
 
-/// The defect that is planted, or none.
+/// The planted defect, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
     #[cfg(feature = "sabotage")]
@@ -51,7 +50,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// No defect: what every program but a simulation has.
+    /// No defect: the value of every program except a simulation.
     pub const NONE: Self = Self {
         #[cfg(feature = "sabotage")]
         defect: None,
@@ -79,7 +78,7 @@ impl Planted {
 }
 
 impl Engine {
-    /// What a cloud has under a shard's name, whatever it is.
+    /// The bytes of a cloud under a shard's name, unchecked.
     pub(super) async fn found(
         &self,
         object: &StoredObject,

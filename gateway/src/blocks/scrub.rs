@@ -1,38 +1,38 @@
-//! The scrub: a look at shards that nobody reads, and what follows from it.
+//! The scrub: checks shards that are rarely read, and restores them.
 //!
 //! ```text
 //!   all objects, page by page, in the order of their ids
-//!     │ each acknowledged shard: there with the right length? (head)
-//!     │   or, of a sample: one random cell, proved by its path   (ranged get)
-//!     │   or whole                                               (get)
+//!     │ each acknowledged shard: present with the right length?    (head)
+//!     │   or, of a sample: one random cell, proved by its path     (ranged get)
+//!     │   or whole                                                 (get)
 //!     ▼
 //!   missing or bad ──► withdrawn by order ──► rebuilt from k others under its next name, confirmed
-//!     │                        └── whoever dies here leaves it to anybody's next sweep
+//!     │                        └── after a crash here, the next sweep of any process restores it
 //!     ▼
 //!   position ──► the next page
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! * **A cloud that cannot be reached is not missing anything.** Only an answer about the shard
-//!   counts against it; what could not be looked at is counted and said.
-//! * **A shard that was found bad is never read again**, neither to be compared nor to rebuild
-//!   from. So restoring takes k shards of an object and no more, whatever is lost of it.
-//! * The order knows before anything is written: a withdrawal raises the object's urgency for
-//!   everybody, and a crash after it loses nothing. The position moves on after that.
-//! * A cloud that lies cannot cause endless traffic; see `restraint`.
-//! * What another principal wrote and nobody has checked yet is decoded and coded again, all of it
-//!   by a full scrub and a sample of it by the others. What turns out to be poisoned is told of
-//!   with its writer's name, and its shards are not looked at: no cloud is to blame.
+//!   counts against it; shards that could not be checked are counted and reported.
+//! * **A shard that was found bad is never read again**, neither to compare nor to rebuild from it.
+//!   So restoring takes k shards of an object and no more, whatever is lost of it.
+//! * A withdrawal is ordered before anything is written: it raises the object's urgency for all
+//!   clients, and a crash after it loses nothing. The position advances after that.
+//! * A cloud that lies cannot cause endless traffic; see `repair_backoff`.
+//! * Another principal's object without a consistency check is decoded and coded again: all of them
+//!   by a full scrub, a sample of them by the others. A poisoned object is reported with its
+//!   writer's name, and its shards are not checked: no cloud is to blame.
 //!
-//! Which cells are looked at follows from a seed that no cloud knows. The throttle counts what is
-//! read and written, and requests at a time are bounded.
+//! The choice of cells follows from a seed that no cloud knows. The throttle counts all bytes read
+//! and written, and concurrent requests are bounded.
 
 use super::completion::{Completed, SWEEP_CONCURRENCY};
 use super::engine::Engine;
 use super::error::ShardFault;
 use super::object::{StoredObject, shard_index};
 use super::placement_log::{ObjectsPage, PlacementError};
-use super::scrub_report::{ScrubReport, Seen};
+use super::scrub_report::{ScrubReport, ShardObservation};
 use super::throttle::Throttle;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId};
@@ -47,37 +47,37 @@ use tokio::task::JoinSet;
 
 /// Objects in one page.
 const PAGE: u32 = 64;
-/// How many times the order is asked before a scrub gives up, to be resumed.
+/// How many times an operation is ordered before a scrub gives up, to be resumed.
 const ORDER_TRIES: u32 = 4;
-/// What stands for an object in the place of a shard's index, which is below it.
-const OF_ITSELF: u8 = u8::MAX;
+/// Stands for the object itself in place of a shard's index, which is always below it.
+const WHOLE_OBJECT: u8 = u8::MAX;
 
-/// How closely a scrub looks.
+/// How thoroughly a scrub checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubDepth {
-    /// Whether shards are there with the right length; of so many in a million, one cell.
+    /// Whether shards are present with the right length; of a sample, one cell.
     Sample {
-        /// How many in a million.
+        /// The sample: so many of a million shards.
         per_million: u32,
     },
     /// Every byte.
     Full,
 }
 
-/// How a scrub is to work.
+/// The configuration of a scrub.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrubConfig {
-    /// How closely it looks.
+    /// How thoroughly it checks.
     pub depth: ScrubDepth,
-    /// The one cloud to look at; `None`: all of them.
+    /// The one cloud to check; `None`: all of them.
     pub cloud: Option<CloudIndex>,
-    /// Bytes that it may read and write in a second.
+    /// The most bytes that it reads and writes in a second.
     pub bytes_per_second: Option<NonZeroU64>,
-    /// Requests at a time.
+    /// The most concurrent requests.
     pub requests_max: usize,
-    /// Whether what is found is withdrawn and restored, or only told.
+    /// Whether missing and bad shards are withdrawn and restored, or only reported.
     pub repair: bool,
-    /// What the choice of cells follows from; no cloud may know it.
+    /// The seed of the choice of cells; no cloud may know it.
     pub seed: [u8; 32],
 }
 
@@ -96,7 +96,7 @@ impl Default for ScrubConfig {
     }
 }
 
-/// What one look at a shard is.
+/// The check of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     Length,
@@ -105,16 +105,16 @@ enum Look {
 }
 
 impl ScrubConfig {
-    /// Whether an object that nobody has checked yet is decoded and coded again.
+    /// Whether an unchecked object of another principal is decoded and coded again.
     fn checks(&self, object: &StoredObject) -> bool {
         let ScrubDepth::Sample { per_million } = self.depth else {
             return true;
         };
-        let (drawn, _) = self.draw(object, OF_ITSELF);
+        let (drawn, _) = self.draw(object, WHOLE_OBJECT);
         drawn % 1_000_000 < u64::from(per_million)
     }
 
-    /// Two numbers that nobody can foretell who does not know the seed.
+    /// Two numbers that are unpredictable without the seed.
     fn draw(&self, object: &StoredObject, of: u8) -> (u64, u64) {
         let mut hasher = blake3::Hasher::new_keyed(&self.seed);
         hasher.update(&object.id().to_be_bytes());
@@ -135,58 +135,61 @@ impl ScrubConfig {
             return Look::Length;
         }
         match object.layout().shard_cells(shard as u64) {
-            // Nothing but a header, which is all there is to see.
+            // The shard is nothing but a header.
             0 => Look::Whole,
             cells => Look::Cell(second % cells),
         }
     }
 }
 
-/// An object with the shards of it that were found bad or missing.
-type Finding = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
+/// An object with its missing and bad shards.
+type FaultyObject = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
 
 impl Engine {
-    /// Walks the objects behind `from`. The report is visible in the status meanwhile.
+    /// Scrubs the objects behind `from`. The status shows the report meanwhile.
     pub(super) async fn scrub(
         self: &Arc<Self>,
         config: &ScrubConfig,
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
         let throttle = Arc::new(Throttle::new(config.bytes_per_second));
-        self.tell_scrub(|report| *report = ScrubReport::new(from, &self.links));
+        self.update_report(|report| *report = ScrubReport::new(from, &self.links));
         let mut after = from;
         loop {
             let page = self.page_of_objects(after).await?;
-            // Whoever was out of reach gets a chance to show that it is back.
+            // Suspended clouds get a chance to show that they are back.
             self.probe(true).await;
             let findings = self.look_at(&page.objects, config, &throttle).await;
             if config.repair && !findings.is_empty() {
                 self.withdraw_and_restore(findings, &throttle).await?;
             }
             after = page.last.or(after);
-            self.tell_scrub(|report| report.reached(after));
+            self.update_report(|report| report.reached(after));
             if !page.more || page.last.is_none() {
                 break;
             }
         }
         let (lacking, unreachable) = match config.repair {
             true => self.sweep().await,
-            false => (usize::try_from(self.scrubbed().lacking).unwrap_or(0), 0),
+            false => (
+                usize::try_from(self.current_scrub_report().lacking).unwrap_or(0),
+                0,
+            ),
         };
-        self.tell_scrub(|report| {
+        self.update_report(|report| {
             (report.lacking, report.lacking_unreachable) = (lacking as u64, unreachable as u64);
             report.finished = true;
         });
         self.testify().await;
-        Ok(self.scrubbed())
+        Ok(self.current_scrub_report())
     }
 
-    pub(super) fn tell_scrub(&self, tell: impl FnOnce(&mut ScrubReport)) {
+    pub(super) fn update_report(&self, tell: impl FnOnce(&mut ScrubReport)) {
         let mut scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         tell(scrub.get_or_insert_with(ScrubReport::default));
     }
 
-    pub(super) fn scrubbed(&self) -> ScrubReport {
+    pub(super) fn current_scrub_report(&self) -> ScrubReport {
         let scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         scrub.clone().unwrap_or_default()
     }
@@ -206,27 +209,27 @@ impl Engine {
         }
     }
 
-    /// Looks at the shards of a page; returns what was found bad or missing.
+    /// Checks the shards of a page; returns the missing and bad ones.
     async fn look_at(
         self: &Arc<Self>,
         objects: &[StoredObject],
         config: &ScrubConfig,
         throttle: &Arc<Throttle>,
-    ) -> Vec<Finding> {
+    ) -> Vec<FaultyObject> {
         self.check_all(objects, config, throttle).await;
         let turns = Arc::new(Semaphore::new(config.requests_max.max(1)));
         let mut looks = JoinSet::new();
-        let mut found: BTreeMap<ObjectId, Finding> = BTreeMap::new();
+        let mut found: BTreeMap<ObjectId, FaultyObject> = BTreeMap::new();
         for object in objects {
             let object = self.with_replacements(&Arc::new(object.clone()));
             let whole = object.shards().iter().all(|shard| shard.acknowledged);
-            self.tell_scrub(|report| {
+            self.update_report(|report| {
                 report.objects += 1;
                 report.lacking += u64::from(!whole);
             });
-            if self.code_words.is_poisoned(object.id()) {
-                // Its shards are what their digests say, or not, by its writer's choice.
-                self.tell_scrub(|report| report.poisoned += 1);
+            if self.consistency.is_poisoned(object.id()) {
+                // Its writer chose whether its shards have their digests.
+                self.update_report(|report| report.poisoned += 1);
                 continue;
             }
             for shard in 0..object.shards().len() {
@@ -236,7 +239,7 @@ impl Engine {
                 if !is_wanted {
                     continue;
                 }
-                // A page is bounded, and so is what waits here.
+                // A page is bounded, and so are the tasks that wait here.
                 let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
                     continue;
                 };
@@ -255,7 +258,7 @@ impl Engine {
             };
             if fault.claims_newer() && self.is_known_format(&object, shard, &fault).await {
                 let cloud = object.shard(shard).map(|row| row.cloud);
-                self.tell_scrub(|report| report.disproved(cloud));
+                self.update_report(|report| report.disproved(cloud));
                 fault = fault.disproved();
                 self.note_fault(&object, shard, &fault, None);
             }
@@ -268,7 +271,7 @@ impl Engine {
         found.into_values().collect()
     }
 
-    /// Decodes and codes again what other principals wrote and nobody has checked yet.
+    /// Decodes and codes again the unchecked objects of other principals.
     async fn check_all(
         self: &Arc<Self>,
         objects: &[StoredObject],
@@ -277,7 +280,7 @@ impl Engine {
     ) {
         let mut checks = JoinSet::new();
         for object in objects {
-            if !config.checks(object) || self.believed(object).await.is_some() {
+            if !config.checks(object) || self.check_result(object).await.is_some() {
                 continue;
             }
             if checks.len() >= SWEEP_CONCURRENCY {
@@ -289,15 +292,15 @@ impl Engine {
             let object = self.with_replacements(&Arc::new(object.clone()));
             let engine = Arc::clone(self);
             checks.spawn(async move {
-                // What comes of it is entered; that a cloud does not answer is told of below.
-                let _ = engine.gather_patiently(&object, Vec::new()).await;
+                // The result is recorded; clouds that do not answer are reported below.
+                let _ = engine.gather_unhedged(&object, Vec::new()).await;
             });
         }
         while checks.join_next().await.is_some() {}
-        self.tell_checked().await;
+        self.confirm_checked_objects().await;
     }
 
-    /// Whether k other shards of an object are of a format that this version knows.
+    /// Whether k other shards of an object are of a format that this version reads.
     async fn is_known_format(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
@@ -305,7 +308,7 @@ impl Engine {
         fault: &ShardFault,
     ) -> bool {
         let known = vec![(shard, fault.clone().disproved())];
-        self.gather_patiently(object, known).await.is_ok()
+        self.gather_unhedged(object, known).await.is_ok()
     }
 
     async fn look(
@@ -341,24 +344,24 @@ impl Engine {
             }
         };
         let seen = match &result {
-            Ok(()) if look == Look::Length => Seen::There,
-            Ok(()) => Seen::Proved(bytes),
+            Ok(()) if look == Look::Length => ShardObservation::Present,
+            Ok(()) => ShardObservation::Proved(bytes),
             Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::NotFound => {
-                Seen::Missing
+                ShardObservation::Missing
             }
-            Err(fault) if fault.wants_repair() => Seen::Damaged,
-            Err(_) => Seen::Unreachable,
+            Err(fault) if fault.wants_repair() => ShardObservation::Damaged,
+            Err(_) => ShardObservation::Unreachable,
         };
         self.counters.shards_scrubbed.add(1);
-        self.tell_scrub(|report| report.saw(cloud, seen));
+        self.update_report(|report| report.saw(cloud, seen));
         result
     }
 
-    /// Has what was found withdrawn by order, and restores it. No sweep runs meanwhile, for it
-    /// would do the same.
+    /// Withdraws the missing and bad shards by order, and restores them. The sweep is locked out,
+    /// since it would do the same work.
     async fn withdraw_and_restore(
         self: &Arc<Self>,
-        findings: Vec<Finding>,
+        findings: Vec<FaultyObject>,
         throttle: &Arc<Throttle>,
     ) -> Result<(), PlacementError> {
         let _alone = self.sweeping.lock().await;
@@ -370,7 +373,7 @@ impl Engine {
         for some in placed.chunks(WITHDRAW_SHARDS_MAX) {
             self.withdraw(some.to_vec()).await?;
             self.counters.shards_withdrawn.add(some.len() as u64);
-            self.tell_scrub(|report| report.withdrawn += some.len() as u64);
+            self.update_report(|report| report.withdrawn += some.len() as u64);
         }
         let mut work = JoinSet::new();
         let mut findings = findings.into_iter();
@@ -383,7 +386,7 @@ impl Engine {
             }
             match work.join_next().await {
                 None => return Ok(()),
-                Some(Ok((shards, outcome))) => self.tell_scrub(|report| match outcome {
+                Some(Ok((shards, outcome))) => self.update_report(|report| match outcome {
                     Completed::Whole => report.restored += shards,
                     Completed::Lost => report.lost += 1,
                     Completed::Unreachable | Completed::Lacking | Completed::Poisoned => {}
@@ -400,7 +403,7 @@ impl Engine {
                 Ok(()) => return Ok(()),
                 Err(error) if tries >= ORDER_TRIES => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "a withdrawal will be tried again");
+                    tracing::warn!(%error, "shards not withdrawn by order; trying again");
                     tokio::time::sleep(Duration::from_millis(100 << tries)).await;
                 }
             }
@@ -423,7 +426,7 @@ impl Engine {
         throttle
             .pass(moved.saturating_mul(object.layout().stored_length(0)))
             .await;
-        let outcome = self.complete_knowing(Arc::new(lacking), faults).await;
+        let outcome = self.complete_without(Arc::new(lacking), faults).await;
         (count, outcome)
     }
 }

@@ -1,4 +1,4 @@
-//! What a scrub has found so far: for its caller, and for the status while it runs.
+//! The findings of a scrub so far, for its caller and for the status.
 
 use super::cloud::Link;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId};
@@ -6,68 +6,68 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What was seen of one shard.
+/// The state of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// It is there, with the right length.
-    There,
-    /// So many bytes of it are those that were written.
+pub(super) enum ShardObservation {
+    /// It is present, with the right length.
+    Present,
+    /// So many bytes of it were proved.
     Proved(u64),
-    /// Its cloud says that it does not have it.
+    /// Its cloud denies having it.
     Missing,
-    /// Its cloud holds something else.
+    /// Its cloud has other bytes.
     Damaged,
-    /// Its cloud does not answer; nothing was seen.
+    /// Its cloud does not answer; the shard was not checked.
     Unreachable,
 }
 
-/// What was seen on one cloud.
+/// The findings about one cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudFindings {
-    /// Its place in the volume's list.
+    /// Its index in the volume's list.
     pub index: u8,
-    /// Where it is.
+    /// Its location.
     pub place: String,
-    /// Shards that are there, with the right length or proved.
+    /// Shards that are present, with the right length or proved.
     pub good: u64,
-    /// Shards that it does not have.
+    /// Missing shards.
     pub missing: u64,
-    /// Shards that are not what was written.
+    /// Shards with other bytes.
     pub damaged: u64,
-    /// Shards that could not be looked at, because it does not answer.
+    /// Shards that could not be checked because the cloud does not answer.
     pub unreachable: u64,
 }
 
-/// How far a scrub has come and what it found.
+/// The progress and the findings of a scrub.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubReport {
-    /// The last object that is done with: where the next scrub goes on.
+    /// The last object that is finished: the next scrub continues behind it.
     pub position: Option<ObjectId>,
-    /// Whether it has seen everything.
+    /// Whether it has reached the end.
     pub finished: bool,
-    /// Objects that were walked past.
+    /// Objects that were passed.
     pub objects: u64,
     /// Shards of which bytes were read and proved.
     pub proved: u64,
-    /// Those bytes.
+    /// The number of those bytes.
     pub bytes: u64,
-    /// What was seen on each cloud.
+    /// The findings about each cloud.
     pub clouds: Vec<CloudFindings>,
-    /// Shards whose acknowledgement was taken back by order.
+    /// Shards whose acknowledgement was withdrawn by order.
     pub withdrawn: u64,
     /// Shards that were restored.
     pub restored: u64,
-    /// Objects whose shards do not fit each other; who wrote them is in the status.
+    /// Objects with inconsistent shards; the status names their writers.
     pub poisoned: u64,
     /// Objects that could not be rebuilt although every cloud answers.
     pub lost: u64,
-    /// Objects that lack shards: those met on the way, and at the end those that are left.
+    /// Objects that lack shards: during the scrub those met so far, at the end those that are left.
     pub lacking: u64,
-    /// Those of them, at the end, that lack shards only on clouds that cannot be reached.
+    /// Those of them, at the end, that lack shards only on unreachable clouds.
     pub lacking_unreachable: u64,
-    /// How it stood when it reached its position: what it has seen since lies behind that.
+    /// The report as of its position: later findings are behind that.
     pub at_position: Option<Box<Self>>,
-    /// When it began, by the clock of its process.
+    /// The start, by the clock of its process.
     pub started: Option<Instant>,
 }
 
@@ -86,15 +86,15 @@ impl ScrubReport {
         }
     }
 
-    /// Everything up to an object is done with.
+    /// All objects up to this one are finished.
     pub(super) fn reached(&mut self, position: Option<ObjectId>) {
         self.at_position = None;
         self.position = position;
         self.at_position = Some(Box::new(self.clone()));
     }
 
-    pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: Seen) {
-        if let Seen::Proved(bytes) = seen {
+    pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: ShardObservation) {
+        if let ShardObservation::Proved(bytes) = seen {
             self.proved += 1;
             self.bytes += bytes;
         }
@@ -103,15 +103,15 @@ impl ScrubReport {
             return;
         };
         let count = match seen {
-            Seen::There | Seen::Proved(_) => &mut found.good,
-            Seen::Missing => &mut found.missing,
-            Seen::Damaged => &mut found.damaged,
-            Seen::Unreachable => &mut found.unreachable,
+            ShardObservation::Present | ShardObservation::Proved(_) => &mut found.good,
+            ShardObservation::Missing => &mut found.missing,
+            ShardObservation::Damaged => &mut found.damaged,
+            ShardObservation::Unreachable => &mut found.unreachable,
         };
         *count += 1;
     }
 
-    /// What counted as not to be looked at turned out to be damaged.
+    /// A shard counted as not checked turned out to be damaged.
     pub(super) fn disproved(&mut self, cloud: Option<CloudIndex>) {
         let index = cloud.map(|cloud| cloud.0);
         if let Some(found) = self.clouds.iter_mut().find(|it| Some(it.index) == index) {
@@ -124,7 +124,7 @@ impl ScrubReport {
         self.clouds.iter().map(of).sum()
     }
 
-    /// Shards that were found good.
+    /// Shards found good.
     #[must_use]
     pub fn good(&self) -> u64 {
         self.sum(|cloud| cloud.good)
@@ -136,13 +136,13 @@ impl ScrubReport {
         self.sum(|cloud| cloud.missing + cloud.damaged)
     }
 
-    /// Shards that could not be looked at.
+    /// Shards that could not be checked.
     #[must_use]
     pub fn unreachable(&self) -> u64 {
         self.sum(|cloud| cloud.unreachable)
     }
 
-    /// How long it has been at work.
+    /// The running time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.map(|it| it.elapsed()).unwrap_or_default()

@@ -88,7 +88,7 @@ impl Sealer {
         })
     }
 
-    /// The same, compressing what gains by it.
+    /// The same, with compression where it gains something.
     #[must_use]
     pub fn compressing(mut self, compression: Compression) -> Self {
         self.compression = compression;
@@ -98,7 +98,7 @@ impl Sealer {
     /// The n shards of a slice that is alone in its object, each with its digest.
     ///
     /// # Errors
-    /// `Length` if the slice exceeds what an object can hold.
+    /// `Length` if the slice exceeds the capacity of an object.
     pub fn seal(
         &self,
         object: ObjectId,
@@ -110,7 +110,7 @@ impl Sealer {
         Ok(shards)
     }
 
-    /// The same, with what the metadata would say of the slice.
+    /// The same, with the metadata's description of the slice.
     ///
     /// # Errors
     /// As [`seal`](Self::seal).
@@ -144,7 +144,7 @@ impl Sealer {
     /// cell by cell.
     ///
     /// # Errors
-    /// `TooFewShards` if any of them is not what its digest says; `Forged` if they are not the
+    /// `TooFewShards` if any of them does not have its digest; `Forged` if they are not the
     /// slice's.
     pub fn open(
         &self,
@@ -161,8 +161,8 @@ impl Sealer {
     /// The plaintext of a slice that is alone in its object, as [`open`](Self::open).
     ///
     /// # Errors
-    /// As [`open`](Self::open); `SealedWrong` if the slice was not compressed as it has to be;
-    /// `Row` if its lengths contradict each other.
+    /// As [`open`](Self::open); `SealedWrong` if the slice was compressed wrong; `Row` if its
+    /// lengths contradict each other.
     pub fn open_slice(
         &self,
         slice: &SealedSlice,
@@ -189,7 +189,7 @@ impl Sealer {
                 wanted: usize::from(self.policy.data()),
                 writer: None,
                 passing: false,
-                failures: Failures(vec![format!("shard {shard} is not what its digest says")]),
+                failures: Failures(vec![format!("shard {shard} does not have its digest")]),
             })?;
             cells.extend(
                 (0..)
@@ -261,7 +261,7 @@ mod tests {
     use quorumfs_metadata::identity::AllocationId;
 
     #[test]
-    fn what_was_sealed_is_opened_and_a_flipped_bit_is_not() {
+    fn sealed_shards_open_and_a_flipped_bit_is_refused() {
         let policy = Policy::new(4, 1, 2, 4).unwrap();
         let secrets = [0; 4].map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])));
         let sealer =

@@ -11,15 +11,14 @@
 //!                  ‖ segment index u32 ‖ slice length u32 ‖ codec u8  (integers big-endian)
 //! ```
 //!
-//! A slice that is compressed has one part more, its index (see `index`), sealed under the same
-//! key. Its nonce is 1 ‖ 0 (11 bytes), no segment's, and it has `quorumfs lengths` and the number
-//! of segments where a segment has `quorumfs segment` and its index. What is sealed of a
-//! compressed segment is what it was compressed to.
+//! A compressed slice has one more part, its index (see `index`), sealed under the same key. Its
+//! nonce is 1 ‖ 0 (11 bytes), which no segment has, and its associated data has `quorumfs lengths`
+//! and the number of segments in place of `quorumfs segment` and the index. Of a compressed
+//! segment, the compressed bytes are sealed.
 //!
 //! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an
-//! id is burned by its first sealing: whoever seals again takes a new one. Segments cannot be
-//! reordered, cut off, or moved to another slice or volume, and a slice cannot pass for a shorter
-//! one.
+//! id is used up by its first sealing: sealing again takes a new id. Segments cannot be reordered,
+//! cut off, or moved to another slice or volume, and a slice cannot pass for a shorter one.
 
 use super::error::BlockError;
 use super::object::SealedSlice;
@@ -40,7 +39,7 @@ const INDEX_DOMAIN: &[u8; 16] = b"quorumfs lengths";
 const FORMAT: u16 = 1;
 const AAD_BYTES: usize = 16 + 2 + 16 + 12 + 4 + 4 + 1;
 
-/// A part of a slice that is sealed on its own.
+/// A separately sealed part of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     /// The index of a compressed slice.
@@ -49,7 +48,7 @@ pub(super) enum Part {
     Segment(u32),
 }
 
-/// What a slice's segments are bound to, with the key that seals them.
+/// A slice's key, and the data that its segments are bound to.
 pub(super) struct SliceCipher {
     key: LessSafeKey,
     volume: VolumeId,
@@ -135,7 +134,7 @@ impl SliceCipher {
         Aad::from(data)
     }
 
-    /// Seals a part, of a segment what is stored of it, into `sealed`, which is longer by the tag.
+    /// Seals a part's stored bytes into `sealed`, which is longer by the tag.
     pub(super) fn seal(
         &self,
         part: Part,
@@ -160,7 +159,7 @@ impl SliceCipher {
             .map_err(|_| failed())
     }
 
-    /// A part does not open.
+    /// The error of a part that does not open.
     pub(super) fn forged(&self, part: Part) -> BlockError {
         match part {
             Part::Index => self.sealed_wrong("its index does not open with the slice's key"),
@@ -172,7 +171,7 @@ impl SliceCipher {
         }
     }
 
-    /// A part opens, and is not what its place says.
+    /// The error of a part that opens and is invalid.
     pub(super) fn sealed_wrong(&self, what: &'static str) -> BlockError {
         BlockError::SealedWrong {
             slice: self.slice,
@@ -181,7 +180,7 @@ impl SliceCipher {
         }
     }
 
-    /// Opens a sealed part into `stored`, which has the length of what was sealed.
+    /// Opens a sealed part into `stored`, which has the length of the sealed bytes.
     pub(super) fn open(
         &self,
         part: Part,

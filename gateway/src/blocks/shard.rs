@@ -5,25 +5,25 @@
 //! and repair can restore exactly the shard whose digest the metadata holds.
 //!
 //! *Encoding* goes row by row, so that a row's k cells are sealed, coded and hashed while they are
-//! in the processor's cache. *Checking* takes a whole shard, or a run of its cells, and says
-//! whether the metadata's digest covers it; nothing looks into bytes before that. *Rebuilding*
-//! turns k checked shards into all n and compares every one with its digest: the digests of the
-//! data shards define the content, so a rebuilt shard that does not match convicts the writer and
-//! not a cloud.
+//! in the processor's cache. *Checking* takes a whole shard, or a run of its cells, and tells
+//! whether the metadata's digest covers it; no byte is interpreted before that. *Rebuilding* turns
+//! k checked shards into all n and compares every one with its digest. The digests of the data
+//! shards define the content, so a rebuilt shard that does not match convicts the writer and not a
+//! cloud.
 
 use super::buffers::{Buffer, Buffers};
 use super::code::Code;
 use super::error::BlockError;
 use super::header::{HEADER_BYTES, HeaderBytes};
 use super::layout::{CELL_BYTES, Layout};
-use super::merkle::{Tree, leaf, proves};
+use super::merkle::{MerkleTree, leaf, proves};
 use super::object::StoredObject;
 use super::stream::{Content, Stream};
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
 use std::ops::Range;
 
-/// A shard as it is stored, with its digest.
+/// A stored shard, with its digest.
 #[derive(Clone, Debug)]
 pub(super) struct ShardBytes {
     pub(super) body: Bytes,
@@ -34,14 +34,14 @@ fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The part of a buffer that a cell takes; the layout has put it there.
+/// The bytes of a cell in a buffer, by its layout.
 fn cut(buffer: &[u8], begin: u64, length: u64) -> &[u8] {
     buffer
         .get(size(begin)..size(begin + length))
         .unwrap_or_default()
 }
 
-/// The same for writing; too short a buffer gives an empty part, which whoever fills it refuses.
+/// The same for writing; a buffer that is too short gives an empty part, which its user refuses.
 fn cut_mut(buffer: &mut [u8], begin: u64, length: u64) -> &mut [u8] {
     buffer
         .get_mut(size(begin)..size(begin + length))
@@ -98,7 +98,7 @@ impl Builder {
 
     fn finish(mut self, header: &HeaderBytes) -> ShardBytes {
         let layout = self.layout;
-        let tree = Tree::new(std::mem::take(&mut self.leaves), layout.depth());
+        let tree = MerkleTree::new(std::mem::take(&mut self.leaves), layout.depth());
         for row in 0..layout.shard_cells(self.shard) {
             let begin = layout.slot(row) + self.cell_length(row);
             let place = cut_mut(self.buffer.as_mut(), begin, layout.path_length());
@@ -131,7 +131,7 @@ pub(super) fn encode(
     encode_cells(layout, code, headers, buffers, |cell| stream.fill(cell))
 }
 
-/// Codes a stream that was sealed before into n shards.
+/// Codes a previously sealed stream into n shards.
 pub(super) fn encode_sealed(
     layout: Layout,
     code: &Code,
@@ -193,8 +193,8 @@ fn encode_cells(
         .collect())
 }
 
-/// Computes a row's parity. In the last row data cells may be short or absent: zeros stand in for
-/// what is missing, in a copy.
+/// Computes a row's parity. In the last row data cells may be short or absent: a copy fills them up
+/// with zeros.
 fn encode_row(
     layout: Layout,
     code: &Code,
@@ -224,7 +224,7 @@ fn encode_row(
     code.encode(&cells, &mut coded)
 }
 
-/// Where in the stored shard the cells of `rows` lie, paths included.
+/// The position of the cells of `rows` in the stored shard, paths included.
 pub(super) fn cells_range(layout: Layout, shard: u64, rows: &Range<u64>) -> Range<u64> {
     match rows.end.checked_sub(1) {
         Some(last) if rows.start < rows.end => {
@@ -236,7 +236,7 @@ pub(super) fn cells_range(layout: Layout, shard: u64, rows: &Range<u64>) -> Rang
 }
 
 /// Checks the bytes of `rows` against the shard's digest and takes the cells out of them; `None` if
-/// any of it is not what was written.
+/// any byte differs.
 pub(super) fn check_cells(
     layout: Layout,
     shard: u64,
@@ -264,7 +264,7 @@ pub(super) fn check_cells(
 }
 
 /// Checks a whole shard, header, every cell and every path, and takes its cells out of it, padded
-/// to the length that the code works on.
+/// to the length that the code requires.
 pub(super) fn check_whole(
     layout: Layout,
     shard: u64,
@@ -282,7 +282,7 @@ pub(super) fn check_whole(
         leaves.push(leaf(cell));
         payload.extend_from_slice(cell);
     }
-    let tree = Tree::new(leaves, layout.depth());
+    let tree = MerkleTree::new(leaves, layout.depth());
     if tree.digest(header) != *digest {
         return None;
     }
@@ -297,7 +297,7 @@ pub(super) fn check_whole(
     Some(payload)
 }
 
-/// A shard's cells without a look at what they are: a defect that simulations look for.
+/// A shard's cells without a check: a defect that simulations look for.
 pub(super) fn unchecked(layout: Layout, shard: u64, body: &[u8]) -> Option<Vec<u8>> {
     if body.len() as u64 != layout.stored_length(shard) {
         return None;
@@ -332,18 +332,18 @@ pub(super) fn assemble(
     builder.finish(header)
 }
 
-/// All of an object, rebuilt from k shards.
+/// A whole object, rebuilt from k shards.
 #[derive(Debug)]
 pub(super) struct Rebuilt {
     layout: Layout,
     payloads: Vec<Vec<u8>>,
-    /// Parity shards that do not have the digest that the metadata holds: the writer's fault.
+    /// Parity shards without the digest in the metadata: the writer's fault.
     pub(super) wrong_parity: Vec<usize>,
 }
 
 impl Rebuilt {
-    /// Rebuilds all payloads from k that were checked; what is `believed` is not compared, which
-    /// is a defect that simulations look for.
+    /// Rebuilds all payloads from k checked ones. `unverified` skips the comparison with the
+    /// digests, which is a defect that simulations look for.
     ///
     /// # Errors
     /// `WrittenWrong` if a rebuilt data shard does not have its digest.
@@ -352,7 +352,7 @@ impl Rebuilt {
         code: &Code,
         headers: &[HeaderBytes],
         mut payloads: Vec<Option<Vec<u8>>>,
-        believed: bool,
+        unverified: bool,
     ) -> Result<Self, BlockError> {
         let layout = object.layout();
         let given: Vec<bool> = payloads.iter().map(Option::is_some).collect();
@@ -366,7 +366,7 @@ impl Rebuilt {
             let (Some(header), Some(digest)) = (headers.get(shard), object.digest(shard)) else {
                 continue;
             };
-            if given || believed || has_digest(layout, shard as u64, header, digest, payload) {
+            if given || unverified || has_digest(layout, shard as u64, header, digest, payload) {
                 continue;
             }
             if (shard as u64) < layout.data() {
@@ -396,7 +396,7 @@ impl Rebuilt {
         )
     }
 
-    /// A shard as it is stored.
+    /// A shard as stored.
     pub(super) fn shard(
         &self,
         shard: usize,
@@ -407,20 +407,20 @@ impl Rebuilt {
         assemble(self.layout, shard as u64, header, payload, buffers)
     }
 
-    /// Bytes that it holds in memory.
+    /// Its size in memory.
     pub(super) fn bytes(&self) -> usize {
         self.payloads.iter().map(Vec::len).sum()
     }
 
-    /// Forgets the parity, which reading does not need.
+    /// Drops the parity, which reading does not need.
     pub(super) fn without_parity(mut self) -> Self {
         self.payloads.truncate(size(self.layout.data()));
         self
     }
 }
 
-/// Whether a rebuilt payload hashes to the digest. What lies behind a short last cell has to be
-/// zero, which the digest does not cover and the code relies on.
+/// Whether a rebuilt payload hashes to the digest. The bytes behind a short last cell have to be
+/// zero: the digest does not cover them and the code relies on them.
 fn has_digest(
     layout: Layout,
     shard: u64,
@@ -439,5 +439,6 @@ fn has_digest(
         .map(|row| layout.shard_cell_length(shard, row))
         .sum();
     let rest = payload.get(size(used)..).unwrap_or_default();
-    Tree::new(leaves, layout.depth()).digest(header) == *digest && rest.iter().all(|b| *b == 0)
+    MerkleTree::new(leaves, layout.depth()).digest(header) == *digest
+        && rest.iter().all(|b| *b == 0)
 }

@@ -8,17 +8,17 @@
 //! restore  interpolate at cloud i                 must have digest i again
 //! ```
 //!
-//! A share is stored as a shard of the class [`SHARE`](ObjectClass::SHARE) is: the header with its
-//! code, a single cell, a digest over both. So the same few lines prove it that prove data, and a
-//! cloud can tell as little from its name.
+//! A share is stored like a shard, with the class [`SHARE`](ObjectClass::SHARE): the header with
+//! its code, a single cell, a digest over both. So the same code proves shares and data, and a
+//! cloud learns as little from a share's name.
 //!
-//! What always holds:
-//! * **No share is used that its digest does not prove.** Digests come from a row that an
-//!   administrator has signed, so a cloud that lies is found out, and so is a server.
-//! * **Which name a share has is not in the row**, for that is signed once. Names are create-only:
-//!   a share that was damaged is put again under the next of a few, and whoever looks for it tries
-//!   them in turn until one holds what the digest says.
-//! * A share that was lost is not copied from anywhere: f + 1 others determine it.
+//! Invariants:
+//! * **No share is used without proof by its digest.** Digests come from a row that an
+//!   administrator has signed, so a lying cloud is detected, and so is a lying server.
+//! * **The row does not contain a share's name**, since the row is signed once. Names are
+//!   create-only: a damaged share is put again under the next of a few names, and a reader tries
+//!   them in turn until one holds bytes with the digest.
+//! * A lost share has no copy anywhere: f + 1 others determine it.
 
 use super::buffers::Buffers;
 use super::cloud::{Cloud, Link};
@@ -48,39 +48,39 @@ use zeroize::Zeroizing;
 
 /// Bytes of a share.
 const SHARE_BYTES: u32 = 32;
-/// Bytes of a share as it is stored: a header and a cell, whose path is empty.
+/// Bytes of a stored share: a header and a cell, whose path is empty.
 pub(super) const STORED_BYTES: u64 = HEADER_BYTES + SHARE_BYTES as u64;
-/// How many names a share may come to have on its cloud.
+/// The most names of a share on its cloud.
 const NAMES_MAX: u8 = 4;
-/// How long clouds that cannot be reached are waited for.
+/// How long unreachable clouds are waited for.
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries then.
+/// The pause between two tries.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
-/// How long the clouds that are not needed any more are waited for.
+/// How long clouds beyond the required ones are waited for.
 const REST_WITHIN: Duration = Duration::from_secs(3);
 
-/// Shares that cannot be had or kept.
+/// Errors of fetching and storing shares.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ShareError {
-    /// Fewer than f + 1 good ones.
+    /// Fewer than f + 1 good shares.
     #[error(
         "the second lock of the volume: only {good} of the {wanted} clouds that it takes gave \
-         their share of the key; bring one of these back:{failures}"
+         their share of the key; bring one of these clouds back:{failures}"
     )]
     TooFew {
-        /// Good ones.
+        /// The number of good shares.
         good: usize,
         /// f + 1.
         wanted: usize,
-        /// Whether enough of the others may give theirs in a moment.
+        /// Whether enough of the other clouds may give theirs soon.
         passing: bool,
-        /// What was wrong with the others.
+        /// The faults of the others.
         failures: Failures,
     },
     /// More than f clouds hold theirs in a newer format.
     #[error(
-        "the second lock of the volume has format {format}, and this version of quorumfs knows up \
-         to {known}; use a newer one",
+        "the second lock of the volume has format {format}; this version of quorumfs reads \
+         formats up to {known}; use a newer one",
         known = super::header::FORMAT
     )]
     NewerFormat {
@@ -90,27 +90,28 @@ pub enum ShareError {
     /// Fewer than n − f clouds hold theirs.
     #[error(
         "the second lock of the volume: only {confirmed} of the {wanted} clouds that it takes hold \
-         their share of the key, so nothing was begun; mend one of these and try again:{failures}"
+         their share of the key, so nothing was begun; fix one of these clouds and try \
+         again:{failures}"
     )]
     TooFewPlaced {
-        /// Clouds that do.
+        /// The clouds that hold theirs.
         confirmed: usize,
         /// n − f.
         wanted: usize,
-        /// What was wrong with the others.
+        /// The faults of the others.
         failures: Failures,
     },
-    /// The shares are as the row describes them, and not of one secret.
+    /// The shares have their digests and are not of one secret.
     #[error(
-        "the second lock of the volume: the share of cloud {cloud}, made from the others', is not \
-         what the epoch's row says: whoever began the epoch made it wrong, and no cloud is to \
-         blame; `quorumfs volume rekey` makes another"
+        "the second lock of the volume: the share of cloud {cloud}, made from the others', does \
+         not have the digest in the epoch's row: the administrator that began the epoch made it \
+         wrong, and no cloud is to blame; `quorumfs volume rekey` begins another epoch"
     )]
     WrittenWrong {
-        /// Whose share.
+        /// The cloud of the wrong share.
         cloud: CloudIndex,
     },
-    /// No share can be made.
+    /// A share could not be made.
     #[error("the second lock of the volume: {0}")]
     Made(Arc<BlockError>),
 }
@@ -121,31 +122,31 @@ impl ShareError {
     }
 }
 
-/// What is the matter with a share.
+/// The state of a stored share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareState {
-    /// It is there, and what its digest says.
+    /// It is present and has its digest.
     Good,
     /// The cloud has none.
     Missing,
-    /// What the cloud has is something else.
+    /// The cloud has other bytes.
     Damaged,
     /// The cloud could not be asked.
     Unreachable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl ShareState {
-    /// Whether it is to be put again.
+    /// Whether it has to be put again.
     #[must_use]
     pub const fn wants_repair(&self) -> bool {
         matches!(self, Self::Missing | Self::Damaged)
     }
 }
 
-/// A secret in shares, as they are stored.
+/// The stored bytes of a secret's shares.
 #[derive(Debug)]
 pub struct SealedShares {
     object: ObjectId,
@@ -154,16 +155,16 @@ pub struct SealedShares {
     pub digests: Vec<Digest>,
 }
 
-/// What became of shares that were put.
+/// The result of putting shares.
 #[derive(Debug)]
 pub struct PlacedShares {
-    /// Clouds from which theirs was read back, in order.
+    /// Clouds whose share was read back, in order.
     pub confirmed: Vec<CloudIndex>,
-    /// What was wrong with the others.
+    /// The faults of the others.
     pub failures: Failures,
 }
 
-/// The volume's clouds as those that hold shares. Cheap to clone.
+/// The volume's clouds as holders of shares. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ShareStore {
     volume: VolumeId,
@@ -172,7 +173,7 @@ pub struct ShareStore {
 }
 
 impl ShareStore {
-    /// Over clouds that no block store is open over yet.
+    /// Uses clouds that no block store has open.
     ///
     /// # Errors
     /// If the clouds do not fit the policy.
@@ -182,7 +183,7 @@ impl ShareStore {
         Self::over(volume, policy, clouds.iter().map(link).collect())
     }
 
-    /// Over the clouds of a block store, with what is known of them.
+    /// Uses the clouds of a block store, with its health records.
     pub(super) fn of(engine: &Engine) -> Result<Self, BlockError> {
         let config = &engine.config;
         Self::over(config.volume, config.policy, engine.links.clone())
@@ -190,7 +191,7 @@ impl ShareStore {
 
     fn over(volume: VolumeId, policy: Policy, links: Vec<Arc<Link>>) -> Result<Self, BlockError> {
         let (clouds, faulty) = (policy.clouds(), policy.faulty());
-        // A share is all there is of its object: one data shard, and nothing coded.
+        // A share is a whole object of its own: one data shard, no coding.
         let policy = Policy::new(clouds, faulty, 1, clouds).map_err(|error| {
             let reason = error.to_string();
             BlockError::Configuration { reason }
@@ -233,7 +234,7 @@ impl ShareStore {
         (made.body, made.digest)
     }
 
-    /// The share in what a cloud gave, if its digest proves it.
+    /// The share in a cloud's answer, if its digest proves it.
     fn open_one(
         &self,
         link: &Link,
@@ -271,7 +272,7 @@ impl ShareStore {
         self.open_one(self.links.get(cloud)?, object, digest, body)
     }
 
-    /// A secret's shares, as they are to be stored under an id that was never used before.
+    /// Seals a secret's shares, to be stored under an id that was never used before.
     ///
     /// # Errors
     /// If there is no randomness.
@@ -291,11 +292,11 @@ impl ShareStore {
         })
     }
 
-    /// Puts shares and reads each one back; returns once all clouds have answered, or n − f and
-    /// some time has passed.
+    /// Puts shares and reads each one back. Returns once all clouds have answered, or some time
+    /// after n − f have.
     ///
     /// # Errors
-    /// If fewer than n − f clouds hold theirs. What was put stays, as garbage.
+    /// If fewer than n − f clouds hold theirs. The shares that were put remain as garbage.
     #[boxed]
     pub async fn place(&self, shares: &SealedShares) -> Result<PlacedShares, ShareError> {
         let wanted = usize::from(Shares::wanted(&self.policy));
@@ -337,22 +338,22 @@ impl ShareStore {
         })
     }
 
-    /// Fetches the secret from the quickest clouds that have it.
+    /// Fetches the secret from the fastest clouds that have a share.
     ///
     /// # Errors
-    /// If fewer than f + 1 good shares are to be had; names the clouds, or the format if more than
-    /// f clouds hold a newer one.
+    /// If fewer than f + 1 good shares are found; names the clouds, or the format if more than f
+    /// clouds hold a newer one.
     #[boxed]
     pub async fn fetch(&self, shares: &Shares) -> Result<SharedSecret, ShareError> {
         let found = self.gather(shares).await?;
-        // Enough of them, each of another cloud.
+        // There are enough of them, each of another cloud.
         SharedSecret::join(&found).ok_or(ShareError::WrittenWrong {
             cloud: CloudIndex(0),
         })
     }
 
-    /// The secret, from shares that were fetched before; `None` unless they are f + 1, each of
-    /// another cloud, and each what its digest says.
+    /// The secret, from shares that were fetched before; `None` unless there are f + 1, each of
+    /// another cloud and with its digest.
     #[must_use]
     pub fn join(&self, shares: &Shares, found: &[(u8, Share)]) -> Option<SharedSecret> {
         let mut seen = BTreeSet::new();
@@ -371,8 +372,7 @@ impl ShareStore {
             .flatten()
     }
 
-    /// f + 1 shares, each with its cloud's index and proved. Clouds that cannot be reached are
-    /// waited for, for a moment.
+    /// f + 1 proved shares, each with its cloud's index. Unreachable clouds are waited for briefly.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
@@ -426,10 +426,10 @@ impl ShareStore {
             }
         }
         for fault in &faults {
-            tracing::warn!(%fault, "a share of the key is not to be had from one cloud");
+            tracing::warn!(%fault, "one cloud did not give its share of the key");
         }
         if found.len() < wanted {
-            // Only what more clouds say than may lie.
+            // A newer format counts only if more clouds claim it than may lie.
             let newer: Vec<u16> = faults.iter().filter_map(ShardFault::newer).collect();
             if let Some(format) = newer.iter().copied().min()
                 && newer.len() >= wanted
@@ -447,7 +447,7 @@ impl ShareStore {
         Ok(found)
     }
 
-    /// Asks the next cloud, if there is one, and says when it counts as late.
+    /// Asks the next cloud, if there is one, and returns when the request is late.
     fn launch(
         &self,
         gets: &mut JoinSet<(u8, Result<Share, ShardFault>)>,
@@ -469,7 +469,7 @@ impl ShareStore {
         true
     }
 
-    /// A cloud's share, under whichever of its names.
+    /// A cloud's share, under any of its names.
     async fn get(
         &self,
         link: &Link,
@@ -500,7 +500,7 @@ impl ShareStore {
         Err(damaged.unwrap_or(ShardFault::Defect))
     }
 
-    /// Looks at every share, or at one cloud's.
+    /// Checks every share, or one cloud's.
     #[boxed]
     pub async fn look(
         &self,
@@ -515,7 +515,8 @@ impl ShareStore {
                 Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::NotFound => {
                     ShareState::Missing
                 }
-                // Nobody but whoever began the epoch could have written a newer format there.
+                // Only the administrator that began the epoch could have written a newer format
+                // there.
                 Err(fault) if fault.is_refused() => ShareState::Damaged,
                 Err(fault) => ShareState::Unreachable {
                     reason: fault.to_string(),
@@ -529,8 +530,8 @@ impl ShareStore {
     /// Makes shares again from f + 1 others and puts them back.
     ///
     /// # Errors
-    /// If there are fewer than f + 1 good ones, or they are not of one secret. That a cloud does
-    /// not take its share is in the answer: it is not among those that have.
+    /// If there are fewer than f + 1 good shares, or they are not of one secret. A cloud that
+    /// refuses its share is no error: it is missing from the answer.
     #[boxed]
     pub async fn restore(
         &self,
@@ -551,7 +552,7 @@ impl ShareStore {
             }
             match put(link, shares.object, &body).await {
                 Ok(()) => restored.push(link.index),
-                Err(fault) => tracing::warn!(%fault, "a cloud does not take its share of the key"),
+                Err(fault) => tracing::warn!(%fault, "a cloud refused its share of the key"),
             }
         }
         Ok(restored)

@@ -1,6 +1,6 @@
-//! What an operator sees of the clouds.
+//! The operator's view of the clouds.
 
-use super::code_word::Poisoned;
+use super::consistency_check::Poisoned;
 use super::counters::CounterValues;
 use super::engine::Engine;
 use super::health::Refusal;
@@ -16,56 +16,56 @@ use tokio::time::Instant;
 /// One cloud as the gateway sees it.
 #[derive(Clone, Debug)]
 pub struct CloudStatus {
-    /// Its place in the volume's list.
+    /// Its index in the volume's list.
     pub index: CloudIndex,
-    /// Where it is.
+    /// Its location.
     pub place: String,
     /// Whether its last request did not fail as a whole.
     pub reachable: bool,
-    /// Whether requests to it are held back for now.
+    /// Whether it is suspended.
     pub suspended: bool,
-    /// What it last did wrong.
+    /// Its last fault.
     pub last_error: Option<String>,
-    /// Why it takes no writes, if it refused the last one for good.
+    /// Why it takes no writes, if it refused the last one permanently.
     pub writes_refused: Option<Refusal>,
-    /// Answers of its that were not what had been written.
+    /// Its answers with other bytes than those that were written.
     pub shards_refused: u64,
-    /// What half of its last answers took at most.
+    /// The median of its last answers' latencies.
     pub latency_median: Option<Duration>,
-    /// What nineteen of twenty of its last answers took at most.
+    /// The 95th percentile of its last answers' latencies.
     pub latency_95: Option<Duration>,
-    /// Puts that it has not answered yet.
+    /// Unanswered puts.
     pub puts_in_flight: usize,
-    /// What was asked of it so far, where that has to be paid for.
+    /// The requests to it so far, where they are charged for.
     pub traffic: Traffic,
 }
 
-/// The block store's state.
+/// The state of the block store.
 #[derive(Clone, Debug)]
 pub struct BlockStatus {
     /// The clouds.
     pub clouds: Vec<CloudStatus>,
-    /// w: how many of them a write needs.
+    /// w: the number of clouds that a write needs.
     pub write_quorum: usize,
-    /// k: how many of them a read needs.
+    /// k: the number of clouds that a read needs.
     pub read_quorum: usize,
-    /// Puts that are on their way, of all writes.
+    /// Puts in flight, of all writes.
     pub puts_outstanding: usize,
-    /// Bytes of those whose writes have returned.
+    /// Bytes of the puts whose writes have returned.
     pub background_bytes: usize,
-    /// Placements that wait to be ordered.
+    /// Placements that await their order.
     pub unconfirmed: usize,
-    /// Objects that lacked shards when it was last looked.
+    /// Objects that lacked shards in the last sweep.
     pub under_replicated: usize,
-    /// Packs of which less than half was needed when it was last looked.
+    /// Packs of which less than half was needed in the last round of compaction.
     pub sparse_packs: usize,
-    /// Repairs that wait.
+    /// Repairs in the queue.
     pub repairs_waiting: usize,
-    /// Objects that this process found poisoned, at most some thousand: nobody can read them.
+    /// Objects that this process found poisoned, at most some thousand: no reader gets them.
     pub poisoned: Vec<Poisoned>,
-    /// The scrub that runs, or ran last.
+    /// The running or the last scrub.
     pub scrub: Option<ScrubReport>,
-    /// What happened so far.
+    /// The event counters.
     pub counters: CounterValues,
 }
 
@@ -99,7 +99,7 @@ impl Engine {
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             sparse_packs: self.sparse.load(Ordering::Relaxed),
             repairs_waiting: self.repairs.waiting(),
-            poisoned: self.code_words.all_poisoned(),
+            poisoned: self.consistency.all_poisoned(),
             scrub: self
                 .scrub
                 .lock()
@@ -109,8 +109,8 @@ impl Engine {
         }
     }
 
-    /// Asks the clouds for the smallest thing, so that their state is known without other traffic;
-    /// those alone that failed, if `failing` says so and none of them is suspended.
+    /// Sends each cloud the smallest request, so that its state is known without other traffic;
+    /// with `failing`, only clouds that failed and are not suspended.
     pub(super) async fn probe(&self, failing: bool) {
         let mut probes = JoinSet::new();
         for link in &self.links {
@@ -126,7 +126,7 @@ impl Engine {
         probes.join_all().await;
     }
 
-    /// Probes suspended clouds when their time has come, until the engine goes.
+    /// Probes suspended clouds at the end of their periods, until the engine ends.
     pub(super) async fn probe_suspended(self: std::sync::Arc<Self>) {
         loop {
             let due = self.links.iter().filter_map(|link| link.health.probe_due());

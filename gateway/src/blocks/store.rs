@@ -1,4 +1,4 @@
-//! The block store: what the file system calls.
+//! The block store, the interface for the file system.
 
 use super::cloud::Cloud;
 use super::compact::{Compacted, Compaction, CompactionError};
@@ -27,13 +27,13 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Confirmations that may wait.
+/// The most confirmations that wait.
 const CONFIRMATIONS_MAX: usize = 4096;
-/// Between two looks of who waits for completion.
+/// The pause between two checks of whether completion has finished.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Slices on several clouds, of which some may lie. Cheap to clone; the last clone ends what runs
-/// in the background.
+/// Slices on several clouds, of which some may lie. Cheap to clone; dropping the last clone stops
+/// the background tasks.
 #[derive(Clone, Debug)]
 pub struct BlockStore {
     engine: Arc<Engine>,
@@ -51,14 +51,14 @@ impl Drop for Background {
     }
 }
 
-/// What is left when waiting for completion ends.
+/// The outstanding work when waiting for completion ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drained {
     /// Objects that still lack shards.
     pub lacking: usize,
-    /// Those of them that lack shards only on clouds that cannot be reached.
+    /// Those of them that lack shards only on unreachable clouds.
     pub unreachable: usize,
-    /// Whether puts, confirmations or repairs were still on their way.
+    /// Whether puts, confirmations or repairs were still in progress.
     pub busy: bool,
 }
 
@@ -71,8 +71,8 @@ impl Drained {
 }
 
 impl BlockStore {
-    /// Opens it over the volume's clouds. Clouds need not be reachable. Has to be called within a
-    /// Tokio runtime, on which completion and repair then run.
+    /// Opens the store over the volume's clouds, which need not be reachable. Must be called within
+    /// a Tokio runtime; completion and repair then run on it.
     ///
     /// # Errors
     /// `Configuration` if the clouds do not fit the policy; `Processor` if this one is too old.
@@ -104,8 +104,7 @@ impl BlockStore {
     /// Seals a slice into an object of its own and returns once w clouds have acknowledged it. Both
     /// ids must never have been used before: an id is burned by its first write, successful or not.
     ///
-    /// Afterwards either [`committed`](Self::committed) or [`abandoned`](Self::abandoned) is to be
-    /// called.
+    /// Afterwards, call either [`committed`](Self::committed) or [`abandoned`](Self::abandoned).
     ///
     /// # Errors
     /// `TooFewAcknowledged`; `Length` if the slice is larger than a block.
@@ -121,8 +120,9 @@ impl BlockStore {
         self.write_in_turn(object, slice, key, plain, turn).await
     }
 
-    /// The same; objects of which each has the next `turn` have their data shards on other clouds
-    /// than the one before, so that whoever reads them in this order asks all clouds alike.
+    /// The same for one of a series of objects: each has the next `turn` and its data shards on
+    /// other clouds than the one before, so that reading the series in order loads all clouds
+    /// equally.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -162,12 +162,12 @@ impl BlockStore {
         self.engine.write_slices(object, class, slices, turn).await
     }
 
-    /// Says that the metadata now knows the object, so that later acknowledgements can be ordered.
+    /// Reports that the metadata now has the object, so that later acknowledgements can be ordered.
     pub fn committed(&self, object: ObjectId) {
         self.engine.committed(object);
     }
 
-    /// Says that the object will never be committed; what is still on its way is broken off.
+    /// Reports that the object will never be committed; its running puts are aborted.
     pub fn abandoned(&self, object: ObjectId) {
         self.engine.abandoned(object);
     }
@@ -175,9 +175,9 @@ impl BlockStore {
     /// Reads a range of a slice's plaintext.
     ///
     /// # Errors
-    /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or
-    /// `Forged`, which name the writer, if the shards are its own but do not make the slice; `Row`
-    /// if the rows contradict themselves.
+    /// `TooFewShards` if fewer than k good shards are found; `NewerFormat`; `WrittenWrong` or
+    /// `Forged`, which name the writer, if the shards have their digests but do not make the slice;
+    /// `Row` if the rows contradict themselves.
     #[boxed]
     pub async fn read(
         &self,
@@ -194,13 +194,13 @@ impl BlockStore {
             .await
     }
 
-    /// Looks at the shards of all objects behind `from`, and restores what is missing or bad; see
-    /// [`ScrubConfig`]. Dropping the future ends it; [`status`](Self::status) shows how far it is.
-    /// One at a time.
+    /// Checks the shards of all objects behind `from`, and restores missing and bad ones; see
+    /// [`ScrubConfig`]. Dropping the future ends the scrub; [`status`](Self::status) shows its
+    /// progress. Only one runs at a time.
     ///
     /// # Errors
-    /// If the order cannot be asked. What was found before is withdrawn, and a scrub from the
-    /// position in the status goes on there.
+    /// If an operation cannot be ordered. Earlier findings are withdrawn, and a scrub from the
+    /// position in the status continues there.
     #[boxed]
     pub async fn scrub(
         &self,
@@ -210,11 +210,11 @@ impl BlockStore {
         self.engine.scrub(config, from).await
     }
 
-    /// Looks at the shares of an epoch of the volume's keys, and restores what is missing or bad;
-    /// what it finds is added to the report of the scrub that ran last.
+    /// Checks the shares of an epoch of the volume's keys, and restores missing and bad ones. The
+    /// findings are added to the report of the last scrub.
     ///
     /// # Errors
-    /// If fewer than f + 1 good shares are to be had, or they are not of one secret.
+    /// If fewer than f + 1 good shares are found, or they are not of one secret.
     #[boxed]
     pub async fn scrub_shares(
         &self,
@@ -224,20 +224,21 @@ impl BlockStore {
         self.engine.scrub_shares(shares, config).await
     }
 
-    /// Moves what lives of packs that are sparse, and were so the last time, into new ones; what
-    /// [`BlockConfig::compaction`] has done in the background. Dropping the future ends it.
+    /// Moves the live slices of packs that are sparse, and were so in the round before, into new
+    /// ones; [`BlockConfig::compaction`] does the same in the background. Dropping the future ends
+    /// it.
     ///
     /// # Errors
-    /// If the order cannot be asked, or a new pack cannot be written. What was moved stays moved.
+    /// If an operation cannot be ordered, or a new pack cannot be written. Finished moves remain.
     #[boxed]
     pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
         self.engine.compact(compaction).await
     }
 
-    /// The same clouds as those that hold shares of keys.
+    /// The same clouds as holders of shares of keys.
     ///
     /// # Errors
-    /// `Configuration` if they are not the volume's, all and in order.
+    /// `Configuration` if they are not all of the volume's clouds, in order.
     pub fn shares(&self) -> Result<ShareStore, BlockError> {
         ShareStore::of(&self.engine)
     }
@@ -248,16 +249,16 @@ impl BlockStore {
         self.engine.config.block_bytes_max
     }
 
-    /// What an operator sees of the clouds.
+    /// The operator's view of the clouds.
     #[must_use]
     pub fn status(&self) -> BlockStatus {
         self.engine.status()
     }
 
-    /// What the order keeps of what clouds did wrong, of one of them or of all.
+    /// The stored evidence about one cloud or all of them.
     ///
     /// # Errors
-    /// If the order cannot be asked.
+    /// If the servers do not answer.
     #[boxed]
     pub async fn evidence(
         &self,
@@ -266,35 +267,35 @@ impl BlockStore {
         self.engine.evidence(only).await
     }
 
-    /// How much the order was told of each cloud.
+    /// The number of findings about each cloud.
     ///
     /// # Errors
-    /// If the order cannot be asked.
+    /// If the servers do not answer.
     #[boxed]
     pub async fn evidence_counts(&self) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
         self.engine.evidence_counts().await
     }
 
-    /// Tells the order now what is still to be told of clouds, which otherwise takes a second.
+    /// Reports the queued evidence to the order now, which otherwise takes a second.
     #[boxed]
     pub async fn testify(&self) {
         self.engine.testify().await;
     }
 
-    /// How many more plain bytes the clouds take together; `None` if none of them sets a bound.
+    /// The free space of the clouds together, in plain bytes; `None` if no cloud sets a bound.
     #[boxed]
-    pub async fn room(&self) -> Option<u64> {
-        self.engine.room().await
+    pub async fn capacity(&self) -> Option<u64> {
+        self.engine.capacity().await
     }
 
-    /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.
+    /// Sends each cloud a request, so that [`status`](Self::status) is current.
     #[boxed]
     pub async fn probe(&self) {
         self.engine.probe(false).await;
     }
 
-    /// Waits until every object has all its shards, or until only clouds that cannot be reached are
-    /// lacking, or until `patience` ends.
+    /// Waits until every object has all its shards, until only shards of unreachable clouds are
+    /// missing, or until `patience` ends.
     #[boxed]
     pub async fn drain(&self, patience: Duration) -> Drained {
         let deadline = Instant::now() + patience;
@@ -308,7 +309,7 @@ impl BlockStore {
                 while !self.engine.is_idle() {
                     tokio::time::sleep(DRAIN_PAUSE).await;
                 }
-                // Whoever was suspended gets a chance to show that it is back.
+                // Suspended clouds get a chance to show that they are back.
                 self.engine.probe(false).await;
                 let (lacking, unreachable) = self.engine.sweep().await;
                 let busy = !self.engine.is_idle();
@@ -328,8 +329,8 @@ impl BlockStore {
         drained
     }
 
-    /// Ends it: new calls are refused, what runs in the background is broken off. What was not
-    /// completed is completed by whoever opens the volume next.
+    /// Shuts the store down: new calls are refused and background tasks aborted. The next process
+    /// that opens the volume completes unfinished objects.
     pub fn shutdown(&self) {
         self.engine.shut.store(true, Ordering::Release);
         for task in &self._background.0 {

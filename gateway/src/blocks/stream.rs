@@ -6,17 +6,17 @@
 //! │ cell 0   │ cell 1   │ cell 2          │ 3 │          cells cut it wherever they end
 //! ```
 //!
-//! A slice begins where the one before it ends, and knows nothing of its neighbours: each has its
-//! own key, and a reader of one of them need not hold the others'. Small slices share an object
-//! that way, and clouds see one object of ordinary size.
+//! A slice begins where the one before it ends, and is independent of its neighbours: each has its
+//! own key, and a reader of one of them need not hold the others'. In this way small slices share
+//! an object, and clouds see one object of ordinary size.
 //!
-//! A slice that is compressed has a sealed index before its segments, which are then of any length;
-//! see `index`.
+//! A compressed slice has a sealed index before its segments, which are then of any length; see
+//! `index`.
 //!
-//! [`Stream`] makes the bytes in order, cell by cell. A segment that fits what is left of a cell is
-//! sealed right into the shard's buffer; this is every segment of an uncompressed slice that
-//! begins with its object, because a full sealed segment is as long as a cell. One that crosses the
-//! end of a cell is sealed beside it and copied.
+//! [`Stream`] makes the bytes in order, cell by cell. A segment that fits the rest of a cell is
+//! sealed directly into the shard's buffer. This is every segment of an uncompressed slice that
+//! begins with its object, because a full sealed segment is as long as a cell. A segment that
+//! crosses the end of a cell is sealed into a separate buffer and copied.
 
 use super::compress::Squeezed;
 use super::error::BlockError;
@@ -38,16 +38,16 @@ pub struct PlainSlice {
     pub plain: Bytes,
 }
 
-/// A slice that is being sealed, with what seals it.
+/// A slice that is being sealed, with its cipher.
 #[derive(Clone, Copy)]
 pub(super) struct Content<'a> {
     pub(super) cipher: &'a SliceCipher,
     pub(super) plain: &'a [u8],
-    /// What it was compressed to, if it was.
+    /// Its compressed segments, if it is compressed.
     pub(super) squeezed: Option<&'a Squeezed>,
 }
 
-/// The next part of a stream: what is to be sealed, and as what.
+/// The next part of a stream, to be sealed.
 struct Next<'a> {
     cipher: &'a SliceCipher,
     part: Part,
@@ -55,12 +55,12 @@ struct Next<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// Its length; whoever prepared the cipher has checked that it fits.
+    /// Its length; the cipher's maker has checked that it fits.
     fn length(&self) -> u32 {
         u32::try_from(self.plain.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes that it takes of the stream.
+    /// Its bytes in the stream.
     fn sealed_length(&self) -> u64 {
         match self.squeezed {
             None => u64::from(self.length()) + tags(self.length()),
@@ -68,7 +68,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// Its part of that number, if it has so many: an index comes before the segments.
+    /// The part of that number, if there is one: an index comes before the segments.
     fn part(&self, number: u32) -> Option<Next<'a>> {
         let segment = match (self.squeezed, number.checked_sub(1)) {
             (None, _) => number,
@@ -103,8 +103,8 @@ fn tags(length: u32) -> u64 {
     u64::from(segments(length)) * u64::from(TAG_BYTES)
 }
 
-/// Where slices lie that follow each other in an object, each with what it was compressed to if it
-/// was; `None` if they exceed 32 bits.
+/// The positions of slices that follow each other in an object, each with its compressed segments
+/// if it has any; `None` if they exceed 32 bits.
 pub(super) fn place(
     object: ObjectId,
     slices: &[(PlainSlice, Option<Squeezed>)],
@@ -130,12 +130,12 @@ pub(super) fn place(
     slices.iter().map(&mut follow).collect()
 }
 
-/// The stream as it is made.
+/// The stream under construction.
 pub(super) struct Stream<'a> {
     contents: &'a [Content<'a>],
     /// The next part of the first of them.
     number: u32,
-    /// A segment that crosses the end of a cell, and how much of it was taken.
+    /// A segment that crosses the end of a cell, and how much of it was copied.
     crossing: Vec<u8>,
     taken: usize,
 }
@@ -150,7 +150,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Bytes of all of it.
+    /// Bytes of the whole stream.
     pub(super) fn length(&self) -> u64 {
         self.contents.iter().map(Content::sealed_length).sum()
     }
@@ -177,7 +177,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// Continues with what the cell before had no room for; returns the room behind it.
+    /// Copies the rest of the crossing segment; returns the rest of the cell.
     fn take_crossing<'b>(&mut self, cell: &'b mut [u8]) -> &'b mut [u8] {
         let rest = self.crossing.get(self.taken..).unwrap_or_default();
         let (place, behind) = cell.split_at_mut(rest.len().min(cell.len()));

@@ -1,8 +1,8 @@
-//! A bound on the bytes in a second that work in the background may move.
+//! A limit on the bytes per second of background work.
 //!
-//! Whoever is about to move bytes takes their place in a queue of time: it begins when what was let
-//! through before has had its share. A single piece may be larger than a second's share; what comes
-//! after it then waits the longer.
+//! A caller that is about to move bytes takes a place in a queue of time: it begins when all
+//! earlier bytes have had their share. A single piece may be larger than a second's share; the next
+//! one then waits accordingly longer.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, PoisonError};

@@ -1,22 +1,22 @@
-//! Where work is done that keeps a core busy: sealing and rebuilding.
+//! Threads for work that keeps a core busy: sealing and rebuilding.
 //!
-//! Threads come back in whatever order they please. A simulation, which has to do the same again
-//! from the same seed, has the work done on the spot instead.
+//! Threads finish in any order. A simulation, which has to repeat a run exactly from its seed, runs
+//! the work inline instead.
 
 use super::error::BlockError;
 
-/// Where sealing and rebuilding are done.
+/// Where sealing and rebuilding run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
     /// On Tokio's threads for blocking work.
     #[default]
     Threads,
-    /// On the spot, in simulations: nothing else goes on meanwhile.
+    /// Inline, for simulations: nothing else runs meanwhile.
     Inline,
 }
 
 impl Workers {
-    /// How many pieces of work may be under way.
+    /// How many tasks may run concurrently.
     pub(super) fn at_a_time(self) -> usize {
         match self {
             Self::Threads => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -1,4 +1,4 @@
-//! A write: sealed once, put by a quorum write, described for the metadata.
+//! A write: slices are sealed once, put by a quorum write, and described for the metadata.
 
 use super::buffers::Buffers;
 use super::code::Code;
@@ -19,10 +19,10 @@ use quorumfs_metadata::limits::OBJECT_BYTES_MAX;
 use quorumfs_metadata::operation::NewObject;
 use std::sync::Arc;
 
-/// A slice, with what it was compressed to if it was.
+/// A slice, with its compressed segments if it has any.
 type Squeezable = (PlainSlice, Option<Squeezed>);
 
-/// Bytes of the stream of slices that follow each other.
+/// Bytes of the stream of consecutive slices.
 fn end(placed: &[SealedSlice]) -> u32 {
     let last = placed.last();
     last.map_or(0, |last| last.offset.saturating_add(last.sealed_length))
@@ -73,7 +73,7 @@ impl Engine {
         if plain_bytes > u64::from(self.config.block_bytes_max) {
             return Err(too_long());
         }
-        // What is compressed takes no more of the stream than it would as it is.
+        // A compressed slice takes no more of the stream than an uncompressed one.
         let slices: Vec<_> = slices.into_iter().map(|slice| (slice, None)).collect();
         let most = end(&place(id, &slices).ok_or_else(too_long)?);
         let most = Layout::new(most, self.config.policy.data()).stored_length(0);
@@ -95,7 +95,7 @@ impl Engine {
         Ok((new, placed))
     }
 
-    /// Writes an object whose stream was sealed before.
+    /// Writes an object with a previously sealed stream.
     pub(super) async fn write_sealed(
         self: &Arc<Self>,
         id: ObjectId,
@@ -114,7 +114,7 @@ impl Engine {
         self.put_object(new, bodies).await
     }
 
-    /// An object of which no shard is made or put yet.
+    /// An object without any shard yet.
     fn describe(
         &self,
         id: ObjectId,
@@ -138,7 +138,7 @@ impl Engine {
         })
     }
 
-    /// Puts the shards that were made of an object; returns it as a commit has to name it.
+    /// Puts the shards of an object; returns it as a commit names it.
     async fn put_object(
         self: &Arc<Self>,
         mut new: NewObject,
@@ -166,7 +166,7 @@ impl Engine {
         Ok(new)
     }
 
-    /// Compresses what gains by it, if that is wanted; no more at a time than there are cores.
+    /// Compresses slices where it gains something, if enabled; at most one task for each core.
     async fn squeeze(&self, mut slices: Vec<Squeezable>) -> Result<Vec<Squeezable>, BlockError> {
         if self.config.compression == Compression::Off {
             return Ok(slices);
@@ -212,7 +212,7 @@ impl Engine {
         .await
     }
 
-    /// Makes an object's shards, of no more objects at a time than there are cores.
+    /// Makes an object's shards; at most one task for each core.
     async fn code_shards(
         &self,
         new: &NewObject,

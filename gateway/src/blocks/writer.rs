@@ -1,8 +1,8 @@
-//! Who wrote an object: the principal, for as long as the object lives, and the session.
+//! The writer of an object: its principal, for as long as the object lives, and its session.
 //!
-//! Sessions end, and their numbers say nothing to an operator a month later. What a message names
-//! is therefore the *principal*, by its label and its key. Rows know it by a number; whose that is
-//! is asked of the metadata only when there is something to blame somebody for, and remembered.
+//! Sessions end, and their numbers mean nothing to an operator a month later. So messages name the
+//! *principal*, by its label and its key. Rows contain its number; the name is fetched from the
+//! metadata only for an error message, and cached.
 
 use super::engine::Engine;
 use super::error::BlockError;
@@ -14,26 +14,26 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::OnceCell;
 
-/// Principals whose names are remembered.
+/// The most principals whose names are cached.
 const NAMES_MAX: usize = 1024;
 
-/// A principal as people know it.
+/// A principal's name for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalName {
     /// Its key.
     pub key: PrincipalId,
-    /// What it is called.
+    /// Its label.
     pub label: String,
 }
 
-/// Who wrote something.
+/// The writer of an object or a slice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Writer {
-    /// The session that brought it in; 0 while that is this one and no row was read.
+    /// Its session; 0 for this session while no row was read.
     pub session: SessionId,
-    /// Whose session that was; `None` while that is this one.
+    /// Its principal; `None` for this session.
     pub principal: Option<PrincipalNumber>,
-    /// The principal's name, once it was asked for and told.
+    /// The principal's name, once it was fetched.
     pub name: Option<Box<PrincipalName>>,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Display for Writer {
     }
 }
 
-/// What is known of principals.
+/// Cached facts about principals.
 #[derive(Debug, Default)]
 pub(super) struct Principals {
-    /// This process's own; `None` if the log does not say.
+    /// This process's own principal; `None` if the log does not name it.
     own: OnceCell<Option<PrincipalNumber>>,
     names: Mutex<BTreeMap<PrincipalNumber, PrincipalName>>,
 }
 
 impl Engine {
-    /// Whether this process's own principal wrote an object. If the metadata cannot be asked, it
-    /// did not: what follows from that is dearer and right all the same.
+    /// Whether this process's own principal wrote an object. If the metadata cannot be asked, the
+    /// answer is no: that costs more and is still right.
     pub(super) async fn is_own(&self, object: &StoredObject) -> bool {
         let Some(writer) = object.writer().principal else {
             return true;
@@ -75,7 +75,7 @@ impl Engine {
         own.is_ok_and(|own| *own == Some(writer))
     }
 
-    /// With the writer's name, if it can be had.
+    /// Adds the writer's name, if it can be fetched.
     pub(super) async fn named(&self, mut error: BlockError) -> BlockError {
         if let Some(writer) = error.writer_mut() {
             let named = self.with_name(std::mem::take(writer)).await;
@@ -84,7 +84,7 @@ impl Engine {
         error
     }
 
-    /// The same of a writer alone.
+    /// The same for a writer alone.
     pub(super) async fn with_name(&self, writer: Writer) -> Writer {
         let number = match writer {
             Writer {
@@ -97,7 +97,7 @@ impl Engine {
         let name = match self.known_name(number) {
             Some(name) => Some(name),
             None => {
-                // Nobody waits long for the name of somebody to blame.
+                // An error message does not wait long for the name of its writer.
                 let ask = self.log.principal(number);
                 let asked = tokio::time::timeout(self.config.timeouts.get, ask).await;
                 let name = asked.ok().and_then(Result::ok).flatten();

@@ -1,8 +1,8 @@
-//! What the rest of the program holds of the disk cache.
+//! The interface of the disk cache for the rest of the program.
 
 use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
-use super::place::{Directory, SegmentPlace};
-use super::writer::{Job, Queued, Shared, Writer};
+use super::place::{SegmentDirectory, SegmentPlace};
+use super::writer::{Job, Queued, SegmentWriter, SharedIndex};
 use crate::keys::Secret;
 use crate::memory::LongBytes;
 use crate::vfs::CHUNK_BYTES;
@@ -15,59 +15,59 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Chunks that wait to be written at most, however short they are.
+/// The most chunks that wait to be written, of any length.
 const QUEUE_MAX: usize = 4096;
-/// Chunks that are read side by side, each for somebody who waits for it.
+/// The most concurrent reads of chunks, each with a waiting caller.
 const READS_AT_ONCE: usize = 8;
 
-/// Runs that are read side by side, each chunk by chunk, so that the kernel sees somebody who reads
-/// in order, and reads ahead. More than there are processors take memory and make nothing quicker.
+/// The most concurrent reads of runs. Each goes chunk by chunk, so that the kernel sees a
+/// sequential reader and prefetches. More runs than processors take memory and are no faster.
 fn runs_at_once() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(2, READS_AT_ONCE)
 }
 
-/// Where it lies, and its bounds.
+/// The place and the bounds of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskCacheOptions {
-    /// A directory that nothing else uses; made if it is not there.
+    /// A directory of its own; created if it is missing.
     pub path: PathBuf,
     /// Bytes on disk; [`CACHE_BYTES_MIN`] at least.
     pub bytes_max: u64,
     /// Bytes of the disk that stay free for others.
     pub free_floor: u64,
-    /// Bytes of memory for what lies where.
+    /// Bytes of memory for the index.
     pub index_bytes_max: usize,
-    /// Bytes of memory for what waits to be written.
+    /// Bytes of memory for chunks that wait to be written.
     pub queue_bytes_max: u64,
 }
 
-/// How it is doing.
+/// The state of the disk cache.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DiskCacheStatus {
     /// Bytes on disk.
     pub bytes: u64,
-    /// As many as there may be.
+    /// The bound of these.
     pub bytes_max: u64,
     /// Chunks that can be found.
     pub chunks: usize,
-    /// Chunks that were read from it.
+    /// Chunks read from it.
     pub hits: u64,
-    /// Chunks that were not there.
+    /// Chunks that were missing.
     pub misses: u64,
-    /// Chunks that were not taken: the queue was full, the disk below its floor, or there was a
-    /// problem.
+    /// Chunks that were not taken: the queue was full, the disk below its floor, or the cache
+    /// disabled.
     pub refused: u64,
-    /// Chunks that were there and did not open.
+    /// Chunks that were present and did not open.
     pub damaged: u64,
-    /// Why nothing more is written, if so.
+    /// Why nothing more is written, if that is so.
     pub problem: Option<String>,
 }
 
 /// See [`crate::disk_cache`].
 #[derive(Debug)]
 pub struct DiskCache {
-    shared: Arc<Shared>,
+    shared: Arc<SharedIndex>,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     queued: Arc<AtomicU64>,
@@ -77,12 +77,12 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// Opens the cache in its directory, whose content is learnt in the background. It cannot fail:
-    /// what goes wrong is in its status, and there is nothing in it then.
+    /// Opens the cache in its directory; the content is read in the background. Opening cannot
+    /// fail: after an error the cache is empty, and the error is in its status.
     #[must_use]
     pub fn open(options: DiskCacheOptions, key: Secret) -> Self {
         let path = options.path.clone();
-        let place = move || Ok(Box::new(Directory::open(&path)?) as Box<dyn SegmentPlace>);
+        let place = move || Ok(Box::new(SegmentDirectory::open(&path)?) as Box<dyn SegmentPlace>);
         Self::over(options, key, place)
     }
 
@@ -95,7 +95,7 @@ impl DiskCache {
             options.bytes_max.max(CACHE_BYTES_MIN),
             options.index_bytes_max,
         );
-        let shared = Shared::new(Index::new(limits));
+        let shared = SharedIndex::new(Index::new(limits));
         let (sender, jobs) = mpsc::channel(QUEUE_MAX);
         let (end, ended) = oneshot::channel::<()>();
         let begun = {
@@ -103,18 +103,18 @@ impl DiskCache {
             let work = move || {
                 let _end = end;
                 let started = place().and_then(|place| {
-                    Writer::start(shared.clone(), place, key, options.free_floor)
+                    SegmentWriter::start(shared.clone(), place, key, options.free_floor)
                 });
                 match started {
                     Ok(writer) => writer.run(jobs),
-                    Err(error) => shared.give_up(cannot_open(&options.path, &error)),
+                    Err(error) => shared.stop_writing(cannot_open(&options.path, &error)),
                 }
             };
             let thread = std::thread::Builder::new().name("disk cache".into());
             thread.spawn(work)
         };
         if let Err(error) = begun {
-            shared.give_up(error.to_string());
+            shared.stop_writing(error.to_string());
         }
         Self {
             shared,
@@ -127,7 +127,7 @@ impl DiskCache {
         }
     }
 
-    /// How it is doing.
+    /// The state of the cache.
     #[must_use]
     pub fn status(&self) -> DiskCacheStatus {
         let shared = &self.shared;
@@ -152,8 +152,8 @@ impl DiskCache {
         jobs.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until everything that was offered is written or refused, and all that is on disk is
-    /// known.
+    /// Waits until everything that was offered is written or refused, and the content of the disk
+    /// is known.
     pub async fn settle(&self) {
         let (settled, wait) = oneshot::channel();
         if let Some(jobs) = self.sender()
@@ -163,7 +163,7 @@ impl DiskCache {
         }
     }
 
-    /// Writes what waits and lets go of the directory. It gives nothing new a place from then on.
+    /// Writes the waiting chunks and releases the directory. New chunks are refused from then on.
     pub async fn close(&self) {
         drop(
             self.jobs
@@ -181,8 +181,8 @@ impl DiskCache {
         }
     }
 
-    /// Keeps the chunks of a slice that `bytes` hold, beginning with chunk `first`, if it has time
-    /// and room for them.
+    /// Stores the chunks of a slice that `bytes` hold, beginning with chunk `first`, if there is
+    /// time and space for them.
     pub(super) fn offer(&self, slice: SliceId, first: u32, bytes: &Bytes) {
         let Some(jobs) = self.sender() else {
             return;
@@ -190,7 +190,7 @@ impl DiskCache {
         for (number, begin) in (first..).zip((0..bytes.len()).step_by(CHUNK_BYTES as usize)) {
             let end = bytes.len().min(begin.saturating_add(CHUNK_BYTES as usize));
             let chunk = bytes.slice(begin..end);
-            let taken = self.take_room(chunk.len() as u64).is_some_and(|queued| {
+            let taken = self.reserve(chunk.len() as u64).is_some_and(|queued| {
                 let job = Job::Put(ChunkKey::new(slice, number), chunk, queued);
                 jobs.try_send(job).is_ok()
             });
@@ -200,15 +200,15 @@ impl DiskCache {
         }
     }
 
-    /// The same, waiting for the disk; answers how many bytes of it are there in the end.
-    pub(super) async fn keep(&self, slice: SliceId, first: u32, bytes: &Bytes) -> u64 {
+    /// The same, waiting for the disk; returns how many of the bytes are stored in the end.
+    pub(super) async fn store(&self, slice: SliceId, first: u32, bytes: &Bytes) -> u64 {
         let chunk_bytes = CHUNK_BYTES as usize;
         let chunks = || (first..).zip((0..bytes.len()).step_by(chunk_bytes));
         for (number, begin) in chunks() {
             let chunk = bytes.slice(begin..bytes.len().min(begin.saturating_add(chunk_bytes)));
-            // Once nothing is written any more the queue is empty.
+            // After the last write the queue is empty.
             let queued = loop {
-                match self.take_room(chunk.len() as u64) {
+                match self.reserve(chunk.len() as u64) {
                     Some(queued) => break queued,
                     None => self.settle().await,
                 }
@@ -225,25 +225,30 @@ impl DiskCache {
         kept.map(|(_, begin)| length(begin)).sum()
     }
 
-    /// Whether a chunk is there.
+    /// Whether a chunk is present.
     pub(super) fn holds(&self, slice: SliceId, number: u32) -> bool {
         self.shared.index().holds(ChunkKey::new(slice, number))
     }
 
-    fn take_room(&self, bytes: u64) -> Option<Queued> {
+    fn reserve(&self, bytes: u64) -> Option<Queued> {
         let take = |used: u64| (used < self.queue_bytes_max).then(|| used.saturating_add(bytes));
         let taken = self
             .queued
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        // Not before: what is made gives room back.
+        // Not before: dropping a `Queued` releases its bytes.
         taken.is_ok().then(|| Queued {
             all: self.queued.clone(),
             bytes,
         })
     }
 
-    /// Some chunks of a slice of `length` bytes, those that are there.
-    pub(super) async fn get(&self, slice: SliceId, numbers: Range<u32>, length: u32) -> Found {
+    /// Some chunks of a slice of `length` bytes: the ones that are present.
+    pub(super) async fn get(
+        &self,
+        slice: SliceId,
+        numbers: Range<u32>,
+        length: u32,
+    ) -> FoundChunks {
         let wanted: Vec<(ChunkKey, u32)> = numbers
             .map(|number| {
                 let begin = number.saturating_mul(CHUNK_BYTES);
@@ -252,7 +257,7 @@ impl DiskCache {
             })
             .collect();
         let count = wanted.len() as u64;
-        let nothing = Found::Parts(vec![None; wanted.len()]);
+        let nothing = FoundChunks::Parts(vec![None; wanted.len()]);
         let is_there = {
             let index = self.shared.index();
             wanted.iter().any(|(key, _)| index.holds(*key))
@@ -263,8 +268,8 @@ impl DiskCache {
             nothing
         };
         let hits = match &found {
-            Found::All(_) => count,
-            Found::Parts(parts) => parts.iter().flatten().count() as u64,
+            FoundChunks::All(_) => count,
+            FoundChunks::Parts(parts) => parts.iter().flatten().count() as u64,
         };
         let misses = count.saturating_sub(hits);
         self.shared.hits.fetch_add(hits, Ordering::Relaxed);
@@ -274,32 +279,32 @@ impl DiskCache {
 }
 
 impl DiskCache {
-    /// Nothing if the program ends.
-    async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<Found> {
+    /// `None` at the end of the program.
+    async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<FoundChunks> {
         let is_run = wanted.len() > 1;
         let turns = if is_run { &self.runs } else { &self.reads };
         let turn = turns.clone().acquire_owned().await.ok()?;
         let shared = self.shared.clone();
         let read = move || {
             let _turn = turn;
-            Found::read(&shared, &wanted)
+            FoundChunks::read(&shared, &wanted)
         };
         tokio::task::spawn_blocking(read).await.ok()
     }
 }
 
-/// Chunks that follow each other in a slice, as far as they were on the disk.
-pub(super) enum Found {
+/// Consecutive chunks of a slice, as far as they were on the disk.
+pub(super) enum FoundChunks {
     /// The bytes of all of them.
     All(Bytes),
-    /// Those that were there, in their places.
+    /// The chunks that were present, at their positions.
     Parts(Vec<Option<Bytes>>),
 }
 
-impl Found {
-    /// Reads them into one run of memory, in which they are answered from then on. Each tag lies
-    /// where the next chunk will be.
-    fn read(shared: &Shared, wanted: &[(ChunkKey, u32)]) -> Self {
+impl FoundChunks {
+    /// Reads them into one buffer, which the results share. Each tag is overwritten by the next
+    /// chunk.
+    fn read(shared: &SharedIndex, wanted: &[(ChunkKey, u32)]) -> Self {
         let tag = TAG_BYTES as usize;
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
         let mut buffer = LongBytes::to_fill(bytes.saturating_add(tag));

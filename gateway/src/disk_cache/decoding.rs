@@ -1,17 +1,17 @@
-//! Segments as anything may have left them.
+//! Segments with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
-//! | 0 | so many records (1) the table has room for, below 64 |
+//! | 0 | the table's capacity in records (1), below 64 |
 //! | 1 | a chunk, sealed with its entry in the table |
 //! | 2 | slice (12), number, offset and length (4 each): an entry, sealed, of no chunk |
-//! | 3 | an entry of the table as it is |
-//! | 4 | appended as it is |
+//! | 3 | an entry of the table, unchanged |
+//! | 4 | appended unchanged |
 //! | 5 | the whole file, instead of everything else |
 
 use super::index::{
-    CACHE_BYTES_MIN, ChunkKey, Index, Limits, Place, SegmentId, TABLE_ENTRY_BYTES, TAG_BYTES,
-    first_offset,
+    CACHE_BYTES_MIN, ChunkKey, ChunkLocation, Index, Limits, SegmentId, TABLE_ENTRY_BYTES,
+    TAG_BYTES, first_offset,
 };
 use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::SegmentCipher;
@@ -29,11 +29,11 @@ fn cache() -> Secret {
     Secret::from_bytes([5; 32])
 }
 
-/// One file, to be read.
+/// A single file for reading.
 #[derive(Clone, Debug)]
-struct Memory(Vec<u8>);
+struct MemoryFile(Vec<u8>);
 
-impl SegmentFile for Memory {
+impl SegmentFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let begin = usize::try_from(offset).ok();
         let end = begin.and_then(|begin| begin.checked_add(buffer.len()));
@@ -48,7 +48,7 @@ impl SegmentFile for Memory {
     }
 }
 
-impl SegmentPlace for Memory {
+impl SegmentPlace for MemoryFile {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         Ok(vec![(SEGMENT, self.0.len() as u64)])
     }
@@ -70,7 +70,7 @@ impl SegmentPlace for Memory {
     }
 }
 
-/// A file, and what was sealed into it.
+/// A file, and the chunks that were sealed into it.
 struct Laid {
     file: Vec<u8>,
     chunks: BTreeMap<ChunkKey, Vec<u8>>,
@@ -98,7 +98,7 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
                     counter: record.into(),
                 };
                 let key = ChunkKey::new(slice, 0);
-                let place = Place {
+                let place = ChunkLocation {
                     record,
                     offset: first_offset(records) + stored.len() as u32,
                     length: chunk.len() as u32,
@@ -118,7 +118,7 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
                 let numbers = rest.as_chunks::<4>().0;
                 let number = |at: usize| numbers.get(at).copied().map(u32::from_be_bytes);
                 let key = ChunkKey::new(SliceId::from_be_bytes(slice)?, number(0).unwrap_or(0));
-                let place = Place {
+                let place = ChunkLocation {
                     record,
                     offset: number(1).unwrap_or(0),
                     length: number(2).unwrap_or(0),
@@ -147,16 +147,16 @@ fn laid(pieces: &[Piece<'_>]) -> Option<Laid> {
     Some(Laid { file, chunks })
 }
 
-/// Learns what a segment holds, and reads it. How many chunks are there.
+/// Reads a segment's table and chunks. Returns how many chunks are present.
 ///
 /// # Panics
-/// If something is believed to lie outside the file, or is read that was not written.
+/// If a chunk is located outside the file, or bytes are read that were not written.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let Some(Laid { file, chunks }) = laid(pieces) else {
         return 0;
     };
     let bytes = file.len() as u64;
-    let Ok(Some((segment, held))) = Segment::open(&Memory(file), SEGMENT, &cache()) else {
+    let Ok(Some((segment, held))) = Segment::open(&MemoryFile(file), SEGMENT, &cache()) else {
         return 0;
     };
     let mut index = Index::new(Limits::of(CACHE_BYTES_MIN, MEMORY_BYTES));
@@ -178,7 +178,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     read
 }
 
-/// Segments of a few chunks: alone, with an entry that lies, with rubbish in between.
+/// Segments of a few chunks: alone, with a false entry, with garbage in between.
 pub(crate) fn seeds() -> Vec<Seed> {
     let chunks = || {
         vec![

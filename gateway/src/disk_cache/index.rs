@@ -1,15 +1,15 @@
-//! What lies where in the disk cache, and what has to go for what comes: no disk, no clock, no key.
+//! The index of the disk cache: positions and eviction, without disk, clock or key.
 //!
-//! Segments are numbered as they begin and only the newest may be open. Room is made before a
-//! segment begins: for all of it, and for as much again, since what is carried over out of an old
-//! segment lies on disk twice for a moment.
+//! Segments are numbered in order and only the newest may be open. Space is freed before a segment
+//! begins: for all of it and as much again, since chunks that are carried over from an old segment
+//! are on disk twice for a moment.
 
 use quorumfs_metadata::identity::{AllocationId, SliceId};
 use std::collections::{BTreeMap, HashMap};
 
-/// The least that a disk cache works with, in bytes.
+/// The least size of a disk cache, in bytes.
 pub const CACHE_BYTES_MIN: u64 = 16 << 20;
-/// What a chunk costs in memory, in bytes, when the map that holds it is just half full.
+/// The cost of a chunk in memory, in bytes, with the map half full.
 pub const ENTRY_BYTES: usize = 80;
 
 /// Bytes of a segment's header.
@@ -29,10 +29,10 @@ const RECORDS_MIN: usize = 16;
 /// A chunk of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub(super) struct ChunkKey {
-    // Not a slice's id, which would be padded to more bytes than it has.
+    // A slice's id would be padded to more bytes than it has.
     allocation: u64,
     counter: u32,
-    /// Which, counted from the slice's beginning.
+    /// The chunk's number in its slice.
     pub(super) number: u32,
 }
 
@@ -53,38 +53,38 @@ impl ChunkKey {
     }
 }
 
-/// The number of a segment; never given twice while any younger one is there.
+/// The number of a segment; never reused while a younger one exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct SegmentId(pub(super) u32);
 
-/// Where a chunk lies within a segment.
+/// The position of a chunk in a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    /// Its number there, which is its nonce too.
+pub(super) struct ChunkLocation {
+    /// Its record number, which is also its nonce.
     pub(super) record: u16,
-    /// Where its ciphertext begins.
+    /// The beginning of its ciphertext.
     pub(super) offset: u32,
     /// Bytes of plaintext.
     pub(super) length: u32,
 }
 
-impl Place {
-    /// Where it ends, its tag included.
+impl ChunkLocation {
+    /// Its end, tag included.
     pub(super) fn end(self) -> u64 {
         u64::from(self.offset) + u64::from(self.length) + u64::from(TAG_BYTES)
     }
 }
 
-/// How much there may be.
+/// The bounds of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Limits {
-    /// Of all files.
+    /// Bytes of all files.
     pub(super) bytes_max: u64,
-    /// Of one.
+    /// Bytes of one file.
     pub(super) segment_bytes: u64,
     /// Chunks in one segment.
     pub(super) records: u16,
-    /// Chunks in all.
+    /// Chunks in all segments.
     pub(super) entries_max: usize,
 }
 
@@ -103,13 +103,13 @@ impl Limits {
     }
 }
 
-/// Where the first chunk of a segment with so many entries lies.
+/// The position of the first chunk in a segment with so many entries.
 pub(super) fn first_offset(records: u16) -> u32 {
     (HEADER_BYTES + u64::from(records) * TABLE_ENTRY_BYTES) as u32
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ChunkEntry {
     segment: SegmentId,
     offset: u32,
     length: u32,
@@ -117,9 +117,9 @@ struct Entry {
     was_read: bool,
 }
 
-impl Entry {
-    fn place(&self) -> Place {
-        Place {
+impl ChunkEntry {
+    fn place(&self) -> ChunkLocation {
+        ChunkLocation {
             record: self.record,
             offset: self.offset,
             length: self.length,
@@ -129,28 +129,28 @@ impl Entry {
 
 #[derive(Debug)]
 struct Segment<H> {
-    /// What the disk's side holds of it; nothing until it was opened.
+    /// The disk's handle of it; `None` until it was opened.
     handle: Option<H>,
     bytes: u64,
 }
 
-/// A segment that goes.
+/// An evicted segment.
 #[derive(Debug)]
 pub(super) struct Evicted<H> {
     pub(super) id: SegmentId,
     pub(super) handle: Option<H>,
     pub(super) bytes: u64,
-    /// What was read in it since it was written.
-    pub(super) was_read: Vec<(ChunkKey, Place)>,
+    /// Its chunks that were read since they were written.
+    pub(super) was_read: Vec<(ChunkKey, ChunkLocation)>,
 }
 
-/// See the module. `H` is what the disk's side holds of a segment.
+/// See the module. `H` is the disk's handle of a segment.
 #[derive(Debug)]
 pub(super) struct Index<H> {
     limits: Limits,
-    entries: HashMap<ChunkKey, Entry>,
+    entries: HashMap<ChunkKey, ChunkEntry>,
     segments: BTreeMap<SegmentId, Segment<H>>,
-    /// The segment that is written, and how many records it has.
+    /// The segment that is being written, and its number of records.
     open: Option<(SegmentId, u16)>,
     next: u32,
 }
@@ -184,37 +184,37 @@ impl<H: Clone> Index<H> {
         self.entries.contains_key(&key)
     }
 
-    /// Where a chunk lies, for somebody who reads it.
-    pub(super) fn lookup(&mut self, key: ChunkKey) -> Option<(H, SegmentId, Place)> {
+    /// The position of a chunk, for a reader.
+    pub(super) fn lookup(&mut self, key: ChunkKey) -> Option<(H, SegmentId, ChunkLocation)> {
         let entry = self.entries.get_mut(&key)?;
         entry.was_read = true;
         let handle = self.segments.get(&entry.segment)?.handle.clone()?;
         Some((handle, entry.segment, entry.place()))
     }
 
-    /// What lay there is not what it should be.
-    pub(super) fn forget(&mut self, key: ChunkKey, segment: SegmentId, place: Place) {
-        let is_it = |entry: &Entry| entry.segment == segment && entry.place() == place;
+    /// The chunk at this position did not open.
+    pub(super) fn forget(&mut self, key: ChunkKey, segment: SegmentId, place: ChunkLocation) {
+        let is_it = |entry: &ChunkEntry| entry.segment == segment && entry.place() == place;
         if self.entries.get(&key).is_some_and(is_it) {
             self.entries.remove(&key);
         }
     }
 
-    /// A file was there from before. It counts at once; what it holds is learnt later.
+    /// A file of an earlier process exists. Its bytes count at once; its content is read later.
     pub(super) fn found(&mut self, id: SegmentId, bytes: u64) {
         let handle = None;
         self.segments.insert(id, Segment { handle, bytes });
         self.next = self.next.max(id.0.saturating_add(1));
     }
 
-    /// Takes in what a file from before holds, as far as memory allows and nothing younger is
+    /// Adds the chunks of an earlier process's file, as far as memory allows and no younger copy is
     /// known.
-    pub(super) fn learn(&mut self, id: SegmentId, handle: H, held: &[(ChunkKey, Place)]) {
+    pub(super) fn learn(&mut self, id: SegmentId, handle: H, held: &[(ChunkKey, ChunkLocation)]) {
         let Some(segment) = self.segments.get_mut(&id) else {
             return;
         };
         segment.handle = Some(handle);
-        // Room for the segment that is written stays.
+        // Entries for the segment that is being written stay reserved.
         let Limits {
             entries_max,
             records,
@@ -225,7 +225,7 @@ impl<H: Clone> Index<H> {
             if self.entries.len() >= most || place.end() > segment.bytes {
                 continue;
             }
-            self.entries.entry(*key).or_insert(Entry {
+            self.entries.entry(*key).or_insert(ChunkEntry {
                 segment: id,
                 offset: place.offset,
                 length: place.length,
@@ -235,12 +235,12 @@ impl<H: Clone> Index<H> {
         }
     }
 
-    /// Where the next chunk may be put, if the open segment has room for it. The place is spent,
-    /// whatever becomes of the chunk: a nonce is not used twice.
-    pub(super) fn place(&mut self, length: u32) -> Option<(H, SegmentId, Place)> {
+    /// The position of the next chunk, if the open segment has space for it. The position is used
+    /// up, whatever becomes of the chunk: a nonce is not used twice.
+    pub(super) fn place(&mut self, length: u32) -> Option<(H, SegmentId, ChunkLocation)> {
         let (id, record) = self.open?;
         let segment = self.segments.get_mut(&id)?;
-        let place = Place {
+        let place = ChunkLocation {
             record,
             offset: u32::try_from(segment.bytes).ok()?,
             length,
@@ -253,14 +253,14 @@ impl<H: Clone> Index<H> {
         Some((segment.handle.clone()?, id, place))
     }
 
-    /// A chunk lies there now.
-    pub(super) fn written(&mut self, key: ChunkKey, segment: SegmentId, place: Place) {
+    /// A chunk was written to this position.
+    pub(super) fn written(&mut self, key: ChunkKey, segment: SegmentId, place: ChunkLocation) {
         if self.entries.len() >= self.limits.entries_max || !self.segments.contains_key(&segment) {
             return;
         }
         self.entries.insert(
             key,
-            Entry {
+            ChunkEntry {
                 segment,
                 offset: place.offset,
                 length: place.length,
@@ -270,7 +270,7 @@ impl<H: Clone> Index<H> {
         );
     }
 
-    /// Whether something has to go before a segment begins.
+    /// Whether a segment has to be evicted before the next one begins.
     pub(super) fn is_full(&self) -> bool {
         let Limits {
             bytes_max,
@@ -284,7 +284,7 @@ impl<H: Clone> Index<H> {
             || self.segments.len() >= SEGMENTS_MAX
     }
 
-    /// Takes out the oldest segment, the one that is written only if there is no other.
+    /// Removes the oldest segment; the one that is being written only if there is no other.
     pub(super) fn evict(&mut self) -> Option<Evicted<H>> {
         let (id, segment) = self.segments.pop_first()?;
         if self.open.is_some_and(|(open, _)| open == id) {
@@ -307,7 +307,7 @@ impl<H: Clone> Index<H> {
         })
     }
 
-    /// Takes out one segment, whatever it holds.
+    /// Removes one segment with all its chunks.
     pub(super) fn remove(&mut self, id: SegmentId) {
         if self.segments.remove(&id).is_some() {
             self.entries.retain(|_, entry| entry.segment != id);
@@ -322,7 +322,7 @@ impl<H: Clone> Index<H> {
         (self.next < u32::MAX).then_some(SegmentId(self.next))
     }
 
-    /// A segment begins, and the one before it is not written any more.
+    /// Begins a segment, and closes the one before.
     pub(super) fn begin(&mut self, id: SegmentId, handle: H) {
         let bytes = u64::from(first_offset(self.limits.records));
         let handle = Some(handle);
@@ -331,7 +331,7 @@ impl<H: Clone> Index<H> {
         self.open = Some((id, 0));
     }
 
-    /// The open segment is not written any more.
+    /// Closes the open segment.
     pub(super) fn close(&mut self) {
         self.open = None;
     }

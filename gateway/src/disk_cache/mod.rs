@@ -1,4 +1,4 @@
-//! The disk cache: what was read or written here, kept encrypted on this machine's disk.
+//! The disk cache: content that was read or written here, encrypted on this machine's disk.
 //!
 //! ```text
 //! vfs ── CachedSlices ── lookup ──► index ── place ──► segment ── read, open ──► chunk
@@ -7,34 +7,33 @@
 //! ```
 //!
 //! The unit is a *chunk*: 256 KiB of a slice's plaintext, aligned. Slices never change and their
-//! ids are never given twice, so that nothing here ever has to be declared stale: a chunk is right
-//! for as long as it opens. Chunks are appended to *segments*, files that are written once from
-//! their beginning to their end and thrown away whole, the oldest first; what was read since it was
-//! written is carried over into the newest, once for each reading.
+//! ids are never reused, so nothing in the cache is ever invalidated: a chunk that opens is right.
+//! Chunks are appended to *segments*, files that are written once from beginning to end and evicted
+//! whole, the oldest first. Chunks that were read since they were written are carried over into the
+//! newest segment, once for each read.
 //!
-//! What always holds:
-//! * **Nothing is believed that does not open.** Each chunk is sealed for its slice, its number,
-//!   its length and its place in one segment. What is torn, flipped, moved or foreign is a miss.
-//! * **No key lies beside it.** Segments are sealed under keys of their own that derive from the
+//! Invariants:
+//! * **Only chunks that open are used.** Each chunk is sealed for its slice, its number, its length
+//!   and its position in one segment. A torn, flipped, moved or foreign chunk is a miss.
+//! * **No key lies next to it.** Segments are sealed under keys of their own that derive from the
 //!   host key ([`crate::keys::HostKey`]) and a random salt.
-//! * **It is never in the way.** A mount does not wait for it: what segments hold is learnt in the
-//!   background, newest first, and is a miss until then. Nothing is synced. Whatever the disk says,
-//!   a read goes on to the clouds; a disk that fails a write is written no more.
-//! * **It is bounded**: bytes on disk, entries in memory, bytes in the queue, reads at a time; and
-//!   below a floor of free space it gives back what it has and takes nothing.
+//! * **It never blocks a mount.** The content of existing segments is read in the background,
+//!   newest first, and is a miss until then. Nothing is synced. After any error of the disk, a read
+//!   goes on to the clouds; after a failed write, the disk is no longer written to.
+//! * **It is bounded**: bytes on disk, entries in memory, bytes in the queue, concurrent reads.
+//!   Below a floor of free space it frees its segments and takes nothing.
 //!
-//! What can go wrong is told in [`DiskCacheStatus::problem`]. The format is in docs/FORMAT.md,
-//! "Disk cache".
+//! Errors are shown in [`DiskCacheStatus::problem`]. The format is in docs/FORMAT.md, "Disk cache".
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
-//! | `index` | what lies where, and what goes when: pure |
-//! | `sealing` | how a segment's bytes are sealed |
+//! | `index` | positions and eviction: pure |
+//! | `sealing` | the encryption of a segment's bytes |
 //! | `segment` | one segment's file |
 //! | `place` | the directory that holds them |
 //! | `writer` | appends, evicts, learns: one thread |
-//! | `cache` | what the rest of the program holds of it |
-//! | `slices` | the cache before a `SliceStore` |
+//! | `cache` | the interface for the rest of the program |
+//! | `slices` | the cache in front of a `SliceStore` |
 
 mod cache;
 #[cfg(any(test, feature = "decoders"))]

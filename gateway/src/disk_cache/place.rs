@@ -1,5 +1,5 @@
-//! Where segments lie: a directory of the disk cache's own, as a trait so that tests can have one
-//! that fails and forgets.
+//! The place of segments: a directory of the disk cache's own, behind a trait so that tests can use
+//! a disk that fails and forgets.
 
 use super::index::SegmentId;
 use std::fmt::Debug;
@@ -12,35 +12,35 @@ const ENDING: &str = ".segment";
 
 /// The file of a segment.
 pub(super) trait SegmentFile: Send + Sync + Debug {
-    /// Fills the buffer with what lies at `offset`.
+    /// Fills the buffer with the bytes at `offset`.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Puts all bytes at `offset`.
+    /// Writes all bytes at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 }
 
-/// What holds the files of all segments.
+/// The files of all segments.
 pub(super) trait SegmentPlace: Send + Sync + Debug {
-    /// The segments that are there, with the lengths of their files.
+    /// The existing segments, with the lengths of their files.
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>>;
-    /// A new file; one that is there is emptied.
+    /// Creates a file; an existing one is emptied.
     fn create(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>>;
-    /// The file that is there.
+    /// Opens an existing file.
     fn open(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>>;
-    /// Removes a file; those who have it open keep it.
+    /// Removes a file; open handles stay usable.
     fn remove(&self, id: SegmentId) -> io::Result<()>;
-    /// Bytes that are free for whoever is not the superuser.
+    /// Bytes that are free for ordinary users.
     fn available(&self) -> io::Result<u64>;
 }
 
-/// A directory, locked as long as this lives.
+/// A directory, locked while this value lives.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct SegmentDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-impl Directory {
-    /// Makes it if need be, for its owner alone, and takes its lock.
+impl SegmentDirectory {
+    /// Creates it if it is missing, for its owner alone, and takes its lock.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let lock = OpenOptions::new()
@@ -71,7 +71,7 @@ impl SegmentFile for File {
     }
 }
 
-impl SegmentPlace for Directory {
+impl SegmentPlace for SegmentDirectory {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
@@ -79,7 +79,7 @@ impl SegmentPlace for Directory {
             let name = entry.file_name();
             let digits = name.to_str().and_then(|name| name.strip_suffix(ENDING));
             let digits = digits.filter(|digits| digits.len() == 8);
-            // Whatever else lies there is somebody else's.
+            // Any other file is not ours.
             if let Some(id) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) {
                 found.push((SegmentId(id), entry.metadata()?.len()));
             }

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! AES-256-GCM. **A nonce is never used twice under one key**: each segment has a salt, and so a
-//! key, of its own, and is written by one process, which numbers its records; what is found at a
-//! start is never appended to. A chunk is bound to its slice, number and length, an entry to its
-//! place.
+//! key, of its own, and is written by one process, which numbers its records; a segment of an
+//! earlier process is never appended to. A chunk is bound to its slice, number and length, an entry
+//! to its position.
 
-use super::index::{ChunkKey, HEADER_BYTES, Place, TABLE_ENTRY_BYTES, TAG_BYTES};
+use super::index::{ChunkKey, ChunkLocation, HEADER_BYTES, TABLE_ENTRY_BYTES, TAG_BYTES};
 use crate::keys::{KeyError, Secret};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use quorumfs_metadata::identity::SliceId;
@@ -27,11 +27,11 @@ const CHECK_BYTES: usize = 12;
 const PLAIN_ENTRY_BYTES: usize = 24;
 
 /// The header of a segment.
-pub(super) type Header = [u8; HEADER_BYTES as usize];
+pub(super) type SegmentHeader = [u8; HEADER_BYTES as usize];
 /// A sealed entry of the table.
 pub(super) type TableEntry = [u8; TABLE_ENTRY_BYTES as usize];
 
-/// What seals and opens one segment.
+/// The cipher of one segment.
 pub(super) struct SegmentCipher {
     key: LessSafeKey,
     records: u16,
@@ -65,16 +65,16 @@ fn of_chunk(key: ChunkKey, length: u32) -> Aad<[u8; 36]> {
 
 impl SegmentCipher {
     /// For a new segment, with its header.
-    pub(super) fn new(cache: &Secret, records: u16) -> Result<(Self, Header), KeyError> {
+    pub(super) fn new(cache: &Secret, records: u16) -> Result<(Self, SegmentHeader), KeyError> {
         Self::salted(cache, Secret::random()?.expose(), records)
     }
 
-    /// The same with a salt that no other segment may have.
+    /// The same with a given salt, which no other segment may have.
     pub(super) fn salted(
         cache: &Secret,
         salt: &[u8; SALT_BYTES],
         records: u16,
-    ) -> Result<(Self, Header), KeyError> {
+    ) -> Result<(Self, SegmentHeader), KeyError> {
         let (cipher, check) = Self::of(cache, salt, records)?;
         let mut header = [0; HEADER_BYTES as usize];
         let parts: [&[u8]; 5] = [MAGIC, &records.to_be_bytes(), &[0; 2], &check, salt];
@@ -84,8 +84,8 @@ impl SegmentCipher {
         Ok((cipher, header))
     }
 
-    /// For the segment with this header; `None` if it is of another key or format.
-    pub(super) fn of_header(cache: &Secret, header: &Header) -> Option<Self> {
+    /// For the segment with this header; `None` if its key or format is another.
+    pub(super) fn of_header(cache: &Secret, header: &SegmentHeader) -> Option<Self> {
         let (magic, rest) = header.split_first_chunk::<16>()?;
         let (records, rest) = rest.split_first_chunk::<2>()?;
         let (_, rest) = rest.split_first_chunk::<2>()?;
@@ -120,7 +120,7 @@ impl SegmentCipher {
         self.records
     }
 
-    /// Seals a chunk in place; the tag comes behind it.
+    /// Seals a chunk in place; the tag is appended.
     pub(super) fn seal(&self, key: ChunkKey, record: u16, chunk: &mut Vec<u8>) -> Option<()> {
         let length = u32::try_from(chunk.len()).ok()?;
         let aad = of_chunk(key, length);
@@ -130,16 +130,21 @@ impl SegmentCipher {
         sealed.ok()
     }
 
-    /// Opens a chunk in place: its tag is what lies behind it.
-    pub(super) fn open(&self, key: ChunkKey, place: Place, sealed: &mut [u8]) -> Option<()> {
+    /// Opens a chunk in place: its tag follows it.
+    pub(super) fn open(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        sealed: &mut [u8],
+    ) -> Option<()> {
         let aad = of_chunk(key, place.length);
         let opened = self.key.open_in_place(nonce(0, place.record), aad, sealed);
         let length = opened.ok()?.len();
         (length == place.length as usize).then_some(())
     }
 
-    /// Seals what a table says of a chunk.
-    pub(super) fn seal_entry(&self, key: ChunkKey, place: Place) -> Option<TableEntry> {
+    /// Seals a chunk's entry in the table.
+    pub(super) fn seal_entry(&self, key: ChunkKey, place: ChunkLocation) -> Option<TableEntry> {
         let mut entry = [0; TABLE_ENTRY_BYTES as usize];
         let parts: [&[u8]; 4] = [
             &key.slice().to_be_bytes(),
@@ -159,19 +164,19 @@ impl SegmentCipher {
         Some(entry)
     }
 
-    /// What the table says of the record with this number; nothing if that was not written here.
+    /// Opens the entry of the record with this number; `None` if it was not written here.
     pub(super) fn open_entry(
         &self,
         record: u16,
         mut entry: TableEntry,
-    ) -> Option<(ChunkKey, Place)> {
+    ) -> Option<(ChunkKey, ChunkLocation)> {
         let nonce = nonce(1, record);
         let plain = self.key.open_in_place(nonce, Aad::from(ENTRY), &mut entry);
         let plain: &[u8] = plain.ok()?;
         let (slice, rest) = plain.split_first_chunk::<12>()?;
         let (number, rest) = rest.split_first_chunk::<4>()?;
         let (offset, length) = rest.split_first_chunk::<4>()?;
-        let place = Place {
+        let place = ChunkLocation {
             record,
             offset: u32::from_be_bytes(*offset),
             length: u32::from_be_bytes(length.try_into().ok()?),
@@ -201,8 +206,8 @@ mod tests {
         )
     }
 
-    fn place(record: u16, length: u32) -> Place {
-        Place {
+    fn place(record: u16, length: u32) -> ChunkLocation {
+        ChunkLocation {
             record,
             offset: 7000,
             length,
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_believed_under_its_number_alone() {
+    fn an_entry_opens_under_its_number_alone() {
         let cache = Secret::from_bytes(CACHE);
         let (cipher, header) = SegmentCipher::new(&cache, 64).unwrap();
         let entry = cipher.seal_entry(key(1, 2), place(9, 7)).unwrap();
@@ -252,7 +257,7 @@ mod tests {
             let mut changed = header;
             changed[at] ^= 1;
             let cipher = SegmentCipher::of_header(&cache, &changed);
-            // Two bytes say nothing yet.
+            // Two bytes carry no information yet.
             assert_eq!(cipher.is_some(), (18..20).contains(&at), "byte {at}");
         }
     }

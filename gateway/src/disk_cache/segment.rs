@@ -1,19 +1,20 @@
-//! One segment's file: a header, a table of what it holds, and the chunks.
+//! One segment's file: a header, a table of its chunks, and the chunks.
 //!
-//! A chunk is written before the table says that it is there. Nothing is synced, so that after a
-//! loss of power either may be missing: the table's entry then does not open, or its chunk does
-//! not, and both are the same as if they had never been.
+//! A chunk is written before its entry in the table. Nothing is synced, so after a power loss
+//! either may be missing: then the entry or the chunk does not open, and counts as never written.
 
-use super::index::{ChunkKey, HEADER_BYTES, Place, SegmentId, TABLE_ENTRY_BYTES, first_offset};
+use super::index::{
+    ChunkKey, ChunkLocation, HEADER_BYTES, SegmentId, TABLE_ENTRY_BYTES, first_offset,
+};
 use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::{SegmentCipher, TableEntry};
 use crate::keys::Secret;
 use std::io;
 
-/// What a segment's table says that it holds.
-pub(super) type Held = Vec<(ChunkKey, Place)>;
+/// The chunks in a segment's table.
+pub(super) type SegmentTable = Vec<(ChunkKey, ChunkLocation)>;
 
-/// A segment that is open for reading, and as long as it is the newest for writing.
+/// A segment that is open for reading, and for writing while it is the newest.
 #[derive(Debug)]
 pub(super) struct Segment {
     file: Box<dyn SegmentFile>,
@@ -25,7 +26,7 @@ fn not_sealed() -> io::Error {
 }
 
 impl Segment {
-    /// Begins one.
+    /// Creates a segment.
     pub(super) fn create(
         place: &dyn SegmentPlace,
         id: SegmentId,
@@ -39,12 +40,12 @@ impl Segment {
         Ok(Self { file, cipher })
     }
 
-    /// Opens one from before with what its table says; `None` if it is of another key or format.
+    /// Opens an existing segment with its table; `None` if its key or format is another.
     pub(super) fn open(
         place: &dyn SegmentPlace,
         id: SegmentId,
         cache: &Secret,
-    ) -> io::Result<Option<(Self, Held)>> {
+    ) -> io::Result<Option<(Self, SegmentTable)>> {
         let file = place.open(id)?;
         let mut header = [0; HEADER_BYTES as usize];
         file.read_at(&mut header, 0)?;
@@ -63,8 +64,13 @@ impl Segment {
         Ok(Some((Self { file, cipher }, held)))
     }
 
-    /// Seals a chunk into its place.
-    pub(super) fn write(&self, key: ChunkKey, place: Place, chunk: Vec<u8>) -> io::Result<()> {
+    /// Seals a chunk into its position.
+    pub(super) fn write(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        chunk: Vec<u8>,
+    ) -> io::Result<()> {
         let mut chunk = chunk;
         let sealed = self.cipher.seal(key, place.record, &mut chunk);
         sealed.ok_or_else(not_sealed)?;
@@ -75,9 +81,14 @@ impl Segment {
         self.file.write_at(&entry, at)
     }
 
-    /// Reads the chunk in a place into a buffer that it fills together with its tag; answers
-    /// whether what lies there is that.
-    pub(super) fn read(&self, key: ChunkKey, place: Place, buffer: &mut [u8]) -> io::Result<bool> {
+    /// Reads the chunk at a position into a buffer that it fills together with its tag; returns
+    /// whether it opens.
+    pub(super) fn read(
+        &self,
+        key: ChunkKey,
+        place: ChunkLocation,
+        buffer: &mut [u8],
+    ) -> io::Result<bool> {
         if buffer.len() as u64 != place.end().saturating_sub(u64::from(place.offset)) {
             return Ok(false);
         }

@@ -1,6 +1,6 @@
-//! The disk cache before whoever keeps slices.
+//! The disk cache in front of a store of slices.
 
-use super::cache::{DiskCache, Found};
+use super::cache::{DiskCache, FoundChunks};
 use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
 use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
@@ -10,10 +10,10 @@ use quorumfs_metadata::identity::ObjectId;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Chunks that are read from elsewhere at once when they are brought before they are wanted.
+/// The most chunks that prefetching reads from the store behind the cache at once.
 const RUN_CHUNKS: u32 = 16;
 
-/// Reads chunks from the disk where they are there, and puts there what it had to read or write
+/// Reads chunks from the disk on a cache hit; stores the chunks that it had to read or write
 /// elsewhere.
 pub struct CachedSlices {
     inner: Arc<dyn SliceStore>,
@@ -29,13 +29,13 @@ impl std::fmt::Debug for CachedSlices {
 }
 
 impl CachedSlices {
-    /// `cache` before `inner`.
+    /// `cache` in front of `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn SliceStore>, cache: Arc<DiskCache>) -> Self {
         Self { inner, cache }
     }
 
-    /// Reads the chunks that the disk did not have, each run of them at once.
+    /// Reads the missing chunks, each run of them at once.
     async fn complete(
         &self,
         stored: &StoredSlice,
@@ -64,7 +64,7 @@ impl CachedSlices {
     }
 }
 
-/// The chunks that a range of a slice is, if it is whole ones.
+/// The chunks that a range of a slice covers, if it covers whole ones.
 fn whole_chunks(range: &Range<u32>, length: u32) -> Option<Range<u32>> {
     let begins = range.start.is_multiple_of(CHUNK_BYTES);
     let ends = range.end.is_multiple_of(CHUNK_BYTES) || range.end == length;
@@ -73,7 +73,7 @@ fn whole_chunks(range: &Range<u32>, length: u32) -> Option<Range<u32>> {
     (begins && ends && is_some).then_some(numbers)
 }
 
-// What is not passed on would be the trait's own, silently: so the room of the clouds was lost.
+// A method that is not forwarded would silently be the trait's default.
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl SliceStore for CachedSlices {
@@ -90,8 +90,8 @@ impl SliceStore for CachedSlices {
         };
         let first = numbers.start;
         let mut found = match self.cache.get(stored.id, numbers, length).await {
-            Found::All(bytes) => return Ok(bytes),
-            Found::Parts(parts) => parts,
+            FoundChunks::All(bytes) => return Ok(bytes),
+            FoundChunks::Parts(parts) => parts,
         };
         if found.iter().all(Option::is_none) {
             let bytes = self.inner.read(stored, range).await?;
@@ -119,7 +119,7 @@ impl SliceStore for CachedSlices {
             while number < most && self.cache.holds(stored.id, number) == is_there {
                 number = number.saturating_add(1);
             }
-            // Whatever was asked for a moment ago may be otherwise now.
+            // Earlier answers may have changed by now.
             number = number.max(begin.saturating_add(1));
             let bytes = u64::from(at(number).saturating_sub(at(begin)));
             if is_there {
@@ -127,7 +127,7 @@ impl SliceStore for CachedSlices {
                 continue;
             }
             let read = self.inner.read(stored, at(begin)..at(number)).await?;
-            let kept = self.cache.keep(stored.id, begin, &read).await;
+            let kept = self.cache.store(stored.id, begin, &read).await;
             warmed.brought = warmed.brought.saturating_add(kept);
             warmed.refused = warmed.refused.saturating_add(bytes.saturating_sub(kept));
         }

@@ -3,14 +3,14 @@
 
 mod disk;
 
-use super::cache::{DiskCache, DiskCacheOptions, Found};
+use super::cache::{DiskCache, DiskCacheOptions, FoundChunks};
 use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
 use super::place::SegmentPlace;
-use super::writer::{Shared, Writer};
+use super::writer::{SegmentWriter, SharedIndex};
 use crate::keys::Secret;
 use crate::vfs::CHUNK_BYTES;
 use bytes::Bytes;
-use disk::{Disk, Random};
+use disk::{MemoryDisk, Random};
 use quorumfs_metadata::identity::{AllocationId, SliceId};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn slice(counter: u32) -> SliceId {
     }
 }
 
-/// What a chunk holds follows from what it is called.
+/// The content of a chunk follows from its key.
 fn content(number: u32) -> (ChunkKey, Vec<u8>) {
     let mut bytes = vec![0; 1 + number as usize * 7919 % 1500];
     let mut hasher = blake3::Hasher::new();
@@ -41,16 +41,16 @@ fn content(number: u32) -> (ChunkKey, Vec<u8>) {
 }
 
 struct Cache {
-    shared: Arc<Shared>,
-    writer: Writer,
+    shared: Arc<SharedIndex>,
+    writer: SegmentWriter,
 }
 
 impl Cache {
-    fn start(disk: &Disk, limits: Limits, free_floor: u64) -> Self {
-        let shared = Shared::new(Index::new(limits));
+    fn start(disk: &MemoryDisk, limits: Limits, free_floor: u64) -> Self {
+        let shared = SharedIndex::new(Index::new(limits));
         let key = Secret::from_bytes([3; 32]);
         let place: Box<dyn SegmentPlace> = Box::new(disk.clone());
-        let writer = Writer::start(shared.clone(), place, key, free_floor).unwrap();
+        let writer = SegmentWriter::start(shared.clone(), place, key, free_floor).unwrap();
         Self { shared, writer }
     }
 
@@ -59,7 +59,7 @@ impl Cache {
         self.writer.put(key, &bytes);
     }
 
-    /// Whether a chunk is there; what is read is what was put, or nothing.
+    /// Whether a chunk is present; its bytes are those that were put.
     fn has(&self, number: u32) -> bool {
         let (key, bytes) = content(number);
         let mut found = vec![0; bytes.len() + TAG_BYTES as usize];
@@ -71,7 +71,7 @@ impl Cache {
         is_there
     }
 
-    fn is_within_bounds(&self, disk: &Disk, limits: Limits) {
+    fn is_within_bounds(&self, disk: &MemoryDisk, limits: Limits) {
         let (on_disk, index) = (disk.bytes(), self.shared.index());
         assert!(on_disk <= limits.bytes_max, "{on_disk} bytes on disk");
         assert!(index.bytes() <= limits.bytes_max && index.bytes() >= on_disk);
@@ -83,17 +83,20 @@ impl Cache {
 fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
     let (mut hits, mut restarts, mut given_up) = (0_u64, 0_u64, 0_u64);
     for seed in 0..400 {
-        let (mut random, disk) = (Random::new(seed), Disk::default());
+        let (mut random, disk) = (Random::new(seed), MemoryDisk::default());
         let mut cache = Cache::start(&disk, LIMITS, 0);
         for _ in 0..400 {
             match random.below(100) {
                 0..50 => {
                     let number = random.below(300);
-                    // What does not open any more is put again.
+                    // A chunk that does not open any more is put again.
                     cache.has(number);
                     cache.put(number);
                     if cache.shared.problem().is_none() {
-                        assert!(cache.has(number), "seed {seed}: what was put is there");
+                        assert!(
+                            cache.has(number),
+                            "seed {seed}: a chunk is present after its put"
+                        );
                     }
                 }
                 50..90 => hits += u64::from(cache.has(random.below(300))),
@@ -116,7 +119,7 @@ fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
             }
         }
     }
-    // It proves nothing about a cache that never has anything.
+    // The test proves nothing if the cache never hits.
     assert!(hits > 1_000 && restarts > 1_000 && given_up > 100);
 }
 
@@ -124,7 +127,7 @@ fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
 fn an_append_that_ends_anywhere_costs_that_chunk_alone() {
     let mut lost = 0;
     for cut in 0..2_000 {
-        let disk = Disk::default();
+        let disk = MemoryDisk::default();
         let mut cache = Cache::start(&disk, LIMITS, 0);
         for number in 0..3 {
             cache.put(number);
@@ -133,7 +136,7 @@ fn an_append_that_ends_anywhere_costs_that_chunk_alone() {
         cache.put(5);
         disk.restart();
         let mut cache = Cache::start(&disk, LIMITS, 0);
-        assert!(!cache.has(0), "nothing is known before it was learnt");
+        assert!(!cache.has(0), "nothing is known before the table was read");
         while cache.writer.learn_one() {}
         for number in 0..3 {
             assert!(cache.has(number), "cut after {cut} bytes");
@@ -146,8 +149,8 @@ fn an_append_that_ends_anywhere_costs_that_chunk_alone() {
 }
 
 #[test]
-fn what_is_read_again_and_again_stays_and_what_is_not_goes() {
-    let disk = Disk::default();
+fn chunks_that_are_read_repeatedly_stay_and_others_are_evicted() {
+    let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     for number in 0..2_000 {
         cache.put(number);
@@ -161,8 +164,8 @@ fn what_is_read_again_and_again_stays_and_what_is_not_goes() {
 }
 
 #[test]
-fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
-    let disk = Disk::default();
+fn below_the_floor_it_frees_segments_and_takes_nothing_and_above_it_goes_on() {
+    let disk = MemoryDisk::default();
     disk.set_size(200_000);
     let mut cache = Cache::start(&disk, LIMITS, 100_000);
     for number in 0..40 {
@@ -170,7 +173,7 @@ fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
     }
     assert!(cache.has(39) && disk.bytes() > 20_000);
     let before = disk.bytes();
-    // Somebody else fills the disk: a part has to go, then all.
+    // Another program fills the disk: a part has to go, then all.
     disk.set_size(before + 100_000 - 5_000);
     cache.put(40);
     assert!(disk.bytes() < before && disk.bytes() > 0 && cache.has(39));
@@ -184,8 +187,8 @@ fn below_the_floor_it_gives_back_and_takes_nothing_and_above_it_goes_on() {
 }
 
 #[test]
-fn a_disk_that_fails_a_write_is_written_no_more_and_still_read() {
-    let disk = Disk::default();
+fn a_disk_that_fails_a_write_is_not_written_again_and_still_read() {
+    let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     cache.put(1);
     disk.fail_after(100);
@@ -198,21 +201,22 @@ fn a_disk_that_fails_a_write_is_written_no_more_and_still_read() {
 }
 
 #[test]
-fn segments_under_another_key_are_thrown_away() {
-    let disk = Disk::default();
+fn segments_under_another_key_are_removed() {
+    let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     cache.put(1);
-    let shared = Shared::new(Index::new(LIMITS));
+    let shared = SharedIndex::new(Index::new(LIMITS));
     let other = Secret::from_bytes([4; 32]);
-    let mut writer = Writer::start(shared.clone(), Box::new(disk.clone()), other, 0).unwrap();
+    let mut writer =
+        SegmentWriter::start(shared.clone(), Box::new(disk.clone()), other, 0).unwrap();
     assert!(disk.bytes() > 0);
     while writer.learn_one() {}
     assert_eq!((disk.bytes(), shared.index().bytes()), (0, 0));
 }
 
 #[test]
-fn a_smaller_bound_than_the_last_time_is_kept_from_the_start() {
-    let disk = Disk::default();
+fn a_smaller_bound_than_before_holds_from_the_start() {
+    let disk = MemoryDisk::default();
     let mut cache = Cache::start(&disk, LIMITS, 0);
     for number in 0..200 {
         cache.put(number);
@@ -276,8 +280,8 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
 
     let cache = DiskCache::open(options(directory.path()), key());
     cache.settle().await;
-    let Found::All(found) = cache.get(slice(1), 0..chunks, length).await else {
-        panic!("something is missing");
+    let FoundChunks::All(found) = cache.get(slice(1), 0..chunks, length).await else {
+        panic!("a chunk is missing");
     };
     assert_eq!(found, bytes);
     let other = parts(cache.get(slice(2), 0..chunks, length).await);
@@ -287,7 +291,7 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
         (status.hits, status.misses, status.damaged, status.problem),
         (u64::from(chunks), u64::from(chunks), 0, None)
     );
-    // A slice that is said to have another length is another slice.
+    // A slice with another length is another slice.
     let shorter = parts(cache.get(slice(1), 0..chunks, length - 1).await);
     let (last, before) = shorter.split_last().unwrap();
     assert!(last.is_none());
@@ -296,25 +300,25 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
 
     assert!(!holds(directory.path(), PLANTED));
     assert!(!holds(directory.path(), &key().expose()[..16]));
-    // The search finds what is there.
+    // The search finds planted bytes.
     std::fs::write(directory.path().join("plain"), &bytes).unwrap();
     assert!(holds(directory.path(), PLANTED));
 }
 
-fn parts(found: Found) -> Vec<Option<Bytes>> {
+fn parts(found: FoundChunks) -> Vec<Option<Bytes>> {
     match found {
-        Found::Parts(parts) => parts,
-        Found::All(_) => panic!("something that is not there"),
+        FoundChunks::Parts(parts) => parts,
+        FoundChunks::All(_) => panic!("chunks that should be missing"),
     }
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_disk_that_hangs_and_its_queue_is_bounded() {
+async fn no_call_waits_for_a_disk_that_hangs_and_its_queue_is_bounded() {
     let (release, wait) = std::sync::mpsc::channel::<()>();
     let directory = tempfile::tempdir().unwrap();
     let place = move || {
         let _ = wait.recv();
-        Ok(Box::new(Disk::default()) as Box<dyn SegmentPlace>)
+        Ok(Box::new(MemoryDisk::default()) as Box<dyn SegmentPlace>)
     };
     let cache = DiskCache::over(options(directory.path()), key(), place);
     let bytes = Bytes::from(vec![1; 1 << 20]);
@@ -331,7 +335,7 @@ async fn nobody_waits_for_a_disk_that_hangs_and_its_queue_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_directory_that_another_uses_or_that_cannot_be_is_done_without() {
+async fn a_directory_that_is_in_use_or_unusable_is_bypassed() {
     let directory = tempfile::tempdir().unwrap();
     let first = DiskCache::open(options(directory.path()), key());
     first.settle().await;

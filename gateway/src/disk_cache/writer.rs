@@ -1,7 +1,7 @@
-//! The one who writes: learns what is there, appends what comes, throws away what is old.
+//! The writer: reads existing segments, appends chunks, evicts old segments.
 //!
-//! It is the only one that changes segments, on a thread of its own; readers meet it at the index
-//! alone. An error of the disk ends its writing for good, and what is there can still be read.
+//! It alone changes segments, on a thread of its own; readers share only the index with it. After
+//! an error of the disk it never writes again; existing chunks can still be read.
 
 use super::index::{ChunkKey, Evicted, Index, SegmentId, TAG_BYTES};
 use super::place::SegmentPlace;
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// What it and the readers share.
+/// The state shared with the readers.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedIndex {
     index: Mutex<Index<Arc<Segment>>>,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     problem: Mutex<Option<String>>,
 }
 
-impl Shared {
+impl SharedIndex {
     pub(super) fn new(index: Index<Arc<Segment>>) -> Arc<Self> {
         Arc::new(Self {
             index: Mutex::new(index),
@@ -45,24 +45,25 @@ impl Shared {
         problem.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says, once, why nothing more is written.
-    pub(super) fn give_up(&self, reason: String) {
+    /// Stops writing, and reports the reason once.
+    pub(super) fn stop_writing(&self, reason: String) {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_none() {
-            tracing::warn!(%reason, "the disk cache is written no more");
+            tracing::warn!(%reason, "the disk cache is not written to any more; reads go on");
             *problem = Some(reason);
         }
     }
 
-    /// Reads a chunk into a buffer that it fills together with its tag; answers whether it was
-    /// there. Whatever does not open is forgotten.
+    /// Reads a chunk into a buffer that it fills together with its tag; returns whether it was
+    /// present. A chunk that does not open is forgotten.
     pub(super) fn read(&self, key: ChunkKey, buffer: &mut [u8]) -> bool {
         let found = self.index().lookup(key);
         let Some((segment, id, place)) = found else {
             return false;
         };
         let read = segment.read(key, place, buffer);
-        let read = read.inspect_err(|error| tracing::debug!(%error, "the disk cache fails"));
+        let read =
+            read.inspect_err(|error| tracing::debug!(%error, "a read from the disk cache failed"));
         let whole = read.unwrap_or(false);
         if !whole {
             self.damaged.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +73,7 @@ impl Shared {
     }
 }
 
-/// Bytes that wait in the queue, as long as this lives.
+/// Bytes in the queue, while this value lives.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) all: Arc<AtomicU64>,
@@ -85,30 +86,30 @@ impl Drop for Queued {
     }
 }
 
-/// What it is asked for.
+/// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Keep this.
+    /// Store this chunk.
     Put(ChunkKey, Bytes, Queued),
-    /// Say when everything before was done, and everything that is there is known.
+    /// Answer when all earlier requests are done and all segments were read.
     Settle(oneshot::Sender<()>),
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Writer {
-    shared: Arc<Shared>,
+pub(super) struct SegmentWriter {
+    shared: Arc<SharedIndex>,
     place: Box<dyn SegmentPlace>,
     key: Secret,
     free_floor: u64,
-    /// Segments from before, the newest last.
-    unlearnt: Vec<SegmentId>,
+    /// Existing segments that are not yet read, the newest last.
+    unread: Vec<SegmentId>,
 }
 
-impl Writer {
-    /// Finds what is there, and throws away what is too much.
+impl SegmentWriter {
+    /// Lists the segments, and evicts beyond the bound.
     pub(super) fn start(
-        shared: Arc<Shared>,
+        shared: Arc<SharedIndex>,
         place: Box<dyn SegmentPlace>,
         key: Secret,
         free_floor: u64,
@@ -126,13 +127,13 @@ impl Writer {
             place,
             key,
             free_floor,
-            unlearnt: found.into_iter().map(|(id, _)| id).collect(),
+            unread: found.into_iter().map(|(id, _)| id).collect(),
         };
-        writer.make_room()?;
+        writer.free_space()?;
         Ok(writer)
     }
 
-    /// Works until nobody can ask for anything more.
+    /// Works until all senders are gone.
     pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         loop {
             let is_learning = self.learn_one();
@@ -158,29 +159,29 @@ impl Writer {
         }
     }
 
-    /// Learns what the newest segment holds of those that are not known yet; whether there was one.
+    /// Reads the table of the newest unread segment; returns whether there was one.
     pub(super) fn learn_one(&mut self) -> bool {
-        let Some(id) = self.unlearnt.pop() else {
+        let Some(id) = self.unread.pop() else {
             return false;
         };
         let opened = Segment::open(self.place.as_ref(), id, &self.key);
         let useful = opened.ok().flatten().filter(|(_, held)| !held.is_empty());
         match useful {
             Some((segment, held)) => self.shared.index().learn(id, Arc::new(segment), &held),
-            // Of another key, torn, or empty: nobody will ever read it.
+            // Of another key, torn, or empty: it can never be read.
             None => {
                 self.shared.index().remove(id);
                 if let Err(error) = self.place.remove(id)
                     && error.kind() != io::ErrorKind::NotFound
                 {
-                    self.shared.give_up(error.to_string());
+                    self.shared.stop_writing(error.to_string());
                 }
             }
         }
         true
     }
 
-    /// Keeps a chunk, if it can.
+    /// Stores a chunk, if possible.
     pub(super) fn put(&mut self, key: ChunkKey, chunk: &[u8]) {
         if self.shared.index().holds(key) {
             return;
@@ -188,7 +189,7 @@ impl Writer {
         let kept = self.shared.problem().is_none()
             && self.try_put(key, chunk).unwrap_or_else(|error| {
                 self.shared.index().close();
-                self.shared.give_up(error.to_string());
+                self.shared.stop_writing(error.to_string());
                 false
             });
         if !kept {
@@ -207,7 +208,7 @@ impl Writer {
         self.append(key, chunk)
     }
 
-    /// Puts a chunk into the open segment, if it has room.
+    /// Appends a chunk to the open segment, if it has space.
     fn append(&self, key: ChunkKey, chunk: &[u8]) -> io::Result<bool> {
         let Ok(length) = u32::try_from(chunk.len()) else {
             return Ok(false);
@@ -220,17 +221,17 @@ impl Writer {
         Ok(true)
     }
 
-    /// Begins a segment, with what was read of those that had to go for it.
+    /// Begins a segment, with the chunks that were read in the evicted ones.
     fn begin(&self) -> io::Result<()> {
-        let gone = self.make_room()?;
+        let gone = self.free_space()?;
         let (next, limits) = {
             let index = self.shared.index();
             (index.next(), index.limits())
         };
-        let id = next.ok_or_else(|| io::Error::other("it has begun all segments it can"))?;
+        let id = next.ok_or_else(|| io::Error::other("all segment numbers are used up"))?;
         let segment = Segment::create(self.place.as_ref(), id, &self.key, limits.records)?;
         self.shared.index().begin(id, Arc::new(segment));
-        // Half of the new one at most: something has to be gained.
+        // At most half of the new one, so that the eviction frees space.
         let (mut bytes, mut records) = (limits.segment_bytes / 2, limits.records / 2);
         for evicted in gone {
             let Some(handle) = evicted.handle else {
@@ -241,7 +242,7 @@ impl Writer {
                 if length > bytes || records == 0 {
                     break;
                 }
-                // What cannot be read any more is no loss here.
+                // A chunk that cannot be read is no loss here.
                 let mut chunk = vec![0; place.length as usize + TAG_BYTES as usize];
                 if let Ok(true) = handle.read(key, place, &mut chunk)
                     && let Some(plain) = chunk.get(..place.length as usize)
@@ -255,8 +256,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Throws the oldest segments away until another one can begin.
-    fn make_room(&self) -> io::Result<Vec<Evicted<Arc<Segment>>>> {
+    /// Evicts the oldest segments until the next one can begin.
+    fn free_space(&self) -> io::Result<Vec<Evicted<Arc<Segment>>>> {
         let mut gone = Vec::new();
         while self.shared.index().is_full() {
             let evicted = self.shared.index().evict();
@@ -269,12 +270,12 @@ impl Writer {
         Ok(gone)
     }
 
-    /// Whether there is room for so many bytes above the floor; what is lacking is given back.
+    /// Whether so many bytes are free above the floor; evicts segments if not.
     fn is_above_floor(&self, bytes: usize) -> io::Result<bool> {
         let wanted = self.free_floor.saturating_add(bytes as u64);
         let mut available = self.place.available()?;
         let is_above = available >= wanted;
-        // By their lengths: some disks take a while until they say that they have got it.
+        // Counted by their lengths: some disks report freed space only after a while.
         while available < wanted {
             let evicted = self.shared.index().evict();
             let Some(evicted) = evicted else {

@@ -1,17 +1,17 @@
-//! Journals as anything may have left them.
+//! Journals with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
-//! | 0 | a file begins whose header holds |
-//! | 1 | a record, appended as it should be |
-//! | 2 | how far from its sequence and from what is durable it is said to be (1, 1); a record |
-//! | 3 | appended as it is |
-//! | 4 | a file of just that |
-//! | 5 | how many bytes (2) the last file loses |
+//! | 0 | begins a file with a valid header |
+//! | 1 | a record, appended correctly |
+//! | 2 | offsets of its claimed sequence and durable sequence (1, 1); a record |
+//! | 3 | appended unchanged |
+//! | 4 | the whole content of a new file |
+//! | 5 | how many bytes (2) are cut off the last file |
 
 use super::disk::Disk;
 use super::error::JournalError;
-use super::framing::{Chain, Framing, Generation, Header, PAGE_BYTES, Place};
+use super::framing::{Chain, FramePosition, Framing, Generation, Header, PAGE_BYTES};
 use super::log::Log;
 use super::record::{Entry, Ground, Record, Sequence};
 use crate::decoders::{Piece, Seed};
@@ -33,15 +33,15 @@ fn secret() -> Secret {
 
 /// Files in memory. Clones are the same disk.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<Generation, Vec<u8>>>>);
+struct MemoryFiles(Arc<Mutex<BTreeMap<Generation, Vec<u8>>>>);
 
-impl Memory {
+impl MemoryFiles {
     fn files(&self) -> MutexGuard<'_, BTreeMap<Generation, Vec<u8>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Disk for Memory {
+impl Disk for MemoryFiles {
     fn list(&mut self) -> io::Result<Vec<Generation>> {
         Ok(self.files().keys().copied().collect())
     }
@@ -87,9 +87,9 @@ impl Disk for Memory {
     }
 }
 
-/// Lays pieces down.
+/// Stores pieces.
 struct Scribe {
-    disk: Memory,
+    disk: MemoryFiles,
     generation: u64,
     framing: Option<Framing>,
     next: Sequence,
@@ -117,14 +117,14 @@ impl Scribe {
         }
     }
 
-    /// Appends a record; one that is off its place is followed by what would follow without it.
+    /// Appends a record; a wrong position does not affect the records after it.
     fn record(&mut self, off: (u8, u8), record: &[u8]) {
         let (Some(framing), Some(entry)) = (&self.framing, Entry::decode(record)) else {
             return;
         };
         let sequence = Sequence(self.next.0 + u64::from(off.0));
         let durable = Sequence(self.next.0 + u64::from(off.1));
-        let place = Place {
+        let place = FramePosition {
             sequence,
             durable,
             chain: self.chain,
@@ -132,7 +132,7 @@ impl Scribe {
         let mut group = Vec::new();
         if let Ok(chain) = framing.seal(place, &entry, &mut group) {
             let page = vec![0; group.len().next_multiple_of(PAGE_BYTES) - group.len()];
-            // It goes to the last file, like everything.
+            // It goes to the last file, like all pieces.
             let _ = self.disk.append(&[group, page].concat());
             if off == (0, 0) {
                 (self.next, self.chain) = (sequence.next(), chain);
@@ -160,10 +160,10 @@ impl Scribe {
     }
 }
 
-/// Opens what the pieces leave, twice. How many records wait.
+/// Opens the resulting journal, twice. Returns how many records wait.
 ///
 /// # Panics
-/// If what waits is out of order, or something else the second time.
+/// If waiting records are out of order, or the second result differs.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     for (_, piece) in pieces {
         if let Some(entry) = Entry::decode(piece) {
@@ -173,7 +173,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
         }
     }
     let mut scribe = Scribe {
-        disk: Memory::default(),
+        disk: MemoryFiles::default(),
         generation: 0,
         framing: None,
         next: Sequence(1),
@@ -209,7 +209,7 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     waiting
 }
 
-/// Journals of two files: whole, with a tear, with rubbish, with a file behind a hole.
+/// Journals of two files: whole, with a tear, with garbage, with a file behind a hole.
 pub(crate) fn seeds() -> Vec<Seed> {
     let inode = InodeId(7);
     let time = Timestamp {

@@ -1,8 +1,8 @@
-//! What the journal asks of a disk, and the directory that does it.
+//! The disk operations of the journal, and the directory that implements them.
 //!
-//! What is assumed of the medium: what was synced stays as it is; what was not may be there or not,
-//! sector by sector, in any order. A file is made, and removed, durably: it does not come back, and
-//! its name does not go. After an error nothing is assumed at all.
+//! Assumptions about the medium: synced bytes stay; unsynced bytes may be there or not, sector by
+//! sector, in any order. Creating and removing a file are durable: a removed file does not come
+//! back, and a created name does not vanish. After an error nothing is assumed.
 
 use super::framing::Generation;
 use rustix::fs::Advice;
@@ -12,25 +12,26 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the journal's files are.
+/// The place of the journal's files.
 pub trait Disk: Send + 'static {
-    /// Which files there are, in any order; those that were put aside are not.
+    /// The existing files, in any order, without those that were put aside.
     fn list(&mut self) -> io::Result<Vec<Generation>>;
     /// All bytes of a file.
     fn read(&mut self, file: Generation) -> io::Result<Vec<u8>>;
-    /// Makes durable what was read of a file.
+    /// Makes the bytes that were read of a file durable.
     fn settle(&mut self, file: Generation) -> io::Result<()>;
-    /// Makes a file that begins with `header`, durably, name and all; it is the one to append to.
+    /// Creates a file that begins with `header`, durably, including its name; it is then the one to
+    /// append to.
     fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()>;
-    /// Appends to the file that was made last.
+    /// Appends to the file that was created last.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was appended durable.
+    /// Makes the appended bytes durable.
     fn sync(&mut self) -> io::Result<()>;
     /// Removes a file, durably.
     fn remove(&mut self, file: Generation) -> io::Result<()>;
-    /// Keeps what is in a file for people to look at, whatever becomes of it here.
+    /// Puts a file aside for people; the journal does not use it any more.
     fn put_aside(&mut self, file: Generation) -> io::Result<()>;
-    /// Bytes that are free on it.
+    /// Free bytes on the disk.
     fn free_bytes(&mut self) -> io::Result<u64>;
 }
 
@@ -46,12 +47,12 @@ pub struct Directory {
 struct Current {
     file: File,
     length: u64,
-    /// Before here the kernel was told to bring it to the disk.
+    /// The kernel has begun to write back the bytes before this offset.
     begun: u64,
 }
 
-/// So many bytes are sent on their way to the disk before anybody asks for a sync, which would
-/// otherwise find all of them in memory and wait while the disk had nothing to do.
+/// Write-back begins after so many bytes, without waiting for a sync, which would otherwise find
+/// all of them in memory after the disk had been idle.
 const WRITE_BEHIND_BYTES: u64 = 4 << 20;
 
 impl Current {
@@ -60,8 +61,8 @@ impl Current {
         self.length = self.length.saturating_add(bytes.len() as u64);
         let written = self.length.saturating_sub(self.begun);
         if written >= WRITE_BEHIND_BYTES {
-            // Linux begins to write out what is not wanted in memory, and does not wait for it. If
-            // this fails, the sync does it all.
+            // Linux begins to write back pages that are not wanted in memory, and does not wait. If
+            // this fails, the sync writes everything.
             let advice = Advice::DontNeed;
             let _ = rustix::fs::fadvise(&self.file, self.begun, NonZeroU64::new(written), advice);
             self.begun = self.length;
@@ -74,10 +75,10 @@ const SUFFIX: &str = ".journal";
 const ASIDE: &str = ".damaged";
 
 impl Directory {
-    /// The directory at `path`, made if it is not there.
+    /// The directory at `path`, created if it is missing.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) {

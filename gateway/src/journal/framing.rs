@@ -1,9 +1,9 @@
-//! How records lie in a file, sealed and each bound to its place.
+//! The position of records in a file, each sealed and bound to its place.
 //!
 //! ```text
 //!    page 0                  page 1                      page 2
 //!  ──┬──────────────┬───────┬────────┬────────┬───────┬──────────┬───────
-//!    │ whose, first │ zeros │ frame N│ N + 1  │ zeros │ frame N+2│ zeros
+//!    │ header       │ zeros │ frame N│ N + 1  │ zeros │ frame N+2│ zeros
 //!  ──┴──────────────┴───────┴────────┴────────┴───────┴──────────┴───────
 //!                            a group: one write            another one
 //!
@@ -15,17 +15,17 @@
 //! Numbers are little-endian. Records and the header's check are AES-256-GCM under a key of the
 //! file's own: BLAKE3 in derive-key mode (`quorumfs 2026 written journal file`) over the journal's
 //! secret, the volume and the *identity*, 16 random bytes. The nonce is 0 (4 bytes) ‖ sequence, the
-//! header's is 2³² − 1 (4) ‖ generation; associated data is what stands before the sealed bytes. A
-//! sequence is sealed once under one identity, because whoever opens a journal begins a new file.
+//! header's is 2³² − 1 (4) ‖ generation; associated data is everything before the sealed bytes. A
+//! sequence is sealed once under one identity, because opening a journal begins a new file.
 //!
-//! * **Whose bytes.** What was written under another identity does not open: not an old file under
-//!   a new name, not a page of one file in another.
-//! * **What came before.** *Chain* is the tag of the record before, also over the border of two
-//!   files. A hole or a swap breaks it.
-//! * **What was durable.** Every record below *durable* was durable when the frame was sealed. A
-//!   record that does not open was promised to nobody unless something says so that does: then it
-//!   is damage, and not a tear.
-//! * **Where to look.** A group begins at a page, so that what stands behind damage is found.
+//! * **Owner.** Bytes of another identity do not open: not an old file under a new name, not a page
+//!   of one file in another.
+//! * **Predecessor.** *Chain* is the tag of the record before, also across two files. A hole or a
+//!   swap breaks it.
+//! * **Durability.** Every record below *durable* was durable when the frame was sealed. A record
+//!   that does not open was never promised to be durable, unless a later frame that opens says so:
+//!   then it is damage, and not a tear.
+//! * **Resynchronisation.** A group begins at a page, so that records behind damage are found.
 
 use super::record::{Entry, RECORD_BYTES_MAX, Sequence};
 use crate::keys::Secret;
@@ -36,16 +36,16 @@ use quorumfs_metadata::identity::VolumeId;
 pub(super) const PAGE_BYTES: usize = 4096;
 /// The tag of a sealed record.
 const TAG_BYTES: usize = 16;
-/// What stands before a sealed record.
+/// The bytes before a sealed record.
 const FRAME_HEADER_BYTES: usize = 36;
-/// What a record takes beside its plain bytes.
+/// The overhead of a record.
 pub(super) const FRAME_OVERHEAD_BYTES: usize = FRAME_HEADER_BYTES + TAG_BYTES;
 const HEADER_BYTES: usize = 92;
 const MAGIC: [u8; 8] = *b"qfswrite";
 /// The format of the files.
 pub(super) const FORMAT: u16 = 1;
 
-/// Tells the files of one journal: it rises by one, or more, from file to file.
+/// The number of a journal's file: it rises from file to file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u64);
 
@@ -53,51 +53,51 @@ pub struct Generation(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Chain(pub(super) [u8; TAG_BYTES]);
 
-/// Which file it is.
+/// The identity and position of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) volume: VolumeId,
     pub(super) identity: [u8; 16],
     pub(super) generation: Generation,
-    /// The first record in it.
+    /// The first record in the file.
     pub(super) first: Sequence,
     pub(super) chain: Chain,
 }
 
-/// Why a header is none.
+/// Why a header is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HeaderError {
-    /// It was made by a later release.
+    /// A later release made it.
     Newer(u16),
-    /// It does not hold: torn, damaged, of another volume or key, or moved.
+    /// It does not open: torn, damaged, of another volume or key, or moved.
     Void,
 }
 
-/// What a frame says of its record's place.
+/// A record's position, as in its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct FramePosition {
     pub(super) sequence: Sequence,
-    /// Records below it were durable when it was sealed.
+    /// Records below it were durable when this one was sealed.
     pub(super) durable: Sequence,
     pub(super) chain: Chain,
 }
 
 /// A record that opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Opened {
-    pub(super) place: Place,
+pub(super) struct OpenedRecord {
+    pub(super) place: FramePosition,
     pub(super) entry: Entry,
-    /// What the next one is chained to.
+    /// The chain for the next record.
     pub(super) chain: Chain,
-    /// Bytes that it takes in the file.
+    /// Its bytes in the file.
     pub(super) length: usize,
 }
 
-/// The cipher refused, which it does not.
+/// The cipher failed, which does not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CipherRefused;
 
-/// Seals and opens what lies in one file.
+/// The cipher of one file.
 pub(super) struct Framing {
     key: LessSafeKey,
 }
@@ -140,7 +140,7 @@ impl Header {
         bytes
     }
 
-    /// The first page of the file, and what seals the others.
+    /// The first page of the file, and the cipher of the others.
     pub(super) fn seal(&self, secret: &Secret) -> Result<(Vec<u8>, Framing), CipherRefused> {
         let framing = self.framing(secret)?;
         let mut page = self.named();
@@ -154,7 +154,7 @@ impl Header {
         Ok((page, framing))
     }
 
-    /// Reads the first page of the file that is called after `generation`.
+    /// Opens the first page of the file with the name of `generation`.
     pub(super) fn open(
         secret: &Secret,
         volume: VolumeId,
@@ -194,10 +194,10 @@ impl Header {
 }
 
 impl Framing {
-    /// Appends a record to a group; answers what the next one is chained to.
+    /// Appends a record to a group; returns the chain for the next one.
     pub(super) fn seal(
         &self,
-        place: Place,
+        place: FramePosition,
         entry: &Entry,
         group: &mut Vec<u8>,
     ) -> Result<Chain, CipherRefused> {
@@ -226,15 +226,15 @@ impl Framing {
         Ok(chain)
     }
 
-    /// Opens the record that `bytes` begin with; nothing if none does.
-    pub(super) fn open(&self, bytes: &[u8]) -> Option<Opened> {
+    /// Opens the record at the beginning of `bytes`; `None` if there is none.
+    pub(super) fn open(&self, bytes: &[u8]) -> Option<OpenedRecord> {
         let (header, rest) = bytes.split_at_checked(FRAME_HEADER_BYTES)?;
         let length = header.get(..4)?.try_into().ok().map(u32::from_le_bytes)?;
         let length = usize::try_from(length).ok()?;
         if length == 0 || length > RECORD_BYTES_MAX {
             return None;
         }
-        let place = Place {
+        let place = FramePosition {
             sequence: Sequence(number(header.get(4..12))?),
             durable: Sequence(number(header.get(12..20))?),
             chain: tag_of(header.get(20..36)?)?,
@@ -246,7 +246,7 @@ impl Framing {
         self.key
             .open_separate_gather(nonce, Aad::from(header), sealed, tag, &mut plain)
             .ok()?;
-        Some(Opened {
+        Some(OpenedRecord {
             place,
             entry: Entry::decode(&plain)?,
             chain: tag_of(tag)?,
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    const PLACE: Place = Place {
+    const PLACE: FramePosition = FramePosition {
         sequence: Sequence(6),
         durable: Sequence(4),
         chain: Chain([7; 16]),

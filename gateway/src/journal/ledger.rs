@@ -1,9 +1,9 @@
-//! What of the journal still counts, and so which files may go.
+//! Which records of the journal still count, and so which files may be removed.
 //!
-//! Files go from the front only: a record that voids others then never goes before them, and what
-//! is left after a crash is always the end of the same story. A file may go once nothing in it
-//! counts: no byte that waits, and no ground that a waiting byte rests on. That something is void
-//! counts from when the record that says so is durable; that something waits counts at once.
+//! Files are removed from the front only. So a record that voids others is never removed before
+//! them, and the files that are left after a crash are always the end of the same history. A file
+//! may be removed once nothing in it counts: no waiting byte, and no ground of a waiting byte. A
+//! voiding record takes effect when it is durable; a waiting record counts at once.
 //!
 //! ```text
 //! record ──note──► waits: pins its file          void: remembered ──durable──► unpins
@@ -16,43 +16,43 @@ use quorumfs_metadata::attributes::Timestamp;
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Times of operations of ours that are remembered for one inode.
+/// The most times of this mount's operations that are remembered for one inode.
 const ORDERINGS_MAX: usize = 64;
 
-/// What waits for one inode.
+/// The waiting records of one inode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Waiting {
-    /// For each file with something that waits, the last such record there.
+pub(super) struct PendingInode {
+    /// The last waiting record in each file that has any.
     pub(super) last: BTreeMap<Generation, Sequence>,
-    /// What it rests on, and where that is said.
+    /// The ground of the waiting bytes, and the file of its record.
     pub(super) ground: Option<(Generation, Ground)>,
-    /// What may have been ordered since.
+    /// The operations that may have been ordered since.
     pub(super) orderings: Orderings,
     /// Records up to this one are void.
     pub(super) through: Sequence,
 }
 
-/// Operations of ours on one inode that may or may not have been executed.
+/// This mount's operations on one inode that may or may not have been executed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Orderings {
-    /// The lowest version that one of them rests on.
+    /// The lowest version that one of them is based on.
     pub(super) since: Option<InodeVersion>,
-    /// The times that they give it.
+    /// The mtimes that they set.
     pub(super) mtimes: VecDeque<Timestamp>,
 }
 
-/// All of it.
+/// The ledger of all inodes.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    inodes: BTreeMap<InodeId, Waiting>,
+    inodes: BTreeMap<InodeId, PendingInode>,
     /// Files in use, with their lengths in bytes; the last one is being written.
     files: BTreeMap<Generation, u64>,
-    /// What is void once its record is durable.
+    /// Voiding records that are not durable yet.
     voids: VecDeque<(Sequence, Generation, Record)>,
 }
 
 impl Ledger {
-    /// A file is there, of so many bytes.
+    /// A file of so many bytes exists.
     pub(super) fn file(&mut self, generation: Generation, bytes: u64) {
         self.files.insert(generation, bytes);
     }
@@ -67,12 +67,12 @@ impl Ledger {
         self.files.values().sum()
     }
 
-    /// What waits, by inode.
-    pub(super) fn inodes(&self) -> &BTreeMap<InodeId, Waiting> {
+    /// The waiting records, by inode.
+    pub(super) fn inodes(&self) -> &BTreeMap<InodeId, PendingInode> {
         &self.inodes
     }
 
-    /// Whether a record makes something void only once it is durable.
+    /// Whether a voiding record awaits durability.
     pub(super) fn has_voids(&self) -> bool {
         !self.voids.is_empty()
     }
@@ -123,7 +123,8 @@ impl Ledger {
             } => {
                 let waiting = self.inodes.entry(inode).or_default();
                 waiting.ground = Some((generation, ground));
-                // What was ordered is known to be done, unless only the ground has changed.
+                // The operations up to `through` are known to be done, unless only the ground has
+                // changed.
                 if through > Sequence(0) {
                     waiting.orderings = Orderings::default();
                 }
@@ -139,17 +140,17 @@ impl Ledger {
         }
     }
 
-    /// Forgets inodes for which nothing waits; what is noted of them later begins anew.
+    /// Forgets inodes without waiting records; later records begin anew.
     pub(super) fn settle(&mut self) {
         let pending: Vec<InodeId> = self.voids.iter().map(|(_, _, it)| it.inode()).collect();
         self.inodes
             .retain(|inode, waiting| !waiting.last.is_empty() || pending.contains(inode));
     }
 
-    /// The files at the front that nobody needs; never the one that is being written.
+    /// The unneeded files at the front; never the one that is being written.
     pub(super) fn trim(&self) -> Vec<Generation> {
-        let needed = self.inodes.values().filter_map(Waiting::first).min();
-        // A file that only says that something is void is needed until that is durable.
+        let needed = self.inodes.values().filter_map(PendingInode::first).min();
+        // A file with only a voiding record is needed until that is durable.
         let pending = self.voids.front().map(|(_, generation, _)| *generation);
         let current = self
             .files
@@ -161,8 +162,8 @@ impl Ledger {
     }
 }
 
-impl Waiting {
-    /// The first file that it needs.
+impl PendingInode {
+    /// The first file that the inode needs.
     fn first(&self) -> Option<Generation> {
         let (first, _) = self.last.first_key_value()?;
         let ground = self.ground.map_or(*first, |(generation, _)| generation);
@@ -170,7 +171,7 @@ impl Waiting {
     }
 }
 
-fn void(waiting: &mut Waiting, through: Sequence) {
+fn void(waiting: &mut PendingInode, through: Sequence) {
     waiting.through = waiting.through.max(through);
     let through = waiting.through;
     waiting.last.retain(|_, last| *last > through);
@@ -227,11 +228,7 @@ mod tests {
         ]);
         assert_eq!(numbers(it.trim()), [0; 0], "nothing is durable");
         it.durable(Sequence(6));
-        assert_eq!(
-            numbers(it.trim()),
-            [0; 0],
-            "the word that it is void is not"
-        );
+        assert_eq!(numbers(it.trim()), [0; 0], "the voiding record is not");
         it.durable(Sequence(7));
         assert_eq!(numbers(it.trim()), [1]);
         it.durable(Sequence(8));
@@ -243,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ground_of_what_waits_is_kept() {
+    fn the_ground_of_waiting_records_is_kept() {
         let mut it = ledger(&[&[stands(ONE, 0)], &[write(ONE)], &[]]);
         it.durable(Sequence(10));
         assert_eq!(numbers(it.trim()), [0; 0]);
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_after_a_departure_waits_on() {
+    fn writes_after_a_departure_still_wait() {
         let mut it = ledger(&[
             &[stands(ONE, 0), write(ONE), write(ONE), stands(ONE, 2)],
             &[],

@@ -1,24 +1,26 @@
 //! The journal without threads: opened, written to, made durable, trimmed.
 //!
-//! Everything is decided here and nothing waits here, so that a test drives it over a disk that it
-//! made up. After the first error of the disk nothing is written any more: whether a sync that
-//! failed has lost something is known to nobody, and the next one would say that all is well.
+//! Everything is decided here without waiting, so that a test drives the log over a simulated disk.
+//! After the first error of the disk nothing is written any more: nothing tells whether a failed
+//! sync has lost data, and the next sync would succeed all the same.
 
 use super::disk::Disk;
 use super::error::JournalError;
-use super::framing::{Chain, FRAME_OVERHEAD_BYTES, Framing, Generation, Header, PAGE_BYTES, Place};
+use super::framing::{
+    Chain, FRAME_OVERHEAD_BYTES, FramePosition, Framing, Generation, Header, PAGE_BYTES,
+};
 use super::ledger::{Ledger, Orderings};
 use super::record::{Entry, Ground, Record, Sequence};
-use super::recovery::{Found, read};
+use super::recovery::{ScannedJournal, read};
 use super::verdict::{Verdict, verdict};
 use crate::keys::Secret;
 use quorumfs_metadata::identity::{InodeId, VolumeId};
 use std::collections::BTreeMap;
 
-/// Makes identities of files: 16 bytes that nobody had before.
+/// Makes identities of files: 16 bytes that were never used before.
 pub(super) type Identities = Box<dyn FnMut() -> Result<[u8; 16], JournalError> + Send>;
 
-/// What waited for an inode when the process ended.
+/// The waiting records of an inode at the end of the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tail {
     ground: Option<Ground>,
@@ -28,19 +30,19 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// What becomes of it, if the inode is now as `now` says.
+    /// The fate of its bytes, given the inode's present state `now`.
     #[must_use]
     pub fn verdict(&self, now: Option<Ground>) -> Verdict {
         verdict(self.ground, &self.orderings, now)
     }
 }
 
-/// What was found when a journal was opened.
+/// The content of a journal at its opening.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
-    /// What waits, by inode.
+    /// The waiting records, by inode.
     pub tails: BTreeMap<InodeId, Tail>,
-    /// How the disk has failed to keep what it promised, if it has.
+    /// How the disk lost durable data, if it did.
     pub damage: Option<String>,
 }
 
@@ -50,7 +52,7 @@ pub(super) struct Log<D> {
     secret: Secret,
     volume: VolumeId,
     identities: Identities,
-    /// A file of so many bytes is followed by another one.
+    /// A file is ended at so many bytes.
     file_bytes: u64,
     ledger: Ledger,
     framing: Framing,
@@ -61,12 +63,12 @@ pub(super) struct Log<D> {
     chain: Chain,
     durable: Sequence,
     broken: Option<String>,
-    /// The group that is being written; kept for its memory.
+    /// The group that is being written; reused for its memory.
     group: Vec<u8>,
 }
 
 impl<D: Disk> Log<D> {
-    /// Reads what is there, and begins a new file behind it.
+    /// Reads the existing files, and begins a new one behind them.
     pub(super) fn open(
         mut disk: D,
         secret: Secret,
@@ -77,7 +79,7 @@ impl<D: Disk> Log<D> {
         let mut ledger = Ledger::default();
         let found = read(&mut disk, &secret, volume, |sequence, file, entry| {
             ledger.note(sequence, file, &entry.record);
-            // It will be before anything else is written.
+            // It will be durable before anything else is written.
             ledger.durable(sequence.next());
         })?;
         ledger.settle();
@@ -127,7 +129,7 @@ impl<D: Disk> Log<D> {
         Ok((log, recovered))
     }
 
-    /// Hands on, in order, what waits in a journal that was just opened.
+    /// Passes on, in order, the waiting records of a journal that was just opened.
     pub(super) fn replay(
         &mut self,
         recovered: &Recovered,
@@ -148,7 +150,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// The record that will be written next.
+    /// The sequence of the next record.
     pub(super) fn next(&self) -> Sequence {
         self.next
     }
@@ -163,17 +165,17 @@ impl<D: Disk> Log<D> {
         self.ledger.bytes()
     }
 
-    /// Inodes for which something waits.
+    /// The number of inodes with waiting records.
     pub(super) fn waiting(&self) -> usize {
         self.ledger.inodes().len()
     }
 
-    /// Whether files could go if what was written were durable.
+    /// Whether files could be removed if all records were durable.
     pub(super) fn wants_sync(&self) -> bool {
         self.ledger.has_voids() && self.ledger.bytes() > self.length
     }
 
-    /// Bytes that are free on the disk, if it says so.
+    /// Free bytes on the disk, if it reports them.
     pub(super) fn free_bytes(&mut self) -> Option<u64> {
         self.disk.free_bytes().ok()
     }
@@ -187,7 +189,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// The first error is the last thing that happens.
+    /// Records the first error, after which nothing more is done.
     fn guard<T>(&mut self, outcome: Result<T, JournalError>) -> Result<T, JournalError> {
         if let Err(error) = &outcome {
             self.broken.get_or_insert_with(|| error.to_string());
@@ -214,7 +216,7 @@ impl<D: Disk> Log<D> {
         let (first, mut chain) = (self.next, self.chain);
         let mut sequence = first;
         for entry in entries {
-            let place = Place {
+            let place = FramePosition {
                 sequence,
                 durable: self.durable,
                 chain,
@@ -254,8 +256,8 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Begins the next file. It is there only once everything in this one is durable: that is what
-    /// tells a tear from damage.
+    /// Begins the next file. It exists only once everything in this one is durable: that tells a
+    /// tear from damage.
     fn next_file(&mut self) -> Result<(), JournalError> {
         self.sync()?;
         let outcome = self.begin_file();
@@ -281,7 +283,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Removes the files that nobody needs.
+    /// Removes the unneeded files.
     pub(super) fn trim(&mut self) -> Result<(), JournalError> {
         self.usable()?;
         for file in self.ledger.trim() {
@@ -295,7 +297,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Ends in good order: if nothing waits any more, nothing is left on the disk.
+    /// Closes the journal: without waiting records, no file is left on the disk.
     pub(super) fn close(mut self) -> Result<(), JournalError> {
         self.sync()?;
         self.trim()?;
@@ -308,8 +310,8 @@ impl<D: Disk> Log<D> {
     }
 }
 
-/// Makes room for a new file behind what was found.
-fn clear<D: Disk>(disk: &mut D, found: &Found) -> Result<(), JournalError> {
+/// Prepares the disk for a new file behind the existing ones.
+fn clear<D: Disk>(disk: &mut D, found: &ScannedJournal) -> Result<(), JournalError> {
     let failed = || JournalError::disk("clearing");
     if let Some((file, _)) = &found.damage {
         disk.put_aside(*file).map_err(failed())?;
@@ -318,7 +320,7 @@ fn clear<D: Disk>(disk: &mut D, found: &Found) -> Result<(), JournalError> {
         disk.put_aside(*file).map_err(failed())?;
         disk.remove(*file).map_err(failed())?;
     }
-    // A process that was killed had not made all durable; a new file behind it says that it is.
+    // A killed process had not made everything durable; a new file behind it claims that it is.
     if let Some((last, _)) = found.files.last() {
         disk.settle(*last).map_err(failed())?;
     }
@@ -328,7 +330,7 @@ fn clear<D: Disk>(disk: &mut D, found: &Found) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What a record takes in memory while it waits to be written, in bytes.
+/// The memory that a record takes while it waits to be written, in bytes.
 pub(super) fn weight(entry: &Entry) -> u64 {
     let record = FRAME_OVERHEAD_BYTES + std::mem::size_of::<Record>();
     (entry.bytes.len() + record) as u64

@@ -1,31 +1,31 @@
-//! The journal on this host: what was written and is not yet in the clouds, kept over a crash.
+//! The mount's journal: written data that is not yet in the clouds, kept over a crash.
 //!
 //! ```text
-//!  vfs ──push──► writer (one thread) ── log ──┬── ledger     what waits, which files may go
+//!  vfs ──push──► writer (one thread) ── log ──┬── ledger     waiting records, removable files
 //!       ◄─synced──┘                           ├── framing    sealed, chained, bound to their place
 //!                                             └── disk       append, sync, remove
-//!  at a start:  disk ──recovery──► records ──ledger──► what waits ──verdict──► in place or rescue
+//!  at a start:  disk ──recovery──► records ──ledger──► waiting ──verdict──► in place or rescue
 //! ```
 //!
 //! Files of bounded length in one directory, only ever appended to, removed from the front. A
-//! record is sealed under a key of its file's own; without the journal's secret nothing of it can
-//! be read, and nothing in it can be changed, swapped or taken from the middle without that being
-//! noticed. That the newest files are missing altogether cannot be noticed here: but bytes are put
-//! in place only where the servers' version of the file fits.
+//! record is sealed under a key of its file's own. Without the journal's secret nothing can be
+//! read, and no record can be changed, swapped or taken from the middle undetected. The loss of the
+//! newest files cannot be detected here; but bytes are put in place only where the servers' version
+//! of the file fits.
 //!
-//! What always holds:
-//! * **Synced is kept**: what [`Journal::synced`] has promised is replayed after any crash, in
-//!   order, unless it was said durably that it is void. Nothing is replayed that was not written.
-//! * **A disk that failed is not asked again**: the first error ends the journal for this mount.
+//! Invariants:
+//! * **Synced records are kept**: records that [`Journal::synced`] has promised are replayed after
+//!   any crash, in order, unless a durable record voids them. No other bytes are replayed.
+//! * **A failed disk is not used again**: the first error ends the journal for this mount.
 //! * **Bounded**: the queue in memory and the files on the disk.
 //!
-//! What can go wrong: a disk that loses what it said was durable. That is noticed unless it was the
-//! very last group (`recovery`), what stands before it is replayed, and the rest is put aside.
+//! Possible failure: a disk that loses data that it reported as durable. That is detected unless it
+//! was the very last group (`recovery`). The records before the loss are replayed, and the rest is
+//! put aside.
 //!
-//! Where it comes from: the chain and the cut at the first record that does not hold are those of
-//! every write-ahead log since ARIES (Mohan et al., 1992); that a failed fsync must not be tried
-//! again is what PostgreSQL learnt in 2018 (Rebello et al., "Can Applications Recover from fsync
-//! Failures?", 2020).
+//! Sources: the chain and the cut at the first invalid record are those of every write-ahead log
+//! since ARIES (Mohan et al., 1992). That a failed fsync must not be retried is what PostgreSQL
+//! learnt in 2018 (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
 
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) mod decoding;

@@ -1,20 +1,19 @@
-//! What the journal says: bytes that were written, and what became of them.
+//! The records of the journal: bytes that were written, and their fate.
 //!
-//! An inode's bytes *wait* from the record that tells of them until one says that everything up to
-//! it is void: because the servers have it, or because it was given up. What waits rests on a
-//! *ground*: the inode as it was when we last heard of it. Whoever finds waiting bytes after a
-//! crash compares the ground with the inode as it is then, and knows whether anybody else was there
-//! ([`verdict`](super::verdict)).
+//! An inode's bytes *wait* from their record until a later one voids everything up to it, because
+//! the servers have it or because it was given up. Waiting bytes rest on a *ground*: the last known
+//! state of the inode. After a crash the ground is compared with the inode's present state, which
+//! shows whether another client has changed the file ([`verdict`](super::verdict)).
 //!
-//! A change of length is not among the records: it is ordered at once, after everything that waited
-//! for the inode was committed and the journal said so.
+//! A change of length has no record: it is ordered at once, after all waiting bytes of the inode
+//! were committed and the journal has recorded that.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 
-/// A record's place in the journal: it rises by one from record to record, over all files.
+/// A record's number in the journal: it rises by one from record to record, over all files.
 #[derive(
     Clone,
     Copy,
@@ -31,24 +30,24 @@ use quorumfs_metadata::identity::{InodeId, InodeVersion};
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The place after this one.
+    /// The next number.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// What is known of an inode beneath the bytes that wait for it.
+/// The known state of an inode beneath its waiting bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
 pub struct Ground {
     /// Its version.
     pub version: InodeVersion,
-    /// When its content was last changed.
+    /// The last change of its content.
     pub mtime: Timestamp,
 }
 
 impl Ground {
-    /// That of an inode as the servers have it.
+    /// The ground of an inode as the servers have it.
     #[must_use]
     pub const fn of(attributes: &Attributes) -> Self {
         Self {
@@ -58,30 +57,31 @@ impl Ground {
     }
 }
 
-/// One thing that the journal says; the bytes of a write are beside it.
+/// A record; the bytes of a write follow it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Record {
-    /// The inode stands there, and everything said of it up to `through` is void: it is in there.
+    /// The servers have this state, and all records of the inode up to `through` are void: they are
+    /// in it.
     Stands {
-        /// Which one.
+        /// The inode.
         inode: InodeId,
-        /// The last record that counts no more; 0 if all count.
+        /// The last void record; 0 if all count.
         through: Sequence,
-        /// What the servers have.
+        /// The servers' state.
         ground: Ground,
     },
     /// Bytes were written, at `offset`.
     Write {
-        /// To which file.
+        /// The file.
         inode: InodeId,
-        /// Where.
+        /// The position.
         offset: u64,
-        /// When, by the gateway's clock.
+        /// The time, by the gateway's clock.
         mtime: Timestamp,
     },
-    /// Attributes were set that ride with the next commit.
+    /// Attributes were set that go with the next commit.
     Attributes {
-        /// Of which file.
+        /// The file.
         inode: InodeId,
         /// Permission bits.
         mode: Option<Mode>,
@@ -90,25 +90,25 @@ pub enum Record {
         /// Last change of content.
         mtime: Option<Timestamp>,
     },
-    /// An operation of this mount on the inode goes out. It may be executed without our hearing of
-    /// it; then the inode has a higher version than this, and this mtime or the one before.
+    /// An operation of this mount on the inode is sent. It may be executed without an answer; then
+    /// the inode has a higher version than this, and this mtime or the one before.
     Ordering {
-        /// Which inode.
+        /// The inode.
         inode: InodeId,
-        /// What it had then.
+        /// Its version before the operation.
         version: InodeVersion,
-        /// What it will have, if that changes.
+        /// Its mtime after the operation, if that changes.
         mtime: Option<Timestamp>,
     },
-    /// Nothing said of it before counts any more: it was deleted, or its loss was reported.
+    /// All earlier records of the inode are void: it was deleted, or its loss was reported.
     GivenUp {
-        /// Which one.
+        /// The inode.
         inode: InodeId,
     },
 }
 
 impl Record {
-    /// Which inode it is about.
+    /// The inode of the record.
     #[must_use]
     pub const fn inode(&self) -> InodeId {
         match *self {
@@ -120,19 +120,19 @@ impl Record {
         }
     }
 
-    /// Whether something waits to be committed because of it.
+    /// Whether the record has to be committed.
     #[must_use]
     pub const fn waits(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Attributes { .. })
     }
 }
 
-/// A record with the bytes that were written.
+/// A record with the bytes of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The record.
     pub record: Record,
-    /// Of a write what was written; else nothing.
+    /// The bytes of a write; otherwise empty.
     pub bytes: Bytes,
 }
 
@@ -145,20 +145,20 @@ impl From<Record> for Entry {
     }
 }
 
-/// The longest plain record, in bytes: one whose length says more is none.
+/// The longest plain record, in bytes; a longer one is invalid.
 pub(super) const RECORD_BYTES_MAX: usize = WRITE_BYTES_MAX + 64;
 /// The most bytes in one record of a write.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 
 impl Entry {
-    /// Appends its plain bytes: the record as in borsh, then what was written.
+    /// Appends the plain bytes: the record as in borsh, then the bytes of the write.
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         // Writing to memory does not fail.
         let _ = self.record.serialize(to);
         to.extend_from_slice(&self.bytes);
     }
 
-    /// Takes plain bytes apart; nothing if they are no record.
+    /// Parses plain bytes; `None` if they are no record.
     pub(super) fn decode(plain: &[u8]) -> Option<Self> {
         let mut rest = plain;
         let record = Record::deserialize(&mut rest).ok()?;

@@ -1,10 +1,10 @@
-//! What is found on the disk: the records that hold, and whether some are missing that should.
+//! Recovery: the valid records on the disk, and whether durable ones are missing.
 //!
-//! Reading ends at the first record that does not open or does not follow the one before. That is
-//! where writing was cut off, unless something says that more was durable: a record further on, or
-//! a file after it that does not begin right there. (One that does was made by whoever met the same
-//! end before.) Then the disk has lost what it had promised to keep. What stands before counts;
-//! what stands behind is put aside for people, since nobody knows what is missing in between.
+//! Reading ends at the first record that does not open or does not follow the one before. Writing
+//! was interrupted there, unless there is evidence that more was durable: a record further on, or a
+//! later file that does not begin right there. (A file that does was made by an earlier recovery
+//! that met the same end.) In that case the disk has lost durable data. The records before the loss
+//! count; the files behind it are put aside for people, since the records in between are unknown.
 
 use super::disk::Disk;
 use super::error::JournalError;
@@ -13,48 +13,48 @@ use super::record::{Entry, Sequence};
 use crate::keys::Secret;
 use quorumfs_metadata::identity::VolumeId;
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Files whose records count, with their lengths.
+pub(super) struct ScannedJournal {
+    /// Files with valid records, with their lengths.
     pub(super) files: Vec<(Generation, u64)>,
-    /// Files that were being made when the process ended.
+    /// Files that were being created when the process ended.
     pub(super) unmade: Vec<Generation>,
     /// Files behind the damage.
     pub(super) behind: Vec<Generation>,
-    /// The file that is damaged, and how.
+    /// The damaged file, and its damage.
     pub(super) damage: Option<(Generation, String)>,
-    /// The record that comes next, and what it is chained to.
+    /// The next record, and its chain.
     pub(super) next: Sequence,
     pub(super) chain: Chain,
-    /// No file is numbered higher.
+    /// The highest file number.
     pub(super) newest: Generation,
 }
 
-/// A file whose header holds.
-struct Opened {
+/// A file with a valid header.
+struct OpenedFile {
     generation: Generation,
     header: Header,
     framing: Framing,
     bytes: Vec<u8>,
 }
 
-/// Reads all files in order, and hands every record that counts to `each`.
+/// Reads all files in order, and passes every valid record to `each`.
 pub(super) fn read<D: Disk>(
     disk: &mut D,
     secret: &Secret,
     volume: VolumeId,
     mut each: impl FnMut(Sequence, Generation, Entry),
-) -> Result<Found, JournalError> {
+) -> Result<ScannedJournal, JournalError> {
     let mut files = disk.list().map_err(JournalError::disk("listing"))?;
     files.sort_unstable();
-    let mut found = Found {
+    let mut found = ScannedJournal {
         newest: files.last().copied().unwrap_or_default(),
         next: Sequence(1),
-        ..Found::default()
+        ..ScannedJournal::default()
     };
-    // The file that was read last, with where its records ended.
-    let mut before: Option<(Opened, usize)> = None;
+    // The file before, with the end of its records.
+    let mut before: Option<(OpenedFile, usize)> = None;
     for generation in files {
         if found.damage.is_some() {
             found.behind.push(generation);
@@ -78,7 +78,7 @@ pub(super) fn read<D: Disk>(
                 continue;
             }
             Err(HeaderError::Void) => {
-                let how = "its header does not hold".to_owned();
+                let how = "its header is not valid".to_owned();
                 found.damage = Some((generation, how));
                 found.behind.push(generation);
                 continue;
@@ -95,7 +95,7 @@ pub(super) fn read<D: Disk>(
             continue;
         }
         (found.next, found.chain) = (header.first, header.chain);
-        let opened = Opened {
+        let opened = OpenedFile {
             generation,
             header,
             framing,
@@ -111,17 +111,17 @@ pub(super) fn read<D: Disk>(
         && let Some(later) = last.later(end, found.next)
     {
         let next = found.next.0;
-        let how = format!("record {next} does not hold, and record {} does", later.0);
+        let how = format!("record {next} is not valid, and record {} is", later.0);
         found.damage = Some((last.generation, how));
     }
     Ok(found)
 }
 
-impl Opened {
-    /// Hands on the records that follow each other; answers where they end.
+impl OpenedFile {
+    /// Passes on the consecutive records; returns where they end.
     fn records(
         &self,
-        found: &mut Found,
+        found: &mut ScannedJournal,
         each: &mut impl FnMut(Sequence, Generation, Entry),
     ) -> usize {
         debug_assert_eq!(self.header.first, found.next);
@@ -140,8 +140,8 @@ impl Opened {
         }
     }
 
-    /// The record at `at`, if it is the one that comes next.
-    fn follows(&self, at: usize, found: &Found) -> Option<super::framing::Opened> {
+    /// The record at `at`, if it is the next one.
+    fn follows(&self, at: usize, found: &ScannedJournal) -> Option<super::framing::OpenedRecord> {
         let opened = self.framing.open(self.bytes.get(at..)?)?;
         let place = opened.place;
         (place.sequence == found.next && place.chain == found.chain).then_some(opened)

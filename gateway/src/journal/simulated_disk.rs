@@ -1,10 +1,9 @@
-//! A disk that loses what it may lose: for tests.
+//! A disk with the faults that a disk may have: for tests.
 //!
-//! What was appended and not synced is there as long as the machine runs. When power goes, any
-//! sectors of it may be on the disk and any may not, whatever the order they were written in; what
-//! is not is zeros, or something that was there before. A call that power cuts off was done in
-//! part. A sync that fails has lost any of what it was to keep, and the next one knows nothing of
-//! it.
+//! Appended bytes that are not synced exist as long as the machine runs. After a power loss, any of
+//! their sectors may be on the disk and any may not, in whatever order they were written; a missing
+//! one is zeros, or some earlier content. A call that a power loss interrupts was done in part. A
+//! failed sync has lost any of its bytes, and the next one does not report that.
 
 use super::disk::Disk;
 use super::framing::Generation;
@@ -43,39 +42,39 @@ impl Dice {
 
 #[derive(Default, Clone)]
 struct File {
-    /// What is read.
+    /// The bytes that a read returns.
     bytes: Vec<u8>,
-    /// What is on the disk for certain.
+    /// The bytes that are certainly on the disk.
     durable: Vec<u8>,
 }
 
-/// What is to go wrong.
+/// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
-    /// Power goes in the middle of a call.
+pub(super) enum DiskFault {
+    /// Power is lost in the middle of a call.
     PowerLoss,
-    /// A call is refused, done in part.
+    /// A call fails, done in part.
     Refusal,
 }
 
-struct State {
+struct SimulatedDiskState {
     files: BTreeMap<Generation, File>,
     aside: Vec<Generation>,
     current: Option<Generation>,
     dice: Dice,
-    /// In so many calls.
-    fault: Option<(u64, Fault)>,
+    /// After so many calls.
+    fault: Option<(u64, DiskFault)>,
     off: bool,
     free: u64,
 }
 
 /// Clones are the same disk.
 #[derive(Clone)]
-pub(super) struct SimulatedDisk(Arc<Mutex<State>>);
+pub(super) struct SimulatedDisk(Arc<Mutex<SimulatedDiskState>>);
 
 impl SimulatedDisk {
     pub(super) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(SimulatedDiskState {
             files: BTreeMap::new(),
             aside: Vec::new(),
             current: None,
@@ -86,21 +85,21 @@ impl SimulatedDisk {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimulatedDiskState> {
         self.0.lock().unwrap()
     }
 
-    /// Something goes wrong in so many calls.
-    pub(super) fn fault_in(&self, calls: u64, fault: Fault) {
+    /// Plans a fault after so many calls.
+    pub(super) fn fault_in(&self, calls: u64, fault: DiskFault) {
         self.state().fault = Some((calls, fault));
     }
 
-    /// Whether power went.
+    /// Whether power was lost.
     pub(super) fn is_off(&self) -> bool {
         self.state().off
     }
 
-    /// Power goes, if it has not yet, and comes back.
+    /// Loses power, if it is on, and restores it.
     pub(super) fn restart(&self) {
         let mut state = self.state();
         let state = &mut *state;
@@ -111,7 +110,7 @@ impl SimulatedDisk {
         state.fault = None;
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn heal(&self) {
         self.state().fault = None;
     }
@@ -124,7 +123,7 @@ impl SimulatedDisk {
         self.state().aside.clone()
     }
 
-    /// Changes a file behind everybody's back.
+    /// Changes a file without the journal's knowledge.
     pub(super) fn change(&self, file: Generation, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
         let file = state.files.entry(file).or_default();
@@ -141,7 +140,7 @@ impl SimulatedDisk {
     }
 }
 
-/// A file after power went: any sectors of what was not durable.
+/// A file after a power loss: any sectors of its unsynced bytes.
 fn torn(file: &File, dice: &mut Dice) -> File {
     let (old, new) = (&file.durable, &file.bytes);
     let mut bytes = old.clone();
@@ -165,9 +164,9 @@ fn torn(file: &File, dice: &mut Dice) -> File {
     }
 }
 
-impl State {
-    /// Counts a call; answers what goes wrong in it.
-    fn call(&mut self) -> io::Result<Option<Fault>> {
+impl SimulatedDiskState {
+    /// Counts a call; returns its fault.
+    fn call(&mut self) -> io::Result<Option<DiskFault>> {
         if self.off {
             return Err(io::Error::other("power is off"));
         }
@@ -182,7 +181,7 @@ impl State {
         if fault.is_some() {
             self.fault = None;
         }
-        self.off |= fault == Some(Fault::PowerLoss);
+        self.off |= fault == Some(DiskFault::PowerLoss);
         Ok(fault)
     }
 
@@ -192,11 +191,11 @@ impl State {
     }
 }
 
-fn outcome(fault: Option<Fault>) -> io::Result<()> {
+fn outcome(fault: Option<DiskFault>) -> io::Result<()> {
     match fault {
         None => Ok(()),
-        Some(Fault::Refusal) => Err(io::ErrorKind::StorageFull.into()),
-        Some(Fault::PowerLoss) => Err(io::Error::other("power is off")),
+        Some(DiskFault::Refusal) => Err(io::ErrorKind::StorageFull.into()),
+        Some(DiskFault::PowerLoss) => Err(io::Error::other("power is off")),
     }
 }
 
@@ -261,11 +260,11 @@ impl Disk for SimulatedDisk {
                 let file = state.written()?;
                 file.durable = file.bytes.clone();
             }
-            Some(Fault::PowerLoss) => {}
-            Some(Fault::Refusal) => {
-                // What was lost is lost, and looks clean.
+            Some(DiskFault::PowerLoss) => {}
+            Some(DiskFault::Refusal) => {
+                // Lost bytes are lost, and their pages look clean.
                 let current = state.current.ok_or(io::ErrorKind::NotFound)?;
-                let State { files, dice, .. } = &mut *state;
+                let SimulatedDiskState { files, dice, .. } = &mut *state;
                 let file = files.get_mut(&current).unwrap();
                 *file = torn(file, dice);
             }

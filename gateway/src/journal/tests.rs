@@ -1,11 +1,11 @@
-//! The journal over a disk that loses what it may lose, against a list of all that was written.
+//! The journal over a simulated disk, against a list of all written records.
 
 use super::disk::Disk;
 use super::error::JournalError;
 use super::framing::{Generation, PAGE_BYTES};
 use super::log::{Identities, Log, Recovered};
 use super::record::{Entry, Ground, Record, Sequence};
-use super::simulated_disk::{Dice, Fault, SimulatedDisk};
+use super::simulated_disk::{Dice, DiskFault, SimulatedDisk};
 use super::writer::{JOURNAL_BYTES_MIN, Journal, JournalOptions};
 use super::{Directory, Reason, Verdict};
 use crate::keys::Secret;
@@ -23,9 +23,9 @@ fn secret() -> Secret {
     Secret::from_bytes([2; 32])
 }
 
-type Opened = (Log<SimulatedDisk>, Recovered, Vec<(Sequence, Entry)>);
+type OpenedLog = (Log<SimulatedDisk>, Recovered, Vec<(Sequence, Entry)>);
 
-fn open(disk: &SimulatedDisk, uses: &mut u64) -> Result<Opened, JournalError> {
+fn open(disk: &SimulatedDisk, uses: &mut u64) -> Result<OpenedLog, JournalError> {
     *uses += 1;
     let mut dice = Dice::new(*uses << 32);
     let identities: Identities = Box::new(move || {
@@ -67,12 +67,12 @@ fn stands(inode: u64, through: u64, version: u64) -> Entry {
     })
 }
 
-/// What waits, told from everything that was ever written: slowly, and plainly.
+/// The waiting records, computed from all records that were ever written: slow and simple.
 #[derive(Default)]
 struct Story(Vec<Entry>);
 
 impl Story {
-    /// What waits of the records before `next`.
+    /// The waiting records before `next`.
     fn waits(&self, next: Sequence) -> Vec<(Sequence, Entry)> {
         let mut waits: Vec<(Sequence, Entry)> = Vec::new();
         let numbered = (1..next.0).map(Sequence).zip(&self.0);
@@ -92,7 +92,7 @@ impl Story {
         waits
     }
 
-    /// What each inode that waits rests on.
+    /// The ground of each inode with waiting records.
     fn grounds(&self, next: Sequence) -> BTreeMap<InodeId, Ground> {
         let mut grounds = BTreeMap::new();
         for entry in self.0.iter().take(next.0 as usize - 1) {
@@ -105,7 +105,7 @@ impl Story {
         grounds
     }
 
-    /// Some records that a mount could push next, and that take the story on.
+    /// Some records that a mount could push next, appended to the story.
     fn goes_on(&mut self, dice: &mut Dice) -> Vec<Entry> {
         let before = self.0.len();
         for _ in 0..=dice.below(4) {
@@ -152,9 +152,9 @@ impl Story {
     }
 }
 
-/// What one seed has seen.
+/// The events of one seed.
 #[derive(Default)]
-struct Seen {
+struct SeenOutcomes {
     power_lost: u64,
     refused: u64,
     killed: u64,
@@ -162,14 +162,14 @@ struct Seen {
     trimmed: u64,
 }
 
-fn run(seed: u64, seen: &mut Seen) {
+fn run(seed: u64, seen: &mut SeenOutcomes) {
     let disk = SimulatedDisk::new(seed);
     let mut dice = Dice::new(seed ^ 0xdead);
     let (mut story, mut uses) = (Story::default(), seed << 8);
     let (mut log, ..) = open(&disk, &mut uses).unwrap();
     for _ in 0..6 {
         let mut durable = log.durable();
-        let fault = [None, Some(Fault::PowerLoss), Some(Fault::Refusal)];
+        let fault = [None, Some(DiskFault::PowerLoss), Some(DiskFault::Refusal)];
         let fault = fault[dice.below(3) as usize];
         if let Some(fault) = fault {
             disk.fault_in(dice.below(25), fault);
@@ -209,7 +209,7 @@ fn run(seed: u64, seen: &mut Seen) {
         }
         // It may fail while it is opened, too.
         if dice.one_in(4) {
-            disk.fault_in(dice.below(4), Fault::PowerLoss);
+            disk.fault_in(dice.below(4), DiskFault::PowerLoss);
             let _ = open(&disk, &mut uses);
             disk.restart();
             power = true;
@@ -239,8 +239,8 @@ fn run(seed: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn what_was_synced_is_replayed_and_nothing_that_was_not_written_whatever_the_disk_loses() {
-    let mut seen = Seen::default();
+fn synced_records_are_replayed_and_no_others_whatever_the_disk_loses() {
+    let mut seen = SeenOutcomes::default();
     for seed in 0..3000 {
         run(seed, &mut seen);
     }
@@ -254,7 +254,7 @@ fn what_was_synced_is_replayed_and_nothing_that_was_not_written_whatever_the_dis
     assert!(all.iter().all(|count| *count > 500), "{all:?}");
 }
 
-/// A journal of several full files, each record synced, of which the records wait; and its files.
+/// A journal of several full files with waiting records, each one synced; and its files.
 fn filled(disk: &SimulatedDisk) -> Vec<Generation> {
     let (mut log, ..) = open(disk, &mut 77).unwrap();
     for number in 0..42 {
@@ -267,14 +267,14 @@ fn filled(disk: &SimulatedDisk) -> Vec<Generation> {
     files
 }
 
-/// What is replayed, and what is said to be damaged.
+/// The number of replayed records, and the reported damage.
 fn reopened(disk: &SimulatedDisk) -> (usize, Option<String>) {
     let (_, recovered, replayed) = open(disk, &mut 78).unwrap();
     (replayed.len(), recovered.damage)
 }
 
 #[test]
-fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_before_counts() {
+fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_detected_and_earlier_records_count() {
     let disk = || {
         let disk = SimulatedDisk::new(1);
         let files = filled(&disk);
@@ -289,7 +289,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
     let (count, damage) = reopened(&flipped);
     assert!(damage.is_some() && count > 2 && count < 20, "{count}");
     assert_eq!(flipped.aside(), files[2..]);
-    assert_eq!(reopened(&flipped), (count, None), "it was told of once");
+    assert_eq!(reopened(&flipped), (count, None), "it was reported once");
 
     let (header, files) = disk();
     header.change(files[2], |bytes| bytes[40] ^= 1);
@@ -311,7 +311,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
     old.change(files[3], |bytes| *bytes = first);
     assert!(reopened(&old).1.is_some());
 
-    // In the last file, with only later groups of its own to tell.
+    // In the last file, where only later groups of its own prove the damage.
     let (inside, files) = disk();
     let last = files.len() - 1;
     inside.change(files[last], |bytes| bytes[PAGE_BYTES + 50] ^= 1);
@@ -319,7 +319,7 @@ fn a_flipped_bit_a_hole_a_swap_and_an_old_file_are_noticed_and_what_stands_befor
 }
 
 #[test]
-fn the_wrong_key_and_another_volume_find_nothing_that_holds() {
+fn the_wrong_key_and_another_volume_find_no_valid_record() {
     let disk = SimulatedDisk::new(3);
     filled(&disk);
     let identities = || -> Identities { Box::new(|| Ok([9; 16])) };
@@ -344,7 +344,7 @@ fn a_newer_journal_is_left_alone() {
 }
 
 #[test]
-fn a_journal_in_which_nothing_waits_leaves_nothing_behind() {
+fn a_journal_without_waiting_records_leaves_no_files() {
     let disk = SimulatedDisk::new(5);
     let (mut log, ..) = open(&disk, &mut 1).unwrap();
     for number in 1..50 {
@@ -373,7 +373,7 @@ fn journal(disk: impl Disk) -> (Journal, Vec<Entry>) {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_sync_is_told_when_it_is_done_and_others_share_it() {
+async fn waiting_writers_share_a_sync_and_return_when_it_is_done() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (first, nothing) = journal(Directory::open(&path).unwrap());
@@ -387,7 +387,7 @@ async fn who_waits_for_a_sync_is_told_when_it_is_done_and_others_share_it() {
     for outcome in futures_util::future::join_all(waits).await {
         outcome.unwrap();
     }
-    // As a process that is killed: another one finds what the first had written.
+    // Like after a killed process: another one finds the first one's records.
     let copy = directory.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     for file in std::fs::read_dir(&path).unwrap() {
@@ -411,27 +411,24 @@ async fn after_the_first_error_nothing_is_promised_any_more() {
     journal.push(stands(1, 0, 1)).unwrap();
     let last = journal.push(write(1, 10, 1)).unwrap();
     journal.synced(last).await.unwrap();
-    disk.fault_in(1, Fault::Refusal);
+    disk.fault_in(1, DiskFault::Refusal);
     let last = journal.push(write(1, 10, 2)).unwrap();
     let error = journal.synced(last).await.unwrap_err();
     assert!(matches!(error, JournalError::Broken { .. }), "{error}");
     journal.synced(last).await.unwrap_err();
     assert_eq!(journal.push(write(1, 10, 3)), None);
     assert!(journal.status().broken.is_some());
-    assert!(
-        journal.has_room(),
-        "nobody waits for a journal that is not written to"
-    );
+    assert!(journal.has_space(), "no writer waits for a broken journal");
 }
 
 #[tokio::test]
-async fn writers_wait_for_room_on_the_disk_and_go_on_when_there_is_some() {
+async fn writers_wait_for_space_on_the_disk_and_continue_when_there_is_some() {
     let disk = SimulatedDisk::new(7);
     let (journal, _) = journal(disk.clone());
     journal.push(stands(1, 0, 1)).unwrap();
     let mut last = Sequence(0);
     let mut count = 0;
-    while journal.has_room() {
+    while journal.has_space() {
         last = journal.push(write(1, 1 << 20, 1)).unwrap();
         journal.synced(last).await.unwrap();
         count += 1;
@@ -440,15 +437,16 @@ async fn writers_wait_for_room_on_the_disk_and_go_on_when_there_is_some() {
     assert!(count > 50 && journal.is_pressed());
     let mark = journal.push(stands(1, last.0, 2)).unwrap();
     journal.synced(mark).await.unwrap();
-    there_is_room(&journal).await;
+    wait_for_space(&journal).await;
     assert!(!journal.is_pressed());
 }
 
-/// Waits until there is; `room` gives up after a while, on a busy machine before anybody looked.
-async fn there_is_room(journal: &Journal) {
+/// Waits until there is space; `wait_for_space` gives up after a while, on a busy machine before
+/// the journal has checked.
+async fn wait_for_space(journal: &Journal) {
     let until = async {
-        while !journal.has_room() {
-            journal.room().await;
+        while !journal.has_space() {
+            journal.wait_for_space().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), until)
@@ -457,14 +455,14 @@ async fn there_is_room(journal: &Journal) {
 }
 
 #[tokio::test]
-async fn a_disk_with_too_little_free_is_as_a_journal_that_is_full() {
+async fn too_little_free_space_counts_as_a_full_journal() {
     let disk = SimulatedDisk::new(8);
     disk.set_free(999);
     let (journal, _) = journal(disk.clone());
     let last = journal.push(stands(1, 0, 1)).unwrap();
     journal.synced(last).await.unwrap();
-    assert!(!journal.has_room() && journal.is_pressed() && journal.is_below_floor());
+    assert!(!journal.has_space() && journal.is_pressed() && journal.is_below_floor());
     disk.set_free(1000);
-    there_is_room(&journal).await;
+    wait_for_space(&journal).await;
     assert!(!journal.is_below_floor());
 }

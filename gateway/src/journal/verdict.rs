@@ -1,35 +1,35 @@
-//! What becomes of bytes that waited when the process ended: in place, or to the rescue.
+//! The fate of waiting bytes after a crash: written in place, or rescued.
 //!
-//! They go where they were written to if nobody else has changed the file since: it is as it was
-//! when we last heard of it, or it is what an operation of ours may have made of it whose end we do
-//! not know. To write the same bytes to the same places once more changes nothing then. In every
-//! other case somebody else may have written something newer there, and they must not go over it;
-//! but they were promised to be kept. So they go to a file of their own.
+//! They are written in place if no other client has changed the file since. That is so if the file
+//! is as it was last known, or as an unanswered operation of this mount may have left it; writing
+//! the same bytes to the same places again then changes nothing. In every other case another client
+//! may have written newer bytes there, which must not be overwritten; but the waiting bytes were
+//! promised to be kept. So they go to a file of their own.
 //!
-//! The version decides, because it rises with every change. The time alone would not do: whoever
-//! unpacks another archive over the file may give it the same one. It only tells an operation of
-//! ours from somebody else's that came in its place.
+//! The version decides, because it rises with every change. The time alone is not enough: unpacking
+//! another archive over the file may give it the same one. It only tells this mount's operation
+//! from another client's in its place.
 
 use super::ledger::Orderings;
 use super::record::Ground;
 
-/// What becomes of waiting bytes.
+/// The fate of waiting bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// They go where they were written to.
+    /// They are written in place.
     InPlace,
-    /// They go to a file of their own.
+    /// They are written to a file of their own.
     Rescue(Reason),
 }
 
-/// Why not in place.
+/// Why they are not written in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// The file was deleted.
     Deleted,
-    /// Somebody else changed it.
+    /// Another client changed the file.
     Changed,
-    /// The journal does not say what they rest on: a part of it is gone.
+    /// The journal has no ground for them: a part of it is lost.
     Groundless,
 }
 
@@ -37,14 +37,14 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Deleted => "the file was deleted",
-            Self::Changed => "somebody else changed the file since",
-            Self::Groundless => "a part of the journal is gone",
+            Self::Changed => "another client has changed the file since",
+            Self::Groundless => "a part of the journal is lost",
         })
     }
 }
 
-/// What becomes of bytes that rest on `ground`, on an inode that is as `now` says, if it is there
-/// at all.
+/// The fate of bytes that rest on `ground`, for an inode with the state `now`, or `None` if it does
+/// not exist.
 pub(super) fn verdict(
     ground: Option<Ground>,
     orderings: &Orderings,
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_in_place_only_where_nobody_else_can_have_been() {
+    fn bytes_go_in_place_only_if_no_other_client_can_have_changed_the_file() {
         let none = Orderings::default();
         let ours = Orderings {
             since: Some(InodeVersion(5)),

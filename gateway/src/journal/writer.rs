@@ -1,19 +1,20 @@
-//! The journal as the file system uses it: records handed over at once, one thread that writes.
+//! The journal's interface for the file system: records are queued at once, and one thread writes
+//! them.
 //!
 //! ```text
-//!  write ──push──► queue ──┐                          ┌──► whoever waits for a sequence
+//!  write ──push──► queue ──┐                          ┌──► callers that wait for a sequence
 //!  write ──push──► queue ──┴─► group ─► write ─► sync ┴──► trim
 //! ```
 //!
-//! Group commit: whatever came while the disk was busy goes in one write, and one sync is for all
-//! who wait. Nobody is synced for who did not ask.
+//! Group commit: records that arrive while the disk is busy go in one write, and one sync serves
+//! all waiting callers. Without a waiting caller nothing is synced.
 //!
-//! * The queue is bounded in bytes; so is what lies on the disk, by a quota and by what must stay
-//!   free. Writers wait for [`room`](Journal::room); what commits does not, because it makes room.
-//!   Whether others have left the disk enough is looked at again and again while it is
-//!   [below its floor](Journal::is_below_floor), also if nothing is written.
-//! * After the first error nothing is written any more. What waits is in memory still, and the file
-//!   system commits it to the clouds; [`status`](Journal::status) says so.
+//! * The queue is bounded in bytes. So are the files on the disk, by a quota and by a floor of free
+//!   space. Writers wait for [space](Journal::wait_for_space); commits do not, because they free
+//!   it. Whether other programs have left enough space is checked repeatedly while the disk is
+//!   [below its floor](Journal::is_below_floor), even if nothing is written.
+//! * After the first error nothing is written any more. The waiting data is still in memory, and
+//!   the file system commits it to the clouds; [`status`](Journal::status) shows the error.
 
 use super::disk::Disk;
 use super::error::JournalError;
@@ -27,24 +28,25 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// Records that wait to be written, in bytes; as many again are being written at the most, so that
-/// whoever writes and the disk do not wait for each other by turns.
+/// The most bytes of queued records; up to as many again are being written, so that writers and the
+/// disk do not wait for each other by turns.
 const QUEUE_BYTES_MAX: u64 = 4 << 20;
-/// How often to look what is free on the disk, in bytes written.
+/// The number of written bytes between two checks of the disk's free space.
 const FREE_EVERY_BYTES: u64 = 16 << 20;
-/// How long a writer waits for room before it looks again, and the journal for room on its disk.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// The least that the files may take, in bytes: fewer could not be trimmed while one is written.
+/// How long a writer waits for space before it checks again, and the journal for its disk.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The least quota of the files, in bytes: below it they could not be trimmed during writing.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
-/// What they may take if nobody says.
+/// The default quota, in bytes.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Bounds of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalOptions {
-    /// What its files may take, in bytes; writers then wait for commits.
+    /// The quota of its files, in bytes; beyond it writers wait for commits.
     pub bytes_max: u64,
-    /// What must stay free on its disk, in bytes; below it nothing new should begin here.
+    /// The least free space of its disk, in bytes; below it no new file should begin to use the
+    /// journal.
     pub free_bytes_min: u64,
 }
 
@@ -58,56 +60,56 @@ impl Default for JournalOptions {
 }
 
 impl JournalOptions {
-    /// A file is followed by another one from here on.
+    /// The length at which a file is ended.
     fn file_bytes(&self) -> u64 {
         self.bytes_max.max(JOURNAL_BYTES_MIN) / 16
     }
 }
 
-/// How a journal is doing.
+/// The state of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JournalStatus {
     /// Bytes of its files.
     pub bytes: u64,
-    /// What they may be.
+    /// Their quota.
     pub bytes_max: u64,
-    /// Inodes for which something waits in it.
+    /// Inodes with waiting records.
     pub waiting: usize,
-    /// There is less free on its disk than there must be.
+    /// Whether the free space of its disk is below the floor.
     pub disk_full: bool,
     /// Why nothing is written to it any more, if that is so.
     pub broken: Option<String>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct RecordQueue {
     entries: Vec<Entry>,
-    /// Bytes of those.
+    /// Their bytes.
     bytes: u64,
-    /// The sequence of the next record that is pushed.
+    /// The sequence of the next pushed record.
     next: Sequence,
-    /// Somebody waits until everything below it is durable.
+    /// A caller waits until everything below it is durable.
     wanted: Sequence,
-    /// It is time to ask whether there is room on the disk again.
-    looks: bool,
+    /// Whether the disk's free space has to be checked again.
+    checks_space: bool,
     ends: bool,
     status: JournalStatus,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
-    /// Told when there is something to do.
+struct SharedQueue {
+    queue: Mutex<RecordQueue>,
+    /// Notified when there is work.
     work: Condvar,
-    /// Everything below it is durable; also told when nothing more will be.
+    /// Everything below it is durable; also notified when nothing more will be.
     durable: watch::Sender<Sequence>,
-    /// Told when there may be room.
-    room: Notify,
+    /// Notified when there may be space.
+    space: Notify,
     options: JournalOptions,
 }
 
-/// See the module. Dropping it leaves on the disk what was written.
+/// See the module. Dropping it leaves the written records on the disk.
 pub struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -120,11 +122,11 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens the journal on `disk`, whose files are sealed under keys derived from `secret`; what
-    /// waits in it is handed to `each`, in order and with its place.
+    /// Opens the journal on `disk`, whose files are sealed under keys derived from `secret`. Passes
+    /// the waiting records to `each`, in order and with their sequences.
     ///
     /// # Errors
-    /// If the disk fails, or a later release wrote it.
+    /// If the disk fails, or a later release wrote the journal.
     pub fn open<D: Disk>(
         disk: D,
         secret: Secret,
@@ -140,7 +142,7 @@ impl Journal {
         let (mut log, recovered) =
             Log::open(disk, secret, volume, options.file_bytes(), identities)?;
         log.replay(&recovered, each)?;
-        let queue = Queue {
+        let queue = RecordQueue {
             next: log.next(),
             status: JournalStatus {
                 bytes: log.bytes(),
@@ -148,13 +150,13 @@ impl Journal {
                 waiting: log.waiting(),
                 ..JournalStatus::default()
             },
-            ..Queue::default()
+            ..RecordQueue::default()
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedQueue {
             queue: Mutex::new(queue),
             work: Condvar::new(),
             durable: watch::Sender::new(log.durable()),
-            room: Notify::new(),
+            space: Notify::new(),
             options,
         });
         let writer = shared.clone();
@@ -171,7 +173,7 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// Hands a record over; answers its place, or nothing if nothing is written any more.
+    /// Queues a record; returns its sequence, or `None` if nothing is written any more.
     pub fn push(&self, entry: Entry) -> Option<Sequence> {
         let mut queue = self.shared.queue();
         if queue.status.broken.is_some() || queue.ends {
@@ -211,7 +213,7 @@ impl Journal {
     /// An error once nothing is written any more.
     ///
     /// # Errors
-    /// Why.
+    /// The failure.
     pub fn usable(&self) -> Result<(), JournalError> {
         let queue = self.shared.queue();
         match &queue.status.broken {
@@ -222,46 +224,44 @@ impl Journal {
         }
     }
 
-    /// Whether a writer finds room now; also once nothing is written any more.
-    pub fn has_room(&self) -> bool {
+    /// Whether there is space for a writer now; also true once nothing is written any more.
+    pub fn has_space(&self) -> bool {
         let queue = self.shared.queue();
         let full = queue.status.disk_full || queue.status.bytes >= self.shared.options.bytes_max;
         queue.status.broken.is_some() || (queue.bytes < QUEUE_BYTES_MAX && !full)
     }
 
-    /// Whether there is less free on its disk than there must be: nothing should begin here.
+    /// Whether the free space of its disk is below the floor: nothing new should begin to use it.
     pub fn is_below_floor(&self) -> bool {
         let queue = self.shared.queue();
         queue.status.broken.is_none() && queue.status.disk_full
     }
 
-    /// Whether commits should hurry, so that files can go.
+    /// Whether commits should hurry, so that files can be removed.
     pub fn is_pressed(&self) -> bool {
         let queue = self.shared.queue();
         let much = queue.status.bytes > self.shared.options.bytes_max / 2;
         queue.status.broken.is_none() && (much || queue.status.disk_full)
     }
 
-    /// Waits until there may be room, for somebody, or a little while: whoever waits has to look
-    /// again.
-    pub async fn room(&self) {
-        let room = self.shared.room.notified();
-        tokio::pin!(room);
-        room.as_mut().enable();
-        if self.has_room() {
+    /// Waits until there may be space, or a short while: the caller has to check again.
+    pub async fn wait_for_space(&self) {
+        let space = self.shared.space.notified();
+        tokio::pin!(space);
+        space.as_mut().enable();
+        if self.has_space() {
             return;
         }
-        let _ = tokio::time::timeout(LOOK_AGAIN, room).await;
+        let _ = tokio::time::timeout(RECHECK_INTERVAL, space).await;
     }
 
-    /// How it is doing.
+    /// The state of the journal.
     #[must_use]
     pub fn status(&self) -> JournalStatus {
         self.shared.queue().status.clone()
     }
 
-    /// Writes what was handed over and ends; if nothing waits any more, nothing is left on the
-    /// disk.
+    /// Writes the queued records and ends; without waiting records, no file is left on the disk.
     pub async fn close(&self) {
         self.end();
         let thread = self
@@ -286,43 +286,43 @@ impl Drop for Journal {
     }
 }
 
-/// What the thread is to do next.
+/// The next work of the thread.
 struct Work {
     group: Vec<Entry>,
-    /// Bytes of it as the queue counted them.
+    /// Their bytes, as the queue counted them.
     bytes: u64,
     sync: bool,
-    looks: bool,
+    checks_space: bool,
     ends: bool,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl SharedQueue {
+    fn queue(&self) -> MutexGuard<'_, RecordQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something to do.
+    /// Waits for work.
     fn next(&self, durable: Sequence) -> Work {
         let mut queue = self.queue();
         loop {
             let sync = queue.wanted > durable;
-            if !queue.entries.is_empty() || sync || queue.looks || queue.ends {
+            if !queue.entries.is_empty() || sync || queue.checks_space || queue.ends {
                 let work = Work {
                     group: std::mem::take(&mut queue.entries),
                     bytes: std::mem::take(&mut queue.bytes),
                     sync,
-                    looks: std::mem::take(&mut queue.looks),
+                    checks_space: std::mem::take(&mut queue.checks_space),
                     ends: queue.ends,
                 };
                 drop(queue);
-                self.room.notify_waiters();
+                self.space.notify_waiters();
                 return work;
             }
             if queue.status.disk_full {
-                // Others may free what they took of the disk without telling us.
-                let waited = self.work.wait_timeout(queue, LOOK_AGAIN);
+                // Other programs may free disk space without notice.
+                let waited = self.work.wait_timeout(queue, RECHECK_INTERVAL);
                 queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-                queue.looks = true;
+                queue.checks_space = true;
             } else {
                 let waited = self.work.wait(queue);
                 queue = waited.unwrap_or_else(PoisonError::into_inner);
@@ -331,8 +331,8 @@ impl Shared {
     }
 
     fn run<D: Disk>(&self, mut log: Log<D>) {
-        // Looks at once.
-        let mut unlooked = FREE_EVERY_BYTES;
+        // Checks at once.
+        let mut unchecked_bytes = FREE_EVERY_BYTES;
         loop {
             let work = self.next(log.durable());
             let mut outcome = log.write(&work.group);
@@ -340,16 +340,16 @@ impl Shared {
                 outcome = log.sync().and_then(|()| log.trim());
             }
             if outcome.is_ok() && work.ends {
-                // What is pushed from now on is not taken.
+                // Records pushed from now on are refused.
                 let (before, all) = (log.durable(), log.next());
                 let closed = log.close();
                 let durable = if closed.is_ok() { all } else { before };
-                self.told(closed.err(), durable);
+                self.publish(closed.err(), durable);
                 return;
             }
-            unlooked = unlooked.saturating_add(work.bytes);
-            let free = if work.looks || unlooked >= FREE_EVERY_BYTES {
-                unlooked = 0;
+            unchecked_bytes = unchecked_bytes.saturating_add(work.bytes);
+            let free = if work.checks_space || unchecked_bytes >= FREE_EVERY_BYTES {
+                unchecked_bytes = 0;
                 log.free_bytes()
             } else {
                 None
@@ -359,45 +359,50 @@ impl Shared {
                 queue.status.bytes = log.bytes();
                 queue.status.waiting = log.waiting();
                 if let Some(free) = free {
-                    self.looked(&mut queue.status, free);
+                    self.record_free_space(&mut queue.status, free);
                 }
             }
             let failed = outcome.is_err();
-            self.told(outcome.err(), log.durable());
+            self.publish(outcome.err(), log.durable());
             if failed {
                 return;
             }
         }
     }
 
-    /// Keeps whether `free` bytes are enough, and says so where that is new.
-    fn looked(&self, status: &mut JournalStatus, free: u64) {
+    /// Records whether `free` bytes are enough, and logs a change.
+    fn record_free_space(&self, status: &mut JournalStatus, free: u64) {
         let floor = self.options.free_bytes_min;
         let full = free < floor;
         if full && !status.disk_full {
             tracing::warn!(
                 free,
                 floor,
-                "too little is free on the journal's disk; what is written now waits for the clouds"
+                "too little is free on the journal's disk; close and fsync now wait for the clouds"
             );
         } else if !full && status.disk_full {
-            tracing::info!(free, floor, "the journal's disk has room again");
+            tracing::info!(
+                free,
+                floor,
+                "the journal's disk has enough free space again"
+            );
         }
         status.disk_full = full;
     }
 
-    /// Tells everybody how a round has ended.
-    fn told(&self, error: Option<JournalError>, durable: Sequence) {
+    /// Publishes the result of a round.
+    fn publish(&self, error: Option<JournalError>, durable: Sequence) {
         if let Some(error) = error {
-            tracing::error!(%error, "what is written is not journalled any more");
+            let message = "the journal has failed; close and fsync now wait for the clouds";
+            tracing::error!(%error, "{message}");
             let mut queue = self.queue();
             queue.status.broken = Some(error.to_string());
             queue.entries.clear();
             queue.bytes = 0;
         }
-        // Also if it is the same: somebody may wait who has to hear of an error.
+        // Also without progress: a waiting caller has to see an error.
         self.durable
             .send_modify(|known| *known = durable.max(*known));
-        self.room.notify_waiters();
+        self.space.notify_waiters();
     }
 }

@@ -1,7 +1,7 @@
 //! Names of extended attributes as servers see them: a ciphertext and a hash.
 //!
-//! As the names of a directory's entries, they are sealed with AES-SIV (RFC 5297) and found by a
-//! keyed hash. Keys are an inode's own, and the namespace goes into both: servers cannot tell that
+//! Like the names of a directory's entries, they are sealed with AES-SIV (RFC 5297) and found by a
+//! keyed hash. The keys are an inode's own, and the namespace enters both: servers cannot tell that
 //! two inodes have an attribute of the same name, and cannot show one of `trusted.` as one of
 //! `user.`. A hash has 128 bits, so no two names of an inode share one.
 

@@ -1,4 +1,4 @@
-//! One random secret for each cloud: what object names and header MACs are derived from.
+//! One random secret for each cloud, from which object names and header MACs are derived.
 //!
 //! Without it a cloud can neither tell which of its objects belong together nor forge a header; a
 //! writer and the collector hold it, wrapped to their principals when the volume is created.
@@ -19,13 +19,13 @@ impl CloudSecret {
         Ok(Self(Secret::random()?))
     }
 
-    /// The bytes, for whoever derives naming and MAC keys.
+    /// The bytes, to derive naming and MAC keys from.
     #[must_use]
     pub fn expose(&self) -> &[u8; 32] {
         self.0.expose()
     }
 
-    /// Takes a secret that is a cloud's already: one that was unwrapped, or a test's.
+    /// Wraps an existing secret: an unwrapped one, or a test's.
     #[must_use]
     pub fn from_secret(secret: Secret) -> Self {
         Self(secret)
@@ -35,7 +35,7 @@ impl CloudSecret {
         &self.0
     }
 
-    /// What a writer's wrapping of it is bound to.
+    /// The context that a writer's wrapping of it is bound to.
     pub(crate) fn wrapping_info(volume: &VolumeId, cloud: CloudIndex) -> Vec<u8> {
         let mut info = b"quorumfs 2026 cloud secret".to_vec();
         info.extend_from_slice(&volume.0);

@@ -1,16 +1,16 @@
-//! Host keys and kept shares as anything may have left them.
+//! Host keys and cached shares with arbitrary content.
 //!
-//! | Piece | What is done with it |
+//! | Piece | Treatment |
 //! |---|---|
 //! | 0 | the text of a host key |
-//! | 1 | the text of kept shares |
-//! | 2 | what a host key has wrapped, signed by its principal |
-//! | 3 | what kept shares have sealed, sealed as it should be |
-//! | 4 … | values of the lines of both, with checksums that hold |
+//! | 1 | the text of cached shares |
+//! | 2 | the wrapped part of a host key, signed by its principal |
+//! | 3 | the sealed part of cached shares, sealed correctly |
+//! | 4 … | values of the lines of both, with valid checksums |
 
 use super::host::{self, HostKey};
-use super::kept_shares::{self, KeptShares, NONCE_BYTES};
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
+use super::share_cache::{self, NONCE_BYTES, ShareCache};
 use super::{Principal, Secret};
 use crate::decoders::{Piece, Seed};
 use quorumfs_bft::authentication::Signer;
@@ -36,8 +36,8 @@ fn principal() -> Principal {
     Principal::from_seed(Secret::from_bytes([1; 32]))
 }
 
-fn kept() -> KeptShares {
-    KeptShares::new(PathBuf::new(), Secret::from_bytes([2; 32]), VOLUME)
+fn kept() -> ShareCache {
+    ShareCache::new(PathBuf::new(), Secret::from_bytes([2; 32]), VOLUME)
 }
 
 fn host_key(text: &str) -> bool {
@@ -68,7 +68,7 @@ fn shares(text: &str) -> bool {
 
 fn wrapped(bytes: &[u8]) -> bool {
     let principal = principal();
-    let mut writer = Writer::new(host::TITLE, host::FORMAT);
+    let mut writer = TextWriter::new(host::TITLE, host::FORMAT);
     writer.value("volume", &VOLUME.0);
     writer.value("for", &principal.id().signing.0);
     writer.value("wrapped", bytes);
@@ -85,7 +85,7 @@ fn sealed(plain: &[u8]) -> bool {
 /// Both files, with these lines.
 fn lines(pieces: &[Piece<'_>]) -> usize {
     let text = |title, format| {
-        let mut writer = Writer::new(title, format);
+        let mut writer = TextWriter::new(title, format);
         for (kind, piece) in pieces {
             let label = usize::from(*kind).checked_sub(4);
             if let Some(label) = label.and_then(|it| LABELS.get(it % LABELS.len())) {
@@ -95,14 +95,14 @@ fn lines(pieces: &[Piece<'_>]) -> usize {
         writer.finish()
     };
     let host = host_key(&text(host::TITLE, host::FORMAT));
-    let kept = shares(&text(kept_shares::TITLE, kept_shares::FORMAT));
+    let kept = shares(&text(share_cache::TITLE, share_cache::FORMAT));
     usize::from(host) + usize::from(kept)
 }
 
-/// Reads each piece, and all lines together. How many are what they should be.
+/// Reads each piece, and all lines together. Returns how many were accepted.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If invalid data is accepted.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let held = pieces.iter().filter(|(kind, piece)| match kind {
         0 => std::str::from_utf8(piece).is_ok_and(host_key),
@@ -114,8 +114,8 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     held.count() + lines(pieces)
 }
 
-/// A host key and kept shares: as texts, as what is in them, and line by line. What is wrapped is
-/// different each time.
+/// A host key and cached shares: as texts, as plaintexts, and line by line. The wrapped part
+/// differs each time.
 pub(crate) fn seeds() -> Vec<Seed> {
     let key = HostKey(Secret::from_bytes([3; 32])).to_text(VOLUME, &principal());
     let key = key.unwrap_or_default();

@@ -1,15 +1,15 @@
-//! A realm's epoch: one secret that members hold, perhaps one that lies in shares on the clouds,
-//! and the key that everything sealed in that epoch is derived from.
+//! A realm's key epoch: one secret that members hold, perhaps another in shares on the clouds, and
+//! the key from which everything sealed in that epoch is derived.
 //!
 //! ```text
 //! lock 1    M_e, wrapped for each member ──► REK_e
 //! lock 2    M_e and C_e, of which each cloud has a share ──► REK_e
 //! ```
 //!
-//! The kind of lock goes into the derivation: an epoch's key is another one under another lock, so
-//! that nobody who takes the second lock away is left with anything.
+//! The kind of lock enters the derivation: an epoch's key differs from lock to lock, so removing
+//! the second lock yields no usable key.
 //!
-//! REK_{e−1} lies sealed under REK_e, so whoever can open an epoch can open all before it.
+//! REK_{e−1} lies sealed under REK_e, so a client that can open an epoch can open all before it.
 
 use super::attributes::AttributeKeys;
 use super::names::NameKeys;
@@ -22,18 +22,18 @@ use quorumfs_metadata::identity::{InodeId, RealmEpoch, RealmId, SliceId, VolumeI
 use quorumfs_metadata::row::SliceSalt;
 use zeroize::Zeroizing;
 
-/// What messages call it.
+/// Its name in messages.
 const PREVIOUS: &str = "key of the epoch before";
 
-/// M_e: what each member of a realm holds for one epoch.
+/// M_e: the secret that each member of a realm holds for one epoch.
 #[derive(Clone, Debug)]
 pub struct EpochSecret(Secret);
 
-/// C_e: what f + 1 clouds hold together, for one epoch.
+/// C_e: the secret that f + 1 clouds hold together for one epoch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedSecret(Secret);
 
-/// REK_e: what everything sealed in a realm's epoch is derived from.
+/// REK_e: the key from which everything sealed in a realm's epoch is derived.
 #[derive(Clone, Debug)]
 pub struct RealmEpochKey {
     secret: Secret,
@@ -46,7 +46,7 @@ pub struct RealmEpochKey {
 pub struct SliceKey(Secret);
 
 impl SliceKey {
-    /// Takes a secret that is a slice's key already: one that was wrapped, or a test's.
+    /// Wraps an existing slice key: an unwrapped one, or a test's.
     #[must_use]
     pub fn from_secret(secret: Secret) -> Self {
         Self(secret)
@@ -76,7 +76,7 @@ impl EpochSecret {
         &self.0
     }
 
-    /// What a member's wrapping of it is bound to.
+    /// The context that a member's wrapping of it is bound to.
     pub(crate) fn wrapping_info(volume: &VolumeId, realm: RealmId, epoch: RealmEpoch) -> Vec<u8> {
         let mut info = b"quorumfs 2026 realm epoch secret".to_vec();
         info.extend_from_slice(&volume.0);
@@ -85,7 +85,7 @@ impl EpochSecret {
         info
     }
 
-    /// Opens the lock: the second one, with what the clouds share, or the first alone.
+    /// Opens the lock: the second one with the clouds' secret, or the first alone.
     #[must_use]
     pub fn realm_epoch_key(
         &self,
@@ -131,7 +131,7 @@ impl SharedSecret {
         shamir::split(&self.0, clouds, faulty)
     }
 
-    /// Puts shares together, each with its cloud's index: as many as it takes, and all proved.
+    /// Joins shares, each with its cloud's index: as many as are needed, all of them proved.
     #[must_use]
     pub fn join(shares: &[(u8, Share)]) -> Option<Self> {
         shamir::join(shares).map(Self)
@@ -150,21 +150,21 @@ impl RealmEpochKey {
         Self { sealing, ..self }
     }
 
-    /// The bytes, for whoever looks whether they lie where they must not.
+    /// The bytes, for tests that search for them in the wrong places.
     #[doc(hidden)]
     #[must_use]
     pub fn expose(&self) -> &[u8; 32] {
         self.secret.expose()
     }
 
-    /// Which epoch it is the key of.
+    /// Its epoch.
     #[must_use]
     pub fn epoch(&self) -> RealmEpoch {
         self.epoch
     }
 
-    /// The key of the epoch before, sealed under this one's. The same twice gives the same bytes;
-    /// nothing else is ever sealed under the key that is derived for it.
+    /// The key of the epoch before, sealed under this one's. The same input gives the same bytes;
+    /// the key that is derived for this seals nothing else.
     ///
     /// # Errors
     /// If the cipher refuses, which it does not.
@@ -183,7 +183,7 @@ impl RealmEpochKey {
         sealed.map_err(|_| KeyError::Forged { what: PREVIOUS })
     }
 
-    /// Opens what [`seal_previous`](Self::seal_previous) made: the key of the epoch before.
+    /// Opens the key of the epoch before, sealed by [`seal_previous`](Self::seal_previous).
     ///
     /// # Errors
     /// If it was made for another place or with another key, or was changed.
@@ -220,7 +220,7 @@ impl RealmEpochKey {
         Aes256GcmSiv::new(key.expose().into())
     }
 
-    /// Whether it is the same key.
+    /// Whether both keys are the same.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.epoch == other.epoch && self.secret == other.secret
     }
@@ -232,14 +232,13 @@ impl RealmEpochKey {
         SliceKey(self.secret.derive("quorumfs 2026 salted slice key", &parts))
     }
 
-    /// The keys of the names in one directory, of the generation that this epoch is.
+    /// The keys of the names in one directory, for the generation of this epoch.
     #[must_use]
     pub fn name_keys(&self, directory: InodeId) -> NameKeys {
         NameKeys::derive(&self.secret, directory, self.epoch, self.sealing)
     }
 
-    /// The keys of the names of one inode's extended attributes, of the generation that this epoch
-    /// is.
+    /// The keys of the names of one inode's extended attributes, for the generation of this epoch.
     #[must_use]
     pub fn attribute_keys(&self, inode: InodeId) -> AttributeKeys {
         AttributeKeys::derive(&self.secret, inode, self.epoch, self.sealing)

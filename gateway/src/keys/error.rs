@@ -1,36 +1,36 @@
-//! What can go wrong with keys, and what to do about it.
+//! Errors of keys, with their remedies.
 
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
 use std::path::PathBuf;
 
-/// A key that could not be made, read, unwrapped or believed.
+/// A key that could not be made, read, unwrapped or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The operating system gave no randomness.
     #[error("the operating system's random source failed ({reason}); no key can be made now")]
     Random {
-        /// What it said.
+        /// The system's error.
         reason: String,
     },
-    /// A wrapped key is for somebody else or has been changed.
+    /// A wrapped key is for another principal or has been changed.
     #[error(
         "a wrapped {what} does not open with this principal's key: the key file belongs to \
          another volume or member, or the genesis file was changed"
     )]
     Unwrap {
-        /// What was wrapped.
+        /// The wrapped key.
         what: &'static str,
     },
-    /// A ciphertext is not what this key made for this place.
+    /// This key did not make the ciphertext for this place.
     #[error("a sealed {what} is damaged, forged, or was moved here from somewhere else")]
     Forged {
-        /// What was sealed.
+        /// The sealed value.
         what: &'static str,
     },
     /// Something is longer than its format allows.
     #[error("a {what} of {length} bytes is too long; at most {most} are possible")]
     TooLong {
-        /// What it is.
+        /// The value.
         what: &'static str,
         /// Its length in bytes.
         length: usize,
@@ -44,7 +44,7 @@ pub enum KeyError {
         what: &'static str,
         /// The line, counted from 1; 0 when the text as a whole is at fault.
         line: usize,
-        /// What is wrong and what to do.
+        /// The problem and its remedy.
         reason: String,
     },
     /// A newer format than this program knows.
@@ -58,23 +58,23 @@ pub enum KeyError {
         known: u32,
     },
     /// A key file's secret is sealed.
-    #[error("the key file is protected by a passphrase, and takes that to be opened")]
+    #[error("the key file is protected by a passphrase: give the passphrase to open it")]
     Sealed,
-    /// A passphrase, or what was sealed under it, is another one.
+    /// The passphrase is wrong, or the sealed file was changed.
     #[error(
         "the passphrase does not open the key file; if it is the right one, the file was changed"
     )]
     WrongPassphrase,
-    /// No passphrase at all.
-    #[error("a passphrase of no characters protects nothing; choose another one")]
+    /// An empty passphrase.
+    #[error("the passphrase is empty and protects nothing; choose another one")]
     EmptyPassphrase,
     /// The key of a passphrase cannot be made.
     #[error("cannot make a key of the passphrase: {reason}")]
     Derivation {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Others could read a secret.
+    /// Other users could read a secret.
     #[error(
         "the key file {path} may be read or written by others (mode {mode:04o}): run \
          `chmod 600 {path}` and think about who may have copied it"
@@ -88,37 +88,37 @@ pub enum KeyError {
     /// A file could not be read or written.
     #[error("cannot {doing} {path}: {source}")]
     File {
-        /// What was being done.
+        /// The attempted operation.
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A signature or a pin does not hold.
+    /// A signature or a pin is not valid.
     #[error("{what} is not to be trusted: {reason}")]
     Untrusted {
-        /// What was checked.
+        /// The checked object.
         what: &'static str,
-        /// Why it failed and what to do.
+        /// The reason and the remedy.
         reason: String,
     },
     /// This principal is no member.
     #[error("principal {principal} is not a member of realm {realm}: ask an admin of the volume")]
     NoMember {
-        /// Whom.
+        /// The principal.
         principal: String,
-        /// Of what.
+        /// The realm.
         realm: RealmId,
     },
-    /// A key of an epoch that this principal was not given.
+    /// This principal was not given the key of the epoch.
     #[error("this principal has no key of realm epoch {epoch}: ask an admin of the volume")]
     NoEpoch {
         /// The epoch.
         epoch: RealmEpoch,
     },
     /// No epoch was opened yet.
-    #[error("realm epoch {epoch} is locked: it takes the shares on the clouds to open it")]
+    #[error("realm epoch {epoch} is locked: the shares on the clouds are needed to open it")]
     Locked {
         /// The epoch.
         epoch: RealmEpoch,

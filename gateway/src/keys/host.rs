@@ -1,17 +1,17 @@
-//! The host key: what locks everything that a mount leaves on this machine's disk.
+//! The host key: the key that seals everything that a mount leaves on this machine's disk.
 //!
 //! ```text
 //! host.key:  H, random, wrapped for the principal, signed by it
-//!     H ──derive──► the disk cache's key, the journal's key, the kept shares' key
+//!     H ──derive──► the disk cache's key, the journal's key, the share cache's key
 //! ```
 //!
-//! What always holds: the file is void without the principal's own key, for another volume and for
-//! another principal; and nobody who can write to the directory can slip in a key of his own, since
-//! wrapping takes no secret but signing does. A file that is there is never replaced: what it locks
-//! would be lost. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys and
+//! Invariants: the file is void without the principal's own key, for another volume and for another
+//! principal. A process that can write to the directory cannot substitute a key of its own, since
+//! wrapping takes no secret but signing does. An existing file is never replaced: the data under
+//! its key would be lost. The errors are [`KeyError`]s; the format is in docs/FORMAT.md, "Keys and
 //! names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::principal::Principal;
 use super::wrap::{WRAPPED_BYTES, Wrapped, wrap};
 use super::{KeyError, Secret, verify};
@@ -31,15 +31,15 @@ const FILE_BYTES_MAX: u64 = 4 << 10;
 const WRAPPING: &[u8] = b"quorumfs 2026 host key";
 const SIGNING: &[u8] = b"quorumfs 2026 host key v1\0";
 
-/// A key of this machine's own, for one volume and one principal.
+/// The key of one machine, for one volume and one principal.
 #[derive(Clone, Debug)]
 pub struct HostKey(pub(super) Secret);
 
 impl HostKey {
-    /// The key in the file at `path`, made if there is none.
+    /// The key in the file at `path`, created if there is none.
     ///
     /// # Errors
-    /// If it cannot be read or written, others could have touched it, or it is not this
+    /// If it cannot be read or written, other users could have changed it, or it is not this
     /// principal's for this volume.
     pub fn open_or_create(
         path: &Path,
@@ -55,8 +55,8 @@ impl HostKey {
         }
     }
 
-    /// Has the key in the file at `path`, if there is one, open for another principal, and for this
-    /// one no more. What it locks stays.
+    /// Hands the key in the file at `path`, if there is one, over to another principal; it no
+    /// longer opens for this one. The data under it stays.
     ///
     /// # Errors
     /// If it cannot be read or written, or is not this principal's for this volume.
@@ -86,21 +86,21 @@ impl HostKey {
         sync_directory_of(path).map_err(fail)
     }
 
-    /// What the disk cache is sealed under.
+    /// The key of the disk cache.
     #[must_use]
     pub fn cache(&self) -> Secret {
         self.0.derive("quorumfs 2026 host disk cache", &[])
     }
 
-    /// What the journal is sealed under.
+    /// The key of the journal.
     #[must_use]
     pub fn journal(&self) -> Secret {
         self.0.derive("quorumfs 2026 host journal", &[])
     }
 
-    /// What shares of the clouds' secret are sealed under.
+    /// The key of cached shares of the clouds' secret.
     #[must_use]
-    pub fn kept_shares(&self) -> Secret {
+    pub fn share_cache(&self) -> Secret {
         self.0.derive("quorumfs 2026 host kept shares", &[])
     }
 
@@ -127,7 +127,7 @@ impl HostKey {
         let fail = |source| failed("write the host key", path, source);
         let key = Self(Secret::random()?);
         let next = key.write_aside(path, volume, principal)?;
-        // A link, unlike a renaming, replaces nothing that came meanwhile.
+        // A link, unlike a rename, does not replace a file that appeared meanwhile.
         let linked = std::fs::hard_link(&next, path);
         std::fs::remove_file(&next).map_err(fail)?;
         linked.map_err(fail)?;
@@ -135,7 +135,7 @@ impl HostKey {
         Ok(key)
     }
 
-    /// Writes the file that is to lie at `path` beside it; where.
+    /// Writes a temporary file next to `path`; returns its path.
     fn write_aside(
         &self,
         path: &Path,
@@ -168,7 +168,7 @@ impl HostKey {
         let info = place(WRAPPING, volume, principal);
         let wrapped = wrap(WHAT, &self.0, &id.wrapping, &info)?;
         let signed = signed(volume, principal, &wrapped.0);
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("It locks what a mount keeps on this machine's disk, and opens with the");
         writer.remark("principal's key alone. Without it the disk cache begins anew.");
         writer.value("volume", &volume.0);
@@ -194,7 +194,7 @@ impl HostKey {
         if of_another {
             return Err(untrusted(
                 "it was made for another volume or another principal's key; if you move it away, \
-                 the disk cache begins anew, and what waits in the journal is lost",
+                 the disk cache starts empty, and uncommitted data in the journal is lost",
             ));
         }
         let wrapped = Wrapped(lines.array::<WRAPPED_BYTES>("wrapped")?);
@@ -202,8 +202,8 @@ impl HostKey {
         let signed = signed(volume, principal, &wrapped.0);
         if !verify(&principal.id().signing, &signed, &signature) {
             return Err(untrusted(
-                "its signature does not hold: it was changed; if you move it away, the disk cache \
-                 begins anew, and what waits in the journal is lost",
+                "its signature is not valid: it was changed; if you move it away, the disk cache \
+                 starts empty, and uncommitted data in the journal is lost",
             ));
         }
         let info = place(WRAPPING, volume, principal);
@@ -211,7 +211,7 @@ impl HostKey {
     }
 }
 
-/// Where a host key belongs, behind a word that says what this is for.
+/// The place of a host key, after a label of its use.
 fn place(use_of_it: &[u8], volume: VolumeId, principal: &Principal) -> Vec<u8> {
     [use_of_it, &volume.0, &principal.id().signing.0].concat()
 }
@@ -221,7 +221,7 @@ fn sync_directory_of(path: &Path) -> std::io::Result<()> {
     File::open(parent).and_then(|directory| directory.sync_all())
 }
 
-/// What the principal signs: that this was wrapped for it.
+/// The message that the principal signs: that this was wrapped for it.
 pub(super) fn signed(volume: VolumeId, principal: &Principal, wrapped: &[u8]) -> Vec<u8> {
     [&place(SIGNING, volume, principal), wrapped].concat()
 }
@@ -259,7 +259,10 @@ mod tests {
         assert_eq!(names.len(), 1);
         let hand_over =
             |from: u8, to: u8| HostKey::hand_over(&path, VOLUME, &principal(from), &principal(to));
-        assert!(hand_over(2, 3).is_err(), "not another's to give");
+        assert!(
+            hand_over(2, 3).is_err(),
+            "another principal cannot hand it over"
+        );
         hand_over(1, 3).unwrap();
         hand_over(1, 3).unwrap();
         assert_eq!(open(VOLUME, 3).unwrap().cache(), made.cache());
@@ -278,8 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_key_that_somebody_else_wrapped_is_not_taken() {
-        // Whoever knows the public keys can wrap, and would know what is sealed under it then.
+    fn a_host_key_that_another_principal_wrapped_is_refused() {
+        // Wrapping needs the public keys alone, and the wrapping stranger would know the key.
         let (mine, stranger) = (principal(1), principal(2));
         let known = HostKey(Secret::from_bytes([3; 32]));
         let good = known.to_text(VOLUME, &mine).unwrap();
@@ -287,7 +290,7 @@ mod tests {
         let info = place(WRAPPING, VOLUME, &mine);
         let wrapped = wrap(WHAT, &known.0, &mine.id().wrapping, &info).unwrap();
         let signed = [place(SIGNING, VOLUME, &mine), wrapped.0.to_vec()].concat();
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.value("volume", &VOLUME.0);
         writer.value("for", &mine.id().signing.0);
         writer.value("wrapped", &wrapped.0);
@@ -317,10 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_derived_of_a_host_key_is_pinned_to_its_golden_bytes() {
+    fn keys_derived_from_a_host_key_are_pinned_to_their_golden_bytes() {
         let key = HostKey(Secret::from_bytes([7; 32]));
         crate::keys::lines::assert_golden("host_cache_key", key.cache().expose());
         crate::keys::lines::assert_golden("host_journal_key", key.journal().expose());
-        crate::keys::lines::assert_golden("host_kept_shares_key", key.kept_shares().expose());
+        crate::keys::lines::assert_golden("host_kept_shares_key", key.share_cache().expose());
     }
 }

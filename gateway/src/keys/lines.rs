@@ -1,5 +1,5 @@
-//! Secrets as text that people keep: labelled lines of grouped hexadecimal digits, each with a
-//! checksum of its own, so that a slip in typing one is found in that line.
+//! Secrets as text for people: labelled lines of grouped hexadecimal digits, each with a checksum
+//! of its own, so that a typing slip is found in its line.
 //!
 //! ```text
 //! quorumfs recovery kit, format 1
@@ -14,15 +14,15 @@ use zeroize::Zeroizing;
 const GROUP: usize = 4;
 /// Bytes in one line of a longer value.
 const LINE_BYTES: usize = 32;
-/// Lines in a text; more is refused before it is read.
+/// The most lines of a text; longer texts are refused unread.
 const LINES_MAX: usize = 4096;
 
 /// Writes a text.
-pub(super) struct Writer {
+pub(super) struct TextWriter {
     text: Zeroizing<String>,
 }
 
-impl Writer {
+impl TextWriter {
     pub(super) fn new(title: &str, format: u32) -> Self {
         Self {
             text: Zeroizing::new(format!("{title}, format {format}\n")),
@@ -54,7 +54,7 @@ impl Writer {
     }
 }
 
-/// A text taken apart: labels with their values, in order.
+/// A parsed text: labels with their values, in order.
 #[derive(Debug)]
 pub(super) struct Lines {
     what: &'static str,
@@ -123,7 +123,7 @@ impl Lines {
         })
     }
 
-    /// The format that it says it has, at most the newest one known.
+    /// The format in its title, at most the newest known one.
     pub(super) fn format(&self) -> u32 {
         self.format
     }
@@ -169,8 +169,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that pairs of digits say. The room for all of them is taken first: a vector that grows
-/// leaves copies of secrets behind that are never wiped.
+/// The bytes of pairs of digits. All memory is allocated first: a growing vector leaves copies of
+/// secrets behind that are never wiped.
 fn unhex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
     let mut high = None;
@@ -184,7 +184,7 @@ fn unhex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     high.is_none().then_some(bytes)
 }
 
-/// Compares with `gateway/fixtures/keys.txt`; `QUORUMFS_BLESS=1` prints what should be in there.
+/// Compares with `gateway/fixtures/keys.txt`; `QUORUMFS_BLESS=1` prints the expected line.
 #[cfg(test)]
 pub(crate) fn assert_golden(label: &str, bytes: &[u8]) {
     let golden = include_str!("../../fixtures/keys.txt");
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn text() -> String {
-        let mut writer = Writer::new("a test", 1);
+        let mut writer = TextWriter::new("a test", 1);
         writer.remark("for people");
         writer.value("short", &[1, 2, 3]);
         writer.value("long", &[9; 70]);

@@ -1,4 +1,4 @@
-//! Keys: who may read what, and why no server and no cloud can.
+//! Keys: they give principals access to realms, and servers and clouds none.
 //!
 //! ```text
 //! volume root (Ed25519, only in the recovery kit) ──signs──► genesis
@@ -13,15 +13,15 @@
 //! cloud i: a random secret, wrapped for each writer ──► object names, header MACs
 //! ```
 //!
-//! What always holds:
-//! * A client takes keys from genesis, whose signature it has checked under the root key that its
-//!   own key file pins, or from an epoch that an administrator whom genesis names has signed for
-//!   it; never from what a server says.
+//! Invariants:
+//! * A client takes keys from a genesis whose signature it has checked under the root key that its
+//!   own key file pins, or from a key epoch that an administrator named in genesis has signed for
+//!   it; never on a server's word alone.
 //! * One derivation function, BLAKE3 in derive-key mode with a context that names the use; inputs
 //!   are of fixed length, so that no two uses can collide.
 //! * Secrets are wiped when they are dropped and never printed by `Debug`.
 //!
-//! What can go wrong is in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
+//! The errors are in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
 
 mod attributes;
 mod cloud;
@@ -30,7 +30,6 @@ pub(crate) mod decoding;
 mod epoch;
 mod error;
 mod host;
-mod kept_shares;
 mod lines;
 mod names;
 mod passphrase;
@@ -40,6 +39,7 @@ mod sealed_key;
 mod sealing;
 mod secret;
 mod shamir;
+mod share_cache;
 mod small_value;
 mod volume_root;
 mod wrap;
@@ -52,7 +52,6 @@ pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;
 pub use host::HostKey;
-pub use kept_shares::KeptShares;
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };
@@ -63,6 +62,7 @@ pub use sealed_key::{SealedKey, StoredKey, clear_replacement};
 pub use sealing::Sealing;
 pub use secret::Secret;
 pub use shamir::Share;
+pub use share_cache::ShareCache;
 pub use small_value::{Field, SMALL_VALUE_OVERHEAD_BYTES, SmallValueKey, ValueBinding};
 pub use volume_root::{RootKey, VolumeRoot, verify};
 pub use wrap::{WRAPPED_BYTES, Wrapped, WrappingKey, wrap};

@@ -1,13 +1,13 @@
 //! Names as servers see them: a ciphertext and a cookie.
 //!
-//! The ciphertext is AES-SIV (RFC 5297): deterministic, so that one name has one ciphertext in one
-//! directory, which is how the servers compare names; and authenticated, so that a name that was
-//! not made by a member does not decrypt. The cookie is a 60-bit keyed hash of the name followed
-//! by three bits that tell collisions apart; it is the entry's key and its readdir position. A
-//! client checks the hash of what it is shown.
+//! The ciphertext is AES-SIV (RFC 5297). It is deterministic, so that one name has one ciphertext
+//! in one directory, by which the servers compare names; and it is authenticated, so that a name
+//! that no member made does not decrypt. The cookie is a 60-bit keyed hash of the name followed by
+//! three bits that tell collisions apart; it is the entry's key and its readdir position. A client
+//! checks the hash of each name that the servers show.
 //!
-//! A name that does not decrypt (a damaged row, a forger inside the volume) is shown under a safe
-//! stand-in made of the cookie, under which it can be removed.
+//! A name that does not decrypt (a damaged row, a forger inside the volume) is shown as a safe
+//! stand-in made from the cookie, by which the entry can be removed.
 
 use super::sealing::TAG_BYTES;
 use super::{KeyError, Sealing, Secret};
@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 pub const NAME_BYTES_MAX: usize = 255;
 /// How much longer a ciphertext is than its name.
 pub const NAME_OVERHEAD_BYTES: usize = TAG_BYTES;
-/// What a stand-in begins with. The byte after it cannot occur in text that people type.
+/// The prefix of a stand-in. The byte after it cannot occur in text that people type.
 const STAND_IN_PREFIX: &str = ".quorumfs-undecryptable-";
 
 /// A name's bytes as servers keep them.
@@ -125,7 +125,7 @@ impl NameKeys {
     }
 }
 
-/// The name under which an entry is shown whose own does not decrypt.
+/// The name that stands in for one that does not decrypt.
 #[must_use]
 pub fn stand_in(cookie: Cookie) -> Vec<u8> {
     format!("{STAND_IN_PREFIX}{:016x}", cookie.0).into_bytes()

@@ -1,8 +1,8 @@
-//! A passphrase, and the key that comes of it: Argon2id (RFC 9106).
+//! A passphrase, and the key derived from it: Argon2id (RFC 9106).
 //!
-//! What a guess costs is stored beside what is sealed, so that it can rise later. A file says it
-//! before anything in it could be believed; so it is bounded when it is read, and nobody can have
-//! this process take gigabytes, or hours, by handing it a file.
+//! The cost of a guess is stored with the sealed data, so that it can rise later. A file states its
+//! cost before anything in it can be verified; so the cost is bounded when it is read, and a
+//! hostile file cannot make this process take gigabytes or hours.
 
 use super::{KeyError, Secret};
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -16,7 +16,7 @@ pub(super) const SALT_BYTES: usize = 16;
 /// Bytes of [`Cost`] as it is stored.
 pub(super) const COST_BYTES: usize = 12;
 
-/// What a person, or a machine in their stead, knows. Wiped when dropped, never printed.
+/// A secret of a person or a machine. Wiped when dropped, never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Passphrase(Zeroizing<Vec<u8>>);
 
@@ -27,7 +27,7 @@ impl fmt::Debug for Passphrase {
 }
 
 impl Passphrase {
-    /// Takes bytes as they were typed or read; the end of a line behind them does not count.
+    /// Takes bytes as they were typed or read; a trailing line end does not count.
     ///
     /// # Errors
     /// If there are none, or too many.
@@ -55,7 +55,7 @@ impl Passphrase {
         &self.0
     }
 
-    /// The key that it gives with this salt, at this cost.
+    /// The key from this passphrase, salt and cost.
     pub(super) fn key(&self, salt: &[u8; SALT_BYTES], cost: Cost) -> Result<Secret, KeyError> {
         let refused = |error: argon2::Error| KeyError::Derivation {
             reason: error.to_string(),
@@ -69,7 +69,7 @@ impl Passphrase {
     }
 }
 
-/// What one guess costs.
+/// The cost of one guess.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Memory, in KiB.
@@ -81,13 +81,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The second of the choices that RFC 9106 recommends, for machines with little memory.
+    /// The second choice recommended by RFC 9106, for machines with little memory.
     pub const USUAL: Self = Self {
         memory_kib: 64 << 10,
         passes: 3,
         lanes: 4,
     };
-    /// The most that is spent on a file.
+    /// The highest cost that is accepted from a file.
     pub const MOST: Self = Self {
         memory_kib: 256 << 10,
         passes: 16,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The bytes are what the reference implementation gives for the same input.
+    /// The bytes are those of the reference implementation for the same input.
     #[test]
     fn the_derived_key_is_pinned_to_its_golden_bytes() {
         let cost = Cost {

@@ -1,10 +1,10 @@
 //! A principal: one key pair to sign with and one that secrets are wrapped to, from one seed.
 //!
-//! Its key file is text with mode 0600 and pins the volume and its root key, so that a client that
-//! has the file needs nobody's word for which volume it is talking about. Here is the form in which
-//! the secret can be read; the one in which it is sealed is in `sealed_key`.
+//! Its key file is text with mode 0600 and pins the volume and its root key, so that a client with
+//! the file can verify which volume it talks to. This module has the form with a readable secret;
+//! the sealed form is in `sealed_key`.
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::sealed_key::sync_parent;
 use super::volume_root::{self, RootKey};
 use super::wrap::{self, Wrapped, WrappingKey};
@@ -18,7 +18,7 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 pub(super) const TITLE: &str = "quorumfs principal key";
-/// The secret is there to be read.
+/// The secret is readable.
 const FORMAT: u32 = 1;
 /// The secret is sealed under a passphrase.
 pub(super) const FORMAT_SEALED: u32 = 2;
@@ -28,9 +28,9 @@ pub(super) const FILE_BYTES_MAX: usize = 64 << 10;
 /// The two public keys of a principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrincipalId {
-    /// Verifies its signatures; this is what servers know it by.
+    /// Verifies its signatures; the servers know the principal by this key.
     pub signing: PublicKey,
-    /// What secrets are wrapped to.
+    /// The key that secrets are wrapped to.
     pub wrapping: WrappingKey,
 }
 
@@ -85,10 +85,10 @@ impl Principal {
         &self.signing
     }
 
-    /// Opens what was wrapped for it in the place that `info` names.
+    /// Opens a secret that was wrapped for it in the place that `info` names.
     ///
     /// # Errors
-    /// If it was wrapped for somebody else, for another place, or was changed.
+    /// If it was wrapped for another principal or another place, or was changed.
     pub fn unwrap(
         &self,
         what: &'static str,
@@ -108,12 +108,12 @@ impl Signer for Principal {
     }
 }
 
-/// What a key file holds: a principal and the volume that it belongs to.
+/// The content of a key file: a principal and its volume.
 #[derive(Clone, Debug)]
 pub struct KeyFile {
     /// The principal.
     pub principal: Principal,
-    /// The volume's root, which alone can have signed its genesis.
+    /// The volume's root key, the only one that can have signed its genesis.
     pub root: RootKey,
 }
 
@@ -127,7 +127,7 @@ impl KeyFile {
     /// As text.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer
             .remark("Whoever has the `principal` line can read this volume. Keep it to yourself.");
         writer.remark(&format!("principal {}", self.principal.id.signing));
@@ -159,16 +159,16 @@ impl KeyFile {
         write_new(path, self.to_text().as_bytes())
     }
 
-    /// Reads a file, if nobody but its owner can.
+    /// Reads a file, if only its owner can.
     ///
     /// # Errors
-    /// If it cannot be read, others could read it, or it is no key file, or a sealed one.
+    /// If it cannot be read, other users could read it, or it is no key file, or a sealed one.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         Self::from_text(&read_private(path)?)
     }
 }
 
-/// The root key in a key file, which its volume id has to belong to.
+/// The root key in a key file, which has to match its volume id.
 pub(super) fn root_in(lines: &Lines) -> Result<RootKey, KeyError> {
     let root = RootKey(PublicKey(lines.array("root-key")?));
     if root.volume().0 != lines.array::<16>("volume")? {
@@ -199,7 +199,7 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), KeyError> {
         .map_err(|error| fail("write the key file", error))
 }
 
-/// Reads a file with a secret, if nobody but its owner can.
+/// Reads a file with a secret, if only its owner can.
 pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyError> {
     let fail = |source: std::io::Error| KeyError::File {
         doing: "read the key file",
@@ -214,7 +214,7 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyError> {
             mode,
         });
     }
-    // Room for all of it from the start: a string that grows leaves copies behind.
+    // Allocated in full at the start: a growing string leaves copies behind.
     let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
     file.take(FILE_BYTES_MAX as u64)
         .read_to_string(&mut text)

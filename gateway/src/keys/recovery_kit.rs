@@ -1,19 +1,20 @@
-//! The recovery kit: one page to print and keep, from which everything can be had back.
+//! The recovery kit: one page to print and keep, from which the volume can be recovered.
 //!
-//! It holds the volume root's secret, the principal `recovery` (a member of every realm, who may
-//! administer), the genesis, which names the replicas and carries the wrapped keys, and where the
-//! clouds are. It holds no credentials of clouds: those are had back from the providers. With it, a
-//! quorum of the replicas and n − f clouds, `volume recover` gives an owner's state directory. What
-//! the replicas hold, names and where content lies, it does not hold: without them nothing is read.
+//! It holds the volume root's secret, the principal `recovery` (a member of every realm that may
+//! administer), the genesis, which names the replicas and carries the wrapped keys, and the places
+//! of the clouds. It holds no credentials of clouds: the providers issue new ones. With it, a
+//! quorum of the replicas and n − f clouds, `volume recover` makes an owner's state directory. It
+//! does not hold the replicas' data, names and the places of content: without the replicas nothing
+//! can be read.
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::{KeyError, Principal, Secret, VolumeRoot};
 use zeroize::Zeroizing;
 
 const TITLE: &str = "quorumfs recovery kit";
 const FORMAT: u32 = 2;
 
-/// What the kit holds.
+/// The content of the kit.
 #[derive(Clone, Debug)]
 pub struct RecoveryKit {
     /// The volume root.
@@ -30,10 +31,11 @@ impl RecoveryKit {
     /// As text to print.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("Print this page, keep it offline, and delete the file.");
-        writer.remark("Whoever has it can read, change and take over the whole volume; without");
-        writer.remark("it, and without any other member's key, nobody can ever read it again.");
+        writer.remark("It lets its holder read, change and take over the whole volume; without");
+        writer
+            .remark("it, and without any other member's key, the volume can never be read again.");
         writer.remark(
             "Its data lies on the clouds, and perhaps shares of its keys (lock 2): then it",
         );

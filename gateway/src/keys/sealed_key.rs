@@ -1,16 +1,17 @@
-//! A key file whose secret is sealed under a passphrase, and how one form takes the other's place.
+//! A key file whose secret is sealed under a passphrase, and the replacement of one form by the
+//! other.
 //!
 //! ```text
 //! passphrase, salt ── Argon2id ──► key ── AES-256-GCM-SIV ──► sealed seed
 //!                                   associated: volume, root key, signing key, cost, salt
 //! ```
 //!
-//! What always holds: everything that is not secret is readable without the passphrase, so that a
-//! program knows which one to ask for; none of it can be changed without the seal failing. On disk
-//! there is one form or the other, never both, and whichever a crash leaves is whole. What can go
-//! wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys and names".
+//! Invariants: everything public is readable without the passphrase, so that a program knows which
+//! one to ask for; none of it can be changed without breaking the seal. The disk holds one form or
+//! the other, never both, and a crash leaves a complete one. The errors are [`KeyError`]s; the
+//! format is in docs/FORMAT.md, "Keys and names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::passphrase::{COST_BYTES, Cost, Passphrase, SALT_BYTES};
 use super::principal::{FORMAT_SEALED, KeyFile, Principal, TITLE, read_private, root_in};
 use super::volume_root::RootKey;
@@ -28,12 +29,12 @@ use zeroize::Zeroizing;
 const SEALED_BYTES: usize = 32 + 16;
 const PLACE: &[u8] = b"quorumfs 2026 sealed principal key v1\0";
 
-/// A key file as it lies there: to be used, or sealed.
+/// A stored key file: readable or sealed.
 #[derive(Clone, Debug)]
 pub enum StoredKey {
-    /// Whoever reads the file has the key.
+    /// The file alone gives the key.
     Plain(KeyFile),
-    /// It takes a passphrase as well.
+    /// The passphrase is needed as well.
     Sealed(SealedKey),
 }
 
@@ -51,10 +52,10 @@ impl StoredKey {
         }
     }
 
-    /// Reads a file, if nobody but its owner can.
+    /// Reads a file, if only its owner can.
     ///
     /// # Errors
-    /// If it cannot be read, others could read it, or it is no key file.
+    /// If it cannot be read, other users could read it, or it is no key file.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         Self::from_text(&read_private(path)?)
     }
@@ -68,7 +69,7 @@ impl StoredKey {
         }
     }
 
-    /// What its principal signs with, as servers know it.
+    /// Its principal's signing key, by which servers know it.
     #[must_use]
     pub fn signing(&self) -> PublicKey {
         match self {
@@ -92,7 +93,7 @@ impl SealedKey {
     /// Seals a key under a passphrase.
     ///
     /// # Errors
-    /// If there is no randomness, or not the memory that `cost` takes.
+    /// If there is no randomness, or too little memory for `cost`.
     pub fn seal(key: &KeyFile, passphrase: &Passphrase, cost: Cost) -> Result<Self, KeyError> {
         let mut salt = [0; SALT_BYTES];
         getrandom::fill(&mut salt).map_err(|error| KeyError::Random {
@@ -118,7 +119,7 @@ impl SealedKey {
             msg: key.principal.seed().expose(),
             aad: &made.place(),
         };
-        // Nothing else is ever sealed under this key: the salt is drawn anew for each sealing.
+        // This key seals nothing else: the salt is drawn anew for each sealing.
         let sealed = made.cipher(passphrase)?.encrypt(&Nonce::default(), payload);
         let sealed = sealed.map_err(|_| KeyError::Forged { what: "key file" })?;
         made.sealed = sealed
@@ -130,7 +131,7 @@ impl SealedKey {
     /// Opens it.
     ///
     /// # Errors
-    /// If this is not the passphrase, or something in the file was changed.
+    /// If the passphrase is wrong, or the file was changed.
     pub fn open(&self, passphrase: &Passphrase) -> Result<KeyFile, KeyError> {
         let payload = Payload {
             msg: &self.sealed,
@@ -156,7 +157,7 @@ impl SealedKey {
         self.root.volume()
     }
 
-    /// What a guess of its passphrase costs.
+    /// The cost of one guess of its passphrase.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
@@ -167,7 +168,7 @@ impl SealedKey {
         Ok(Aes256GcmSiv::new(key.expose().into()))
     }
 
-    /// Everything that is readable.
+    /// The readable part.
     fn place(&self) -> Vec<u8> {
         let (volume, cost) = (self.root.volume(), self.cost.to_bytes());
         let (root, signing) = (&self.root.0.0, &self.signing.0);
@@ -177,7 +178,7 @@ impl SealedKey {
     /// As text.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut writer = Writer::new(TITLE, FORMAT_SEALED);
+        let mut writer = TextWriter::new(TITLE, FORMAT_SEALED);
         writer.remark("It takes its passphrase to be used. Keep both; one without the other");
         writer.remark("opens nothing.");
         writer.remark(&format!("principal {}", self.signing));
@@ -208,36 +209,36 @@ impl SealedKey {
         super::principal::write_new(path, self.to_text().as_bytes())
     }
 
-    /// Puts this in the place of the key file at `path`, and overwrites what was there.
+    /// Replaces the key file at `path` by this, and overwrites the old content.
     ///
     /// # Errors
-    /// If it cannot be written, or the file has a second name, under which it would stay as it is.
+    /// If it cannot be written, or the file has a second name, under which it would stay unchanged.
     pub fn replace(&self, path: &Path) -> Result<(), KeyError> {
         replace(path, self.to_text().as_bytes())
     }
 }
 
 impl KeyFile {
-    /// Puts this, unsealed, in the place of the key file at `path`.
+    /// Replaces the key file at `path` by this, unsealed.
     ///
     /// # Errors
-    /// If it cannot be written, or the file has a second name, under which it would stay as it is.
+    /// If it cannot be written, or the file has a second name, under which it would stay unchanged.
     pub fn replace(&self, path: &Path) -> Result<(), KeyError> {
         replace(path, self.to_text().as_bytes())
     }
 }
 
-/// Where the next form of a key file is written before it takes the place of the other.
+/// The path of a temporary file for the new form of a key file.
 fn next_to(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     path.with_file_name(name)
 }
 
-/// Removes what a crash left of a replacement, overwritten. The key file itself is whole.
+/// Overwrites and removes the remains of an interrupted replacement. The key file is complete.
 ///
 /// # Errors
-/// If something is there and does not go.
+/// If the remains cannot be removed.
 pub fn clear_replacement(path: &Path) -> Result<(), KeyError> {
     let next = next_to(path);
     let failed = |source| file_error("clear away", &next, source);
@@ -264,11 +265,11 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), KeyError> {
     super::principal::write_new(&next, content)?;
     fs::rename(&next, path).map_err(failed)?;
     sync_parent(path).map_err(failed)?;
-    // Only now, when the new one is there for good. What this is worth is in the threat model.
+    // Only after the new one is durable. The worth of this is described in the threat model.
     overwrite(&mut before).map_err(failed)
 }
 
-/// Writes over every byte of a file that is not needed any more.
+/// Overwrites every byte of a file that is not needed any more.
 fn overwrite(file: &mut File) -> std::io::Result<()> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     file.rewind()?;

@@ -1,16 +1,16 @@
-//! Whether what leaves this machine is encrypted: always, but in one kind of test.
+//! Whether data is encrypted before it leaves this machine: always, except in one kind of test.
 //!
 //! A test plants names and contents and searches the bytes of all clouds and replicas for them.
-//! That it finds none proves something only if the same search finds all of them where nothing is
-//! sealed. For that control run there is [`Sealing::Off`]: a value of the program's memory that
-//! tests hand over, on no command line, in no configuration and in no format. What is written under
-//! it cannot be read by any real client, which takes its zero tags for forgeries.
+//! Finding none proves something only if the same search finds all of them when nothing is sealed.
+//! For that control run there is [`Sealing::Off`]: a value in the program's memory that tests pass
+//! in, on no command line, in no configuration and in no format. Real clients cannot read data
+//! written under it: its zero tags count as forgeries.
 
 /// Whether contents, names and small values are encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Sealing {
-    /// As it must be.
+    /// Encrypted, as always outside tests.
     #[default]
     On,
     /// Plaintext with empty tags; for control runs of tests alone.

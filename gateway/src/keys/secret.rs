@@ -18,7 +18,7 @@ impl Secret {
     /// Draws one from the operating system.
     ///
     /// # Errors
-    /// If it has no randomness to give.
+    /// If the system has no randomness.
     pub fn random() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut_slice()).map_err(|error| KeyError::Random {
@@ -27,7 +27,7 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// Takes bytes that are a secret already.
+    /// Wraps existing secret bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))

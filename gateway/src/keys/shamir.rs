@@ -1,15 +1,15 @@
 //! Shamir's secret sharing: one share for each cloud, of which any f + 1 give the secret back.
 //!
 //! Byte by byte over GF(2⁸) with the polynomial of AES, 0x11b. Every byte of the secret is the
-//! value at 0 of a polynomial of degree f, the share of cloud i its value at i + 1. Of f shares
-//! every secret is as likely as any other, which holds only if **every coefficient is drawn from
-//! all 256 values**: also 0, also the leading one, also twice the same. That is what libraries
-//! have got wrong (`sharks`, and the GF(2⁸) of `vsss-rs` before 2026), and why these few lines are
-//! here: the arithmetic is small, and what can go wrong in it is not the arithmetic.
+//! value at 0 of a polynomial of degree f; the share of cloud i is its value at i + 1. Given f
+//! shares, every secret is equally likely. That holds only if **every coefficient is drawn from all
+//! 256 values**: including 0, including the leading one, including repetitions. Libraries have got
+//! this wrong (`sharks`, and the GF(2⁸) of `vsss-rs` before 2026), which is why this code exists:
+//! the arithmetic is small, and the risk is not in the arithmetic.
 //!
-//! Nothing branches on a secret byte or looks one up in a table. Which clouds a share is of is no
-//! secret. A share carries no proof of being right: digests of all shares are ordered with the
-//! epoch (see `epoch`), and whoever puts shares together compares each with its digest first.
+//! No branch and no table lookup depends on a secret byte. The cloud of a share is no secret. A
+//! share does not prove its own correctness: digests of all shares are ordered with the epoch (see
+//! `epoch`), and each share is compared with its digest before shares are joined.
 
 use super::{KeyError, Secret};
 use zeroize::Zeroizing;
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 /// A cloud's share: as long as the secret, and as secret.
 pub type Share = Secret;
 
-/// The product, in the same time for all.
+/// The product, in constant time.
 fn times(mut a: u8, b: u8) -> u8 {
     let mut product = 0;
     for bit in 0..8 {
@@ -37,7 +37,7 @@ fn inverse(a: u8) -> u8 {
     product
 }
 
-/// The place of a cloud: not 0, where the secret is.
+/// The x of a cloud: never 0, which is the secret's.
 fn place(cloud: u8) -> Option<u8> {
     cloud.checked_add(1)
 }
@@ -68,7 +68,7 @@ pub(super) fn split(secret: &Secret, clouds: u8, faulty: u8) -> Result<Vec<Share
 }
 
 /// The secret, from shares each with its cloud; `None` if two are of the same cloud or there are
-/// none. As many are needed as were said when it was split, and all that are given are used.
+/// none. The number of shares must be the threshold of the split; all given shares are used.
 pub(super) fn join(shares: &[(u8, Share)]) -> Option<Secret> {
     value_of(shares, 0)
 }
@@ -151,7 +151,7 @@ mod tests {
                 prop_assert_eq!(share_of(enough, *cloud), Some(share.clone()));
             }
             if faulty > 0 {
-                // 2⁻²⁵⁶ of all polynomials go the other way.
+                // 2⁻²⁵⁶ of all polynomials give the same value.
                 prop_assert_ne!(join(&enough[1..]), Some(secret));
                 let twice = [enough[0].clone(), enough[0].clone()];
                 prop_assert_eq!(join(&twice), None);
@@ -160,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_shares_gives_nothing() {
+    fn invalid_shares_give_nothing() {
         assert_eq!(join(&[]), None);
         assert_eq!(join(&[(255, Secret::from_bytes([0; 32]))]), None);
     }
 
-    /// With one share of two that are needed, every secret byte has just one coefficient that
-    /// explains it: so a share tells nothing if coefficients are drawn from all values.
+    /// With one share of two required, exactly one coefficient explains each secret byte: so a
+    /// share reveals nothing if coefficients are drawn from all values.
     #[test]
     fn a_share_is_explained_by_every_secret_once() {
         for (x, share) in [(1, 0), (3, 0x42), (32, 0xff)] {

@@ -2,9 +2,9 @@
 //! extended attributes, which are bound to their names too.
 //!
 //! AES-256-GCM-SIV (RFC 8452) with a random nonce; a repeated nonce would reveal only equality. A
-//! value is bound to the place where it lies, so that even servers that all lie cannot show one
-//! file's content as another's. A symlink's target is the exception: it is sealed before the order
-//! has given its inode a number, and is bound to its field and realm epoch only.
+//! value is bound to its place, so that even if all servers lie they cannot show one file's content
+//! as another's. A symlink's target is the exception: it is sealed before its inode's number is
+//! ordered, and is bound to its field and realm epoch only.
 
 use super::sealing::TAG_BYTES;
 use super::{KeyError, Sealing, Secret};
@@ -21,26 +21,26 @@ const NONCE_BYTES: usize = 12;
 /// How much longer a sealed value is than its plain one.
 pub const SMALL_VALUE_OVERHEAD_BYTES: usize = VERSION_BYTES + NONCE_BYTES + TAG_BYTES;
 
-/// What a small value is.
+/// The kind of a small value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Field {
     /// The content of a tiny file.
     Content = 1,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     SymlinkTarget = 2,
     /// The value of an extended attribute.
     Attribute = 3,
 }
 
-/// Where a small value lies.
+/// The place of a small value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueBinding {
-    /// What it is.
+    /// Its kind.
     pub field: Field,
-    /// The inode that it belongs to; 0 while it has no number.
+    /// Its inode; 0 while that has no number.
     pub inode: InodeId,
-    /// Which of the inode's extended attributes it is, if it is one.
+    /// The extended attribute, if it is one's value.
     pub attribute: Option<(Namespace, AttributeHash)>,
 }
 
@@ -105,7 +105,7 @@ impl SmallValueKey {
         Self { secret, sealing }
     }
 
-    /// Seals `plain` for one place, as the `version` of the inode that it will be part of.
+    /// Seals `plain` for one place, for the `version` of the inode that will contain it.
     ///
     /// # Errors
     /// If there is no randomness for the nonce.
@@ -148,7 +148,7 @@ impl SmallValueKey {
         Ok([version.as_slice(), &nonce, &sealed].concat())
     }
 
-    /// Opens what [`SmallValueKey::seal`] made for the same place.
+    /// Opens a value that [`SmallValueKey::seal`] sealed for the same place.
     ///
     /// # Errors
     /// If it was made for another place or with another key, or was changed.

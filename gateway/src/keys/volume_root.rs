@@ -43,14 +43,14 @@ impl VolumeRoot {
         &self.seed
     }
 
-    /// What verifies this root's signatures.
+    /// The key that verifies this root's signatures.
     #[must_use]
     pub fn public(&self) -> RootKey {
         RootKey(public_key(&self.seed))
     }
 
-    /// The volume that this root founds: its id is a commitment to the key, so that whoever knows
-    /// the id cannot be given another root.
+    /// The volume of this root: its id is a commitment to the key, so that a client that has the id
+    /// rejects any other root.
     #[must_use]
     pub fn volume(&self) -> ClusterId {
         self.public().volume()

@@ -1,9 +1,9 @@
 //! Wrapping a secret for one principal: HPKE (RFC 9180) in base mode.
 //!
-//! Suite: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM, one message for each
-//! encapsulation. Base mode does not say who wrapped; that is the signature's task on whatever
-//! carries the wrapping (genesis, later a membership row). `info` binds the wrapping to its place,
-//! so that a key wrapped for one realm, epoch or cloud is void anywhere else.
+//! Suite: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM, one message for each encapsulation.
+//! Base mode does not authenticate the wrapping principal; the signature on the surrounding
+//! structure (genesis, later a membership row) does. `info` binds the wrapping to its place, so
+//! that a key wrapped for one realm, epoch or cloud is void anywhere else.
 
 use super::{KeyError, Secret};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Wrapped {
     }
 }
 
-/// Randomness drawn beforehand, since HPKE wants a source that cannot fail.
+/// Randomness drawn beforehand, since HPKE requires a source that cannot fail.
 struct Drawn(blake3::OutputReader);
 
 impl Drawn {
@@ -75,7 +75,7 @@ pub(super) fn key_pair(seed: &Secret) -> (<X25519HkdfSha256 as Kem>::PrivateKey,
 /// Wraps `secret` for the holder of `to`, bound to `info`.
 ///
 /// # Errors
-/// If there is no randomness, or `to` is no usable public key.
+/// If there is no randomness, or `to` is no valid public key.
 pub fn wrap(
     what: &'static str,
     secret: &Secret,
@@ -114,10 +114,10 @@ fn wrap_with(
     Ok(Wrapped(wrapped))
 }
 
-/// Opens what [`wrap`] made for the principal with `seed`, in the same place.
+/// Opens a secret that [`wrap`] wrapped for the principal with `seed`, in the same place.
 ///
 /// # Errors
-/// If it was made for somebody else, for another place, or was changed.
+/// If it was made for another principal or another place, or was changed.
 pub(super) fn unwrap(
     what: &'static str,
     wrapped: &Wrapped,

@@ -1,44 +1,44 @@
-//! How much a mount may hold, and who said so.
+//! The size of a mount's memory budget, and the source of that number.
 
 use super::host::{Limit, Usable};
 use super::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
 use std::fmt;
 
-/// What part of the memory that this process may use it takes if nobody says: the rest is for the
-/// programs that use the mount, and for the kernel's pages of what they read.
+/// The default budget is one such part of the usable memory: the rest is for the programs that use
+/// the mount, and for the kernel's pages of their files.
 const PART: u64 = 4;
 
 /// A budget of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryBudget {
-    /// How much, in bytes.
+    /// The size, in bytes.
     pub bytes: u64,
-    /// Who said so.
+    /// The source of the size.
     pub from: BudgetSource,
 }
 
-/// Who said how much.
+/// The source of a budget's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BudgetSource {
     /// The configuration.
     Configured,
-    /// Nobody, and there is plenty.
+    /// The default: no setting, and plenty of memory.
     Default,
-    /// Nobody, and it is a part of what there is.
+    /// No setting: a part of the usable memory.
     PartOf(Usable),
-    /// Nobody, and there is so little that it is the least that works.
+    /// No setting, and little memory: the minimum.
     Least(Usable),
 }
 
 impl MemoryBudget {
-    /// What was said.
+    /// The configured budget.
     #[must_use]
     pub fn configured(bytes: u64) -> Self {
         let from = BudgetSource::Configured;
         Self { bytes, from }
     }
 
-    /// What is taken if nobody says, where this is what the process may use.
+    /// The budget without a setting, given the usable memory.
     #[must_use]
     pub fn usual(usable: Option<Usable>) -> Self {
         let (bytes, from) = match usable {
@@ -53,7 +53,7 @@ impl MemoryBudget {
         Self { bytes, from }
     }
 
-    /// How it is divided.
+    /// The division of the budget.
     #[must_use]
     pub fn plan(&self) -> MemoryPlan {
         MemoryPlan::of(self.bytes)
@@ -71,12 +71,12 @@ impl fmt::Display for BudgetSource {
         };
         match self {
             Self::Configured => f.write_str("`memory_mib` of [data]"),
-            Self::Default => f.write_str("what is usual"),
+            Self::Default => f.write_str("the default"),
             Self::PartOf(usable) => write!(f, "a quarter of {}", of(usable)),
             Self::Least(usable) => {
                 write!(
                     f,
-                    "the least that works, more than a quarter of {}",
+                    "the minimum, which is more than a quarter of {}",
                     of(usable)
                 )
             }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_word_it_is_the_usual_or_a_quarter_and_never_below_the_least() {
+    fn without_a_setting_it_is_the_default_or_a_quarter_and_never_below_the_minimum() {
         let usual = |mib: u64| {
             let limit = Limit::Machine;
             let bytes = mib << 20;

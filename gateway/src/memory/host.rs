@@ -1,35 +1,35 @@
-//! How much memory this process may use: the machine's, or what its control groups leave of it.
+//! The memory that this process may use: the machine's, or less by its control groups.
 //!
-//! A limit anywhere up the hierarchy binds, so that the smallest one counts. Version 2 has one
-//! hierarchy with `memory.max` and, from which on a process is slowed down, `memory.high`; version
-//! 1 has one for memory with `memory.limit_in_bytes`. In a container the path may be one of the
-//! machine's, which is not there; what the container itself may use stands at the root then. What
-//! cannot be read limits nothing.
+//! A limit anywhere up the hierarchy binds, so the smallest one counts. Version 2 has one hierarchy
+//! with `memory.max` and `memory.high`, above which a process is slowed down; version 1 has one for
+//! memory with `memory.limit_in_bytes`. In a container the path may be one of the machine's, which
+//! does not exist there; the container's own limit is then at the root. An unreadable file sets no
+//! limit.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What is read longer than this is something else.
+/// A longer file is no limit file.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The smallest limit, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Usable {
-    /// How much.
+    /// The limit.
     pub bytes: u64,
-    /// Who says so.
+    /// Its source.
     pub limit: Limit,
 }
 
-/// Who limits.
+/// The source of a limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// There is no more in the machine.
+    /// The machine's memory.
     Machine,
     /// The file of a control group.
     ControlGroup(PathBuf),
 }
 
-/// What this process may use, if anything can be read of it.
+/// The memory that this process may use, if any limit can be read.
 #[must_use]
 pub fn usable() -> Option<Usable> {
     usable_by(|path| {
@@ -38,7 +38,7 @@ pub fn usable() -> Option<Usable> {
     })
 }
 
-/// What these files say that a process may use.
+/// The memory that a process may use according to these files.
 pub fn usable_by(read: impl Fn(&Path) -> Option<String>) -> Option<Usable> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total(&text));
     let machine = machine.map(|bytes| Usable {
@@ -79,7 +79,7 @@ fn files_of(line: &str) -> Option<Vec<PathBuf>> {
     } else {
         return None;
     };
-    // A group outside of what is seen here is written with "..": then only the root is known.
+    // A group outside of the visible hierarchy is written with "..": then only the root is known.
     let mut group = PathBuf::new();
     for part in Path::new(path).components() {
         match part {
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn in_a_container_the_root_tells() {
-        // Its path is one of the machine's, or lies above what can be seen.
+    fn in_a_container_the_root_group_counts() {
+        // Its path is one of the machine's, or lies above the visible hierarchy.
         for path in ["/docker/0123456789ab", "/../../system.slice/a.service"] {
             let line = format!("0::{path}\n");
             let root = "/sys/fs/cgroup/memory.max";

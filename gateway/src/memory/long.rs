@@ -1,18 +1,18 @@
-//! Memory for content that comes in megabytes, in pages as large as the processor has.
+//! Memory for content of several megabytes, in the processor's large pages.
 //!
-//! A block of 4 MiB is a thousand pages of 4 KiB. An allocator gives so much back to the kernel as
-//! soon as it is let go of, and gets it back page by page, each zeroed under a fault of its own. In
+//! A block of 4 MiB is a thousand pages of 4 KiB. An allocator returns so much memory to the kernel
+//! as soon as it is freed, and gets it back page by page, each zeroed under a fault of its own. In
 //! a virtual machine that takes microseconds, a good part of the time of writing a large file or of
 //! reading it from the disk cache (docs/PERFORMANCE.md). In large pages it takes two faults. So
-//! content that is long has memory of its own here, which the kernel is asked to give in large
-//! pages where it has any; else it is the same memory. What is short is left to the allocator, and
-//! so is what is longer than a block.
+//! long content has memory of its own here, for which the kernel is asked for large pages; without
+//! them it is ordinary memory. Short content is left to the allocator, and so is content longer
+//! than a block.
 //!
-//! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
-//! *shelf*, with what is in it: whoever takes it overwrites that before anybody can read it. All of
-//! it is plaintext; nothing that goes to a cloud is ever made here. The shelf has no share of the
-//! memory: what is in use and what lies there are together no more than what may be in use. So many
-//! as nobody has needed for a while go back to the kernel.
+//! Each mapping holds a block, so that all are interchangeable. A freed mapping goes to a pool with
+//! its old content: its next user overwrites that before any byte can be read. All of it is
+//! plaintext; nothing for a cloud is ever made here. The pool has no share of the memory budget:
+//! mappings in use and in the pool are together no more than may be in use. Mappings that were
+//! unused for a while are returned to the kernel.
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
@@ -20,39 +20,39 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a large page holds. Where it is more, the kernel finds nothing to make one of.
+/// The size of a large page. On processors with larger ones the kernel makes none here.
 const LARGE_PAGE_BYTES: usize = 2 << 20;
-/// What a mapping is made for.
+/// The content size of a mapping.
 pub(crate) const BLOCK_BYTES: usize = 2 * LARGE_PAGE_BYTES;
-/// What may lie behind it: the tag of what is opened in place.
+/// Space behind the content: the tag of content that is opened in place.
 const TAIL_BYTES: usize = 4096;
-/// What grows beyond this has a mapping: more than one write of the kernel is in it.
+/// Content that grows beyond this gets a mapping: it is more than one write of the kernel.
 const LONG_BYTES: usize = BLOCK_BYTES / 4;
-/// What never becomes longer than this has none: half of it would be for nothing.
+/// Content with a smaller maximum gets none: half of the mapping would be unused.
 const SHORT_BYTES_MAX: usize = BLOCK_BYTES / 2;
-/// What nobody has needed for so long goes back.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+/// A mapping that was unused for so long is returned to the kernel.
+const UNUSED_AFTER: Duration = Duration::from_secs(30);
 
-/// Mappings that nobody uses.
-struct Shelf {
-    /// The last one was let go of last.
+/// Unused mappings.
+struct MappingPool {
+    /// The last one was freed last.
     free: Vec<MmapMut>,
     /// How many are in use.
     used: usize,
-    /// How many there may be, in use or here.
+    /// The most mappings, in use or here.
     most: usize,
-    /// How many were here all the time since.
+    /// How many were here all the time since `since`.
     idle: usize,
     since: Option<Instant>,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
+static POOL: Mutex<MappingPool> = Mutex::new(MappingPool::new());
 
-fn shelf() -> MutexGuard<'static, Shelf> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> MutexGuard<'static, MappingPool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shelf {
+impl MappingPool {
     const fn new() -> Self {
         Self {
             free: Vec::new(),
@@ -69,7 +69,7 @@ impl Shelf {
         self.idle = self.idle.min(self.free.len());
     }
 
-    /// One more is in use: this one, or a new one.
+    /// One more is in use: the returned one, or a new one.
     fn take(&mut self) -> Option<MmapMut> {
         self.used = self.used.saturating_add(1);
         let map = self.free.pop();
@@ -77,7 +77,7 @@ impl Shelf {
         map
     }
 
-    /// One that was in use is not any more; answers it if it is not kept.
+    /// A mapping was freed; returns it if the pool is full.
     fn put(&mut self, map: Option<MmapMut>) -> Option<MmapMut> {
         self.used = self.used.saturating_sub(1);
         if self.used.saturating_add(self.free.len()) >= self.most {
@@ -87,8 +87,8 @@ impl Shelf {
         None
     }
 
-    /// Those that have not been needed for so long.
-    fn forgotten(&mut self, after: Duration) -> Vec<MmapMut> {
+    /// The mappings that were unused for so long.
+    fn unused(&mut self, after: Duration) -> Vec<MmapMut> {
         if self.since.is_some_and(|since| since.elapsed() < after) {
             return Vec::new();
         }
@@ -96,22 +96,22 @@ impl Shelf {
             Some(_) => self.idle,
             None => 0,
         };
-        let forgotten = self.free.drain(..idle.min(self.free.len())).collect();
+        let unused = self.free.drain(..idle.min(self.free.len())).collect();
         (self.idle, self.since) = (self.free.len(), Some(Instant::now()));
-        forgotten
+        unused
     }
 }
 
-/// Sets how many bytes may be in use: what is not may be kept for what comes next.
+/// Sets how many bytes may be in use; the unused part may be pooled.
 pub(crate) fn keep_at_most(bytes: u64) {
-    shelf().keep_at_most(bytes);
+    pool().keep_at_most(bytes);
 }
 
-/// Gives back to the kernel what nobody has needed for a while; to be called now and then.
+/// Returns unused mappings to the kernel; to be called at intervals.
 pub(crate) fn give_back_spare() {
-    let forgotten = shelf().forgotten(FORGOTTEN_AFTER);
-    // Not while others wait for the shelf.
-    drop(forgotten);
+    let unused = pool().unused(UNUSED_AFTER);
+    // The pool is not locked during the unmapping.
+    drop(unused);
 }
 
 /// A mapping, as long as it is used.
@@ -119,21 +119,21 @@ pub(crate) fn give_back_spare() {
 struct Block(Option<MmapMut>);
 
 impl Block {
-    /// One for so many bytes, with whatever is in it; nothing if they do not fit, or the kernel has
-    /// no memory.
+    /// A mapping for so many bytes, with arbitrary content; `None` if they do not fit, or the
+    /// kernel has no memory.
     fn take(bytes: usize) -> Option<Self> {
         if bytes > BLOCK_BYTES + TAIL_BYTES {
             return None;
         }
-        // Whatever becomes of it now, it is given back.
-        let mut block = Self(shelf().take());
+        // From here on, dropping it returns it to the pool.
+        let mut block = Self(pool().take());
         if block.0.is_some() {
             return Some(block);
         }
-        // The kernel lays out on the borders of large pages only what is a multiple of them. What
-        // nobody writes to takes no memory.
+        // The kernel aligns only multiples of the large page size to large pages. Pages that are
+        // never written take no memory.
         let map = MmapMut::map_anon(BLOCK_BYTES + LARGE_PAGE_BYTES).ok()?;
-        // It is the same memory if the kernel has no large pages.
+        // Without large pages it is ordinary memory.
         let _ = map.advise_range(Advice::HugePage, 0, BLOCK_BYTES);
         block.0 = Some(map);
         Some(block)
@@ -150,22 +150,22 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let too_many = shelf().put(self.0.take());
+        let too_many = pool().put(self.0.take());
         drop(too_many);
     }
 }
 
-/// Where the bytes are.
+/// The place of the bytes.
 #[derive(Debug)]
-enum Memory {
+enum LongMemory {
     Allocated(Vec<u8>),
     Mapped(Block),
 }
 
-/// Bytes that may be many, and may become more.
+/// Bytes that may be many, and may grow.
 #[derive(Debug)]
 pub(crate) struct LongBytes {
-    memory: Memory,
+    memory: LongMemory,
     length: usize,
 }
 
@@ -179,16 +179,16 @@ impl LongBytes {
     fn of(bytes: Vec<u8>) -> Self {
         Self {
             length: bytes.len(),
-            memory: Memory::Allocated(bytes),
+            memory: LongMemory::Allocated(bytes),
         }
     }
 
-    /// So many bytes, whatever they are: all of them have to be written to before one is read.
+    /// So many arbitrary bytes: all of them have to be written before one is read.
     pub(crate) fn to_fill(length: usize) -> Self {
         let block = (length > SHORT_BYTES_MAX).then(|| Block::take(length));
         match block.flatten() {
             Some(block) => Self {
-                memory: Memory::Mapped(block),
+                memory: LongMemory::Mapped(block),
                 length,
             },
             None => Self::of(vec![0; length]),
@@ -198,15 +198,15 @@ impl LongBytes {
     /// The memory that it takes, in bytes.
     pub(crate) fn held(&self) -> usize {
         match &self.memory {
-            Memory::Allocated(vec) => vec.len(),
-            Memory::Mapped(_) => BLOCK_BYTES,
+            LongMemory::Allocated(vec) => vec.len(),
+            LongMemory::Mapped(_) => BLOCK_BYTES,
         }
     }
 
     /// Appends bytes. There will never be more than `most`.
     pub(crate) fn append(&mut self, bytes: &[u8], most: usize) {
         let longer = self.length.saturating_add(bytes.len());
-        if matches!(self.memory, Memory::Allocated(_))
+        if matches!(self.memory, LongMemory::Allocated(_))
             && longer > LONG_BYTES
             && most > SHORT_BYTES_MAX
             && let Some(mut block) = Block::take(most.max(longer))
@@ -214,30 +214,30 @@ impl LongBytes {
             if let Some(to) = block.bytes_mut().get_mut(..self.length) {
                 to.copy_from_slice(self);
             }
-            self.memory = Memory::Mapped(block);
+            self.memory = LongMemory::Mapped(block);
         }
         match &mut self.memory {
-            Memory::Allocated(vec) => vec.extend_from_slice(bytes),
-            Memory::Mapped(block) => match block.bytes_mut().get_mut(self.length..longer) {
+            LongMemory::Allocated(vec) => vec.extend_from_slice(bytes),
+            LongMemory::Mapped(block) => match block.bytes_mut().get_mut(self.length..longer) {
                 Some(to) => to.copy_from_slice(bytes),
-                // More than was promised.
+                // More than was announced.
                 None => {
                     let mut vec = self.to_vec();
                     vec.extend_from_slice(bytes);
-                    self.memory = Memory::Allocated(vec);
+                    self.memory = LongMemory::Allocated(vec);
                 }
             },
         }
         self.length = longer;
     }
 
-    /// Forgets what is behind `length`.
+    /// Drops the bytes behind `length`.
     pub(crate) fn truncate(&mut self, length: usize) {
         if length >= self.length {
             return;
         }
         self.length = length;
-        if let Memory::Allocated(vec) = &mut self.memory {
+        if let LongMemory::Allocated(vec) = &mut self.memory {
             vec.truncate(length);
         }
     }
@@ -245,8 +245,8 @@ impl LongBytes {
     /// The bytes, to be shared.
     pub(crate) fn share(self) -> Bytes {
         match self.memory {
-            Memory::Allocated(vec) => Bytes::from(vec),
-            Memory::Mapped(_) => Bytes::from_owner(self),
+            LongMemory::Allocated(vec) => Bytes::from(vec),
+            LongMemory::Mapped(_) => Bytes::from_owner(self),
         }
     }
 
@@ -263,8 +263,8 @@ impl Deref for LongBytes {
 
     fn deref(&self) -> &[u8] {
         match &self.memory {
-            Memory::Allocated(vec) => vec,
-            Memory::Mapped(block) => block.bytes().get(..self.length).unwrap_or_default(),
+            LongMemory::Allocated(vec) => vec,
+            LongMemory::Mapped(block) => block.bytes().get(..self.length).unwrap_or_default(),
         }
     }
 }
@@ -273,8 +273,8 @@ impl DerefMut for LongBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         let length = self.length;
         match &mut self.memory {
-            Memory::Allocated(vec) => vec,
-            Memory::Mapped(block) => block.bytes_mut().get_mut(..length).unwrap_or_default(),
+            LongMemory::Allocated(vec) => vec,
+            LongMemory::Mapped(block) => block.bytes_mut().get_mut(..length).unwrap_or_default(),
         }
     }
 }
@@ -290,11 +290,11 @@ mod tests {
     use super::*;
 
     fn is_mapped(bytes: &LongBytes) -> bool {
-        matches!(bytes.memory, Memory::Mapped(_))
+        matches!(bytes.memory, LongMemory::Mapped(_))
     }
 
     #[test]
-    fn what_grows_keeps_its_bytes_wherever_they_are() {
+    fn growing_content_keeps_its_bytes_in_every_kind_of_memory() {
         for step in [1 << 10, 100_000, 1 << 20, 3 << 20] {
             let (mut long, mut same) = (LongBytes::default(), Vec::new());
             while same.len() < BLOCK_BYTES {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_or_too_long_is_left_to_the_allocator() {
+    fn short_and_too_long_content_is_left_to_the_allocator() {
         let mut short = LongBytes::to_fill(LONG_BYTES - 1);
         assert!(!is_mapped(&short) && !is_mapped(&LongBytes::to_fill(SHORT_BYTES_MAX)));
         short.append(b"x", SHORT_BYTES_MAX);
@@ -333,52 +333,55 @@ mod tests {
             BLOCK_BYTES + TAIL_BYTES + 1
         )));
         short.append(&vec![7; 2 * BLOCK_BYTES], BLOCK_BYTES);
-        assert!(!is_mapped(&short), "more than was promised");
+        assert!(!is_mapped(&short), "more than was announced");
         assert_eq!(short.len(), LONG_BYTES + 1 + 2 * BLOCK_BYTES);
         assert_eq!(short[LONG_BYTES - 1..][..3], [b'x', b'y', 7]);
     }
 
     #[test]
-    fn what_is_in_use_and_what_is_kept_are_bounded_together() {
+    fn mappings_in_use_and_in_the_pool_are_bounded_together() {
         let map = || Some(MmapMut::map_anon(4096).unwrap());
-        let mut shelf = Shelf::new();
-        shelf.keep_at_most(3 * BLOCK_BYTES as u64 + 1);
+        let mut pool = MappingPool::new();
+        pool.keep_at_most(3 * BLOCK_BYTES as u64 + 1);
         for _ in 0..5 {
-            assert!(shelf.take().is_none(), "there is none yet");
+            assert!(pool.take().is_none(), "there is none yet");
         }
         for kept in [false, false, true, true, true] {
-            assert_eq!(shelf.put(map()).is_none(), kept, "{} in use", shelf.used);
+            assert_eq!(pool.put(map()).is_none(), kept, "{} in use", pool.used);
         }
-        assert_eq!((shelf.used, shelf.free.len()), (0, 3));
-        assert!(shelf.take().is_some());
-        shelf.keep_at_most(2 * BLOCK_BYTES as u64);
-        assert_eq!((shelf.used, shelf.free.len()), (1, 1));
-        shelf.keep_at_most(0);
-        assert!(shelf.put(map()).is_some() && shelf.free.is_empty());
+        assert_eq!((pool.used, pool.free.len()), (0, 3));
+        assert!(pool.take().is_some());
+        pool.keep_at_most(2 * BLOCK_BYTES as u64);
+        assert_eq!((pool.used, pool.free.len()), (1, 1));
+        pool.keep_at_most(0);
+        assert!(pool.put(map()).is_some() && pool.free.is_empty());
     }
 
     #[test]
-    fn what_was_not_needed_since_it_was_last_looked_goes_back() {
-        let mut shelf = Shelf::new();
-        shelf.keep_at_most(8 * BLOCK_BYTES as u64);
-        let mut in_use: Vec<_> = (0..6).map(|_| shelf.take()).collect();
-        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty());
+    fn mappings_unused_since_the_last_check_are_returned() {
+        let mut pool = MappingPool::new();
+        pool.keep_at_most(8 * BLOCK_BYTES as u64);
+        let mut in_use: Vec<_> = (0..6).map(|_| pool.take()).collect();
+        assert!(pool.unused(UNUSED_AFTER).is_empty());
         for map in &mut in_use {
             *map = Some(MmapMut::map_anon(4096).unwrap());
-            assert!(shelf.put(map.take()).is_none());
+            assert!(pool.put(map.take()).is_none());
         }
-        assert!(shelf.forgotten(Duration::ZERO).is_empty(), "just came");
-        let two = [shelf.take(), shelf.take()];
+        assert!(
+            pool.unused(Duration::ZERO).is_empty(),
+            "they have just arrived"
+        );
+        let two = [pool.take(), pool.take()];
         two.into_iter()
-            .for_each(|map| assert!(shelf.put(map).is_none()));
-        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty(), "not yet");
-        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 4);
-        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 2);
-        assert!(shelf.take().is_none());
+            .for_each(|map| assert!(pool.put(map).is_none()));
+        assert!(pool.unused(UNUSED_AFTER).is_empty(), "not yet");
+        assert_eq!(pool.unused(Duration::ZERO).len(), 4);
+        assert_eq!(pool.unused(Duration::ZERO).len(), 2);
+        assert!(pool.take().is_none());
     }
 
     #[test]
-    fn what_was_used_before_holds_what_it_is_filled_with() {
+    fn a_reused_mapping_holds_its_new_content() {
         for byte in 1..20 {
             let copy = LongBytes::copy_of(&vec![byte; BLOCK_BYTES - 1]);
             let part = copy.slice(BLOCK_BYTES - 5..);

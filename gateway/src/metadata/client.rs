@@ -1,6 +1,6 @@
-//! Typed questions and operations of one session.
+//! The typed queries and operations of one session.
 
-use super::cut_off::Heard;
+use super::cut_off::LastAnswer;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long to wait for the reap queue before asking again: doubled from try to try.
+/// The first wait for the reap queue before asking again; doubled from try to try.
 const REAP_WAIT: Duration = Duration::from_millis(20);
-/// How often to ask again: in all about a minute. A short tail waits for a piece of each long one.
+/// How often to ask again: about a minute in all. A short tail waits for a piece of each long one.
 const REAP_TRIES: u32 = 70;
 /// The longest wait between two.
 const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -36,17 +36,17 @@ const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 pub struct MetadataClient {
     transport: Arc<dyn Transport>,
     realm: RealmId,
-    /// Whom to ask as when a question is nobody's in particular.
+    /// The credentials for queries on no particular user's behalf.
     own: Credentials,
     fenced: AtomicBool,
     /// The number of this session's mount; 0 if it has none.
     mount: AtomicU64,
     operations: AtomicU64,
     queries: AtomicU64,
-    heard: Heard,
+    last_answer: LastAnswer,
     agreed: ServerClock,
     ids: Mutex<IdPool>,
-    /// Allocations before this one were granted already, to this session or to one before it.
+    /// Allocations before this one were already granted, to this session or an earlier one.
     next_allocation: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for MetadataClient {
 
 impl MetadataClient {
     /// A client of the root realm over an open session. `own` are credentials that the session's
-    /// principal may speak for; questions that are nobody's in particular are asked as them.
+    /// principal may speak for; they are used for queries on no particular user's behalf.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, own: Credentials) -> Self {
         Self {
@@ -71,34 +71,34 @@ impl MetadataClient {
             mount: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
-            heard: Heard::default(),
+            last_answer: LastAnswer::default(),
             agreed: ServerClock::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
         }
     }
 
-    /// Refuses allocations up to this one, which a session before was granted: servers that grant
-    /// it again were put back to a copy, or lie.
+    /// Refuses allocations up to this one, which an earlier session was granted: servers that grant
+    /// it again were restored from a copy, or lie.
     pub fn allocated_before(&self, allocation: AllocationId) {
         let next = allocation.0.saturating_add(1);
         self.next_allocation.fetch_max(next, Ordering::AcqRel);
     }
 
-    /// The newest allocation that this session knows was granted, to itself or before.
+    /// The newest allocation known to be granted, to this session or an earlier one.
     #[must_use]
     pub fn newest_allocation(&self) -> Option<AllocationId> {
         let next = self.next_allocation.load(Ordering::Acquire);
         next.checked_sub(1).map(AllocationId)
     }
 
-    /// Whether the servers have said that this session counts no more.
+    /// Whether the servers have reported that this session was fenced.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// An error once the session counts no more.
+    /// An error once the session was fenced.
     pub(crate) fn not_fenced(&self) -> Result<(), VfsError> {
         if self.is_fenced() {
             Err(VfsError::Fenced)
@@ -107,7 +107,7 @@ impl MetadataClient {
         }
     }
 
-    /// Whether fewer servers are connected now than any answer takes.
+    /// Whether fewer servers are connected now than any answer requires.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.transport.is_cut_off()
     }
@@ -128,7 +128,7 @@ impl MetadataClient {
         self.fenced.store(true, Ordering::Release);
     }
 
-    /// The realm that it works in.
+    /// The realm of the session.
     pub(crate) fn realm(&self) -> RealmId {
         self.realm
     }
@@ -138,7 +138,7 @@ impl MetadataClient {
         self.own.clone()
     }
 
-    fn lost(&self, error: MetadataError) -> VfsError {
+    fn unanswered(&self, error: MetadataError) -> VfsError {
         if let MetadataError::SessionEnded { .. } = error {
             self.fenced.store(true, Ordering::Release);
             return VfsError::Fenced;
@@ -158,8 +158,8 @@ impl MetadataClient {
         quota::full(what, errno, error).unwrap_or_else(|| VfsError::refused(what, errno))
     }
 
-    fn strange(&self, question: &'static str, reason: String) -> VfsError {
-        self.lost(MetadataError::Answer { question, reason })
+    fn unusable_answer(&self, question: &'static str, reason: String) -> VfsError {
+        self.unanswered(MetadataError::Answer { question, reason })
     }
 
     /// Asks `question` on behalf of `credentials`.
@@ -181,10 +181,10 @@ impl MetadataClient {
         }
         .to_bytes();
         let asked = self.transport.query(Bytes::from(query));
-        let answer = self.heard.wait(&*self.transport, asked).await;
-        let answer = answer.map_err(|error| self.lost(error))?;
-        let Answer(found) =
-            Answer::from_bytes(&answer).map_err(|error| self.strange(what, error.to_string()))?;
+        let answer = self.last_answer.wait(&*self.transport, asked).await;
+        let answer = answer.map_err(|error| self.unanswered(error))?;
+        let Answer(found) = Answer::from_bytes(&answer)
+            .map_err(|error| self.unusable_answer(what, error.to_string()))?;
         found.map_err(|error| self.refused(what, &error))
     }
 
@@ -200,13 +200,13 @@ impl MetadataClient {
             self.not_fenced()?;
             self.operations.fetch_add(1, Ordering::Relaxed);
             let ordered = self.transport.execute(bytes.clone());
-            let reply = self.heard.wait(&*self.transport, ordered).await;
-            let reply = reply.map_err(|error| self.lost(error))?;
+            let reply = self.last_answer.wait(&*self.transport, ordered).await;
+            let reply = reply.map_err(|error| self.unanswered(error))?;
             let Response(outcome) = Response::from_bytes(&reply)
-                .map_err(|error| self.strange(what, error.to_string()))?;
+                .map_err(|error| self.unusable_answer(what, error.to_string()))?;
             match outcome {
                 Ok(done) => return Ok(done),
-                // A truncation of a huge file is worked off by ordered ticks, a bounded piece each.
+                // The truncation of a huge file is done by ordered ticks, a bounded piece each.
                 Err(refusal) if refusal.error == Error::Reaping => {
                     if tried == REAP_TRIES {
                         break;
@@ -220,7 +220,7 @@ impl MetadataClient {
         Err(VfsError::refused(what, Errno::TIMEDOUT))
     }
 
-    /// Executes steps that happen together or not at all; answers what each did.
+    /// Executes steps atomically; returns the result of each.
     ///
     /// # Errors
     /// As [`MetadataClient::order`]; nothing changed then.
@@ -242,7 +242,7 @@ impl MetadataClient {
         };
         match self.order(what, &Operation::Compound(compound)).await? {
             Done::Compound(done) if done.len() == count => Ok(done),
-            other => Err(self.strange(what, format!("{other:?}"))),
+            other => Err(self.unusable_answer(what, format!("{other:?}"))),
         }
     }
 
@@ -263,15 +263,15 @@ impl MetadataClient {
             .await?;
         done.into_iter()
             .next()
-            .ok_or_else(|| self.strange(what, "no step was done".into()))
+            .ok_or_else(|| self.unusable_answer(what, "no step was done".into()))
     }
 
-    /// An answer that is of the wrong kind.
+    /// The error of an answer of the wrong kind.
     pub(crate) fn mismatch(&self, what: &'static str, found: &impl std::fmt::Debug) -> VfsError {
-        self.strange(what, format!("{found:?}"))
+        self.unusable_answer(what, format!("{found:?}"))
     }
 
-    /// Where an entry leads, and its directory; `None` if there is no such entry.
+    /// The target of an entry, and its directory; `None` if there is no such entry.
     pub(crate) async fn lookup(
         &self,
         credentials: Credentials,
@@ -291,7 +291,7 @@ impl MetadataClient {
         }
     }
 
-    /// What `stat` shows of an inode.
+    /// The attributes that `stat` shows of an inode.
     pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         let question = Question::Attributes(inode);
         match self.ask("getattr", self.own.clone(), question).await? {
@@ -314,7 +314,7 @@ impl MetadataClient {
         }
     }
 
-    /// A page of a directory that is open.
+    /// A page of an open directory.
     pub(crate) async fn list(
         &self,
         inode: InodeId,
@@ -334,7 +334,7 @@ impl MetadataClient {
         }
     }
 
-    /// Where a file's bytes are, from `from` on.
+    /// The places of a file's bytes, from `from` on.
     pub(crate) async fn content(&self, inode: InodeId, from: u64) -> Result<ContentPage, VfsError> {
         let question = Question::Content {
             inode,
@@ -379,10 +379,10 @@ impl MetadataClient {
         }
     }
 
-    /// Makes this session the one that has the realm mounted.
+    /// Mounts the realm for this session.
     ///
     /// # Errors
-    /// `EBUSY` if another session has, unless `takeover` fences it.
+    /// `EBUSY` if another session has mounted it, unless `takeover` fences that.
     #[boxed]
     pub async fn mount(&self, takeover: Takeover) -> Result<(), VfsError> {
         let operation = Operation::MountRealm {
@@ -394,24 +394,24 @@ impl MetadataClient {
             Done::Mounted { epoch, .. } => self.mount.store(epoch.0, Ordering::Release),
             other => return Err(self.mismatch("mount", &other)),
         }
-        // What does not say since when tells nothing of the servers' clock.
+        // An answer without a time reveals nothing of the servers' clock.
         if let Ok(Some(mount)) = self.mounted().await {
             self.agreed.learn(Timestamp::from(mount.since), sent);
         }
         Ok(())
     }
 
-    /// A moment of this machine's clock as the servers will believe that something was changed.
+    /// A moment of this machine's clock as the servers will accept it as the time of a change.
     pub(crate) fn agreed(&self, here: Timestamp) -> Timestamp {
         self.agreed.at_most(here, Instant::now())
     }
 
-    /// Whether this session has the realm mounted, as far as it knows.
+    /// Whether this session has the realm mounted, to its knowledge.
     pub(crate) fn is_mounted(&self) -> bool {
         self.mount.load(Ordering::Acquire) != 0 && !self.is_fenced()
     }
 
-    /// Who has the realm mounted now.
+    /// The mount that holds the realm now.
     ///
     /// # Errors
     /// If it is refused, or the servers gave no usable answer.
@@ -424,8 +424,8 @@ impl MetadataClient {
         }
     }
 
-    /// How often other sessions have changed something in the realm since this one mounted it;
-    /// nothing if it has it mounted no more.
+    /// The number of changes to the realm by other sessions since this one mounted it; `None` if it
+    /// has lost the mount.
     pub(crate) async fn changes_by_others(&self) -> Result<Option<u64>, VfsError> {
         let own = MountEpoch(self.mount.load(Ordering::Acquire));
         let mount = self.mounted().await?.filter(|mount| mount.epoch == own);
@@ -470,19 +470,19 @@ impl MetadataClient {
             }
         }
         let granted = match self.grant().await {
-            // All that the session may have, and none left here: the answers to some grants never
-            // came.
+            // The session has its most allocations, and no id is left here: the answers to some
+            // grants were lost.
             Err(VfsError::Refused {
                 errno: Errno::BUSY, ..
             }) => {
-                self.give_back_unheard(&ids).await?;
+                self.give_back_unknown(&ids).await?;
                 self.grant().await?
             }
             outcome => outcome?,
         };
         ids.grant(granted.0, granted.1);
         ids.take()
-            .ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
+            .ok_or_else(|| self.unusable_answer("allocation", "no ids were granted".into()))
     }
 
     async fn grant(&self) -> Result<(AllocationId, u32), VfsError> {
@@ -497,7 +497,7 @@ impl MetadataClient {
                         "they grant allocation {allocation}, and {} was granted before",
                         next.saturating_sub(1)
                     );
-                    return Err(self.lost(MetadataError::WentBack { reason }));
+                    return Err(self.unanswered(MetadataError::WentBack { reason }));
                 }
                 self.allocated_before(allocation);
                 Ok((allocation, count))
@@ -506,15 +506,15 @@ impl MetadataClient {
         }
     }
 
-    /// Gives back what was granted to this session without its hearing of it.
-    async fn give_back_unheard(&self, ids: &IdPool) -> Result<(), VfsError> {
+    /// Gives back ids that were granted in lost answers.
+    async fn give_back_unknown(&self, ids: &IdPool) -> Result<(), VfsError> {
         let asked = self.ask("allocation", self.own.clone(), Question::WhoAmI);
         let QueryResult::WhoAmI { row, .. } = asked.await? else {
             return Err(VfsError::refused("allocation", Errno::BUSY));
         };
         for allocation in row.allocations {
             if !ids.knows(allocation) {
-                tracing::warn!(%allocation, "giving back ids that this session never heard of");
+                tracing::warn!(%allocation, "giving back ids that this session did not know of");
                 let operation = Operation::CloseAllocation { allocation };
                 self.order("allocation", &operation).await?;
             }

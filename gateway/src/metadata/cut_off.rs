@@ -1,38 +1,36 @@
-//! Knowing that the metadata servers are gone, so that no call waits for long for what cannot
-//! come.
+//! Detects that the metadata servers are unreachable, so that calls fail early.
 //!
-//! A call may take as long as the transport lets it, half a minute: the servers may elect a leader,
-//! or have much to do. But while fewer of them are connected than anything takes, and none has
-//! answered, there is nothing to wait for except that they come back. Then a call ends after
-//! [`PATIENCE`], whatever it waits for.
+//! A call may take as long as the transport allows, half a minute: the servers may elect a leader,
+//! or be busy. But while fewer of them are connected than any answer requires, and none has
+//! answered, waiting helps only if they come back. Then every call ends after [`PATIENCE`].
 //!
-//! What always holds: a call ends early only if throughout its patience too few servers were
-//! connected and no call was answered. So a cluster that is slow, or a client that alone reaches
-//! few of the servers and is still answered, changes nothing.
+//! Invariant: a call ends early only if throughout its patience too few servers were connected and
+//! no call was answered. So a slow cluster, or a client that reaches only few of the servers and is
+//! still answered, is unaffected.
 //!
-//! What can go wrong: *all servers are connected and do not reach each other*. That cannot be told
-//! from servers that are slow, and calls take the transport's deadline.
+//! Possible failure: *all servers are connected and do not reach each other*. That looks like slow
+//! servers, and calls take the transport's deadline.
 
 use super::{MetadataError, Transport};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a call waits for servers that are gone.
+/// How long a call waits for unreachable servers.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a call that waits looks whether they are.
+/// How often a waiting call checks the connections.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// When the servers last answered anything.
+/// The time of the servers' last answer.
 #[derive(Debug, Default)]
-pub(crate) struct Heard(Mutex<Option<Instant>>);
+pub(crate) struct LastAnswer(Mutex<Option<Instant>>);
 
-impl Heard {
+impl LastAnswer {
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for an answer, unless the servers are gone.
+    /// Waits for an answer, unless the servers are unreachable.
     pub(crate) async fn wait<T>(
         &self,
         transport: &dyn Transport,
@@ -95,9 +93,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_soon_if_the_servers_are_gone_and_only_then() {
-        let (heard, wire) = (Heard::default(), Wire::default());
+        let (last_answer, wire) = (LastAnswer::default(), Wire::default());
         let began = Instant::now();
-        let call = || heard.wait(&wire, wire.query(Bytes::new()));
+        let call = || last_answer.wait(&wire, wire.query(Bytes::new()));
         let slow = tokio::time::timeout(Duration::from_secs(60), call()).await;
         assert!(slow.is_err(), "slow servers are waited for");
         wire.0.store(true, Ordering::Relaxed);
@@ -108,11 +106,11 @@ mod tests {
             waited >= PATIENCE && waited < PATIENCE + Duration::from_secs(1),
             "{waited:?}"
         );
-        // Answers still come.
+        // Answers still arrive.
         let others = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                let _ = heard.wait(&wire, async { Ok(()) }).await;
+                let _ = last_answer.wait(&wire, async { Ok(()) }).await;
             }
         };
         tokio::select! {

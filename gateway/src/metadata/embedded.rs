@@ -1,8 +1,8 @@
-//! A service in this very process: no replicas, no network, one operation after the other.
+//! A service in this process: no replicas, no network, one operation after the other.
 //!
-//! It runs the same pure service over the same key space as a replica does, in memory. It is what
-//! the file system is tested on without a cluster, and what a tool uses that wants to look at a
-//! volume's logic alone. Several sessions may share one; a test can end one at any time.
+//! It runs the same pure service over the same key space as a replica does, in memory. The file
+//! system is tested on it without a cluster, and a tool can use it to examine a volume's logic
+//! alone. Several sessions may share one; a test can end one at any time.
 
 use super::{MetadataError, Transport};
 use async_trait::async_trait;
@@ -18,10 +18,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Nanoseconds since the epoch.
 type Clock = Box<dyn Fn() -> u64 + Send>;
 
-/// Batches between two flushes: what was not flushed is looked through by every scan.
+/// Batches between two flushes: every scan goes through unflushed rows.
 const FLUSH_EVERY: u64 = 64;
 
-/// Rows that several threads may share.
+/// Rows that several threads share.
 #[derive(Clone, Default)]
 struct SharedRows(Arc<Mutex<BTreeMap<Bytes, Bytes>>>);
 
@@ -90,8 +90,8 @@ impl<S: Service + Send + 'static> Embedded<S> {
         Self::with_clock(service, genesis, clock)
     }
 
-    /// Starts a service whose batches carry the time of `clock`, in nanoseconds since the epoch:
-    /// a simulation turns its own.
+    /// Starts a service whose batches carry the time of `clock`, in nanoseconds since the epoch: a
+    /// simulation controls its own.
     ///
     /// # Errors
     /// If the genesis is refused.
@@ -168,7 +168,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
         )
     }
 
-    /// Ends a session as the order would: by its own wish, or because it was idle for too long.
+    /// Ends a session by order: at its own request, or because it was idle for too long.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -194,7 +194,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
 }
 
 impl<S: Service> Engine<S> {
-    /// Begins a batch of one: its time, and a tick if one is due.
+    /// Begins a batch of one operation: its time, and a tick if one is due.
     fn next_batch(&mut self) -> Result<Context, StateError> {
         let clock = (self.clock)();
         self.sequence = self.sequence.saturating_add(1);
@@ -269,7 +269,7 @@ impl<S: Service + Send + 'static> Transport for EmbeddedSession<S> {
     }
 
     async fn close(&self) {
-        // There is nobody to tell if it fails; the session is gone for this process either way.
+        // A failure has no effect: the session is gone for this process either way.
         let _ = self.embedded.end_session(self.caller.session);
     }
 }

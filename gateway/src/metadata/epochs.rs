@@ -1,4 +1,4 @@
-//! The realm's key epochs, as the servers tell of them. Nothing here is believed; see `keyring`.
+//! The realm's key epochs, as the servers report them. Nothing is verified here; see `keyring`.
 
 use super::MetadataClient;
 use crate::vfs::VfsError;
@@ -30,7 +30,7 @@ impl MetadataClient {
         }
     }
 
-    /// Epochs just before one, as many as an answer has.
+    /// Key epochs just before one, as many as an answer holds.
     ///
     /// # Errors
     /// If the servers gave no usable answer.
@@ -47,7 +47,7 @@ impl MetadataClient {
         }
     }
 
-    /// Who is a member of the realm.
+    /// The members of the realm.
     pub(crate) async fn members(&self) -> Result<Vec<(PrincipalId, Member)>, VfsError> {
         let question = Question::Members(self.realm());
         match self.ask("members", self.own(), question).await? {
@@ -56,7 +56,7 @@ impl MetadataClient {
         }
     }
 
-    /// Which principals were replaced, the first one first.
+    /// The successions of principals, in order.
     pub(crate) async fn successions(&self) -> Result<Vec<SignedSuccession>, VfsError> {
         let question = Question::Successions;
         match self.ask("successions", self.own(), question).await? {
@@ -65,7 +65,7 @@ impl MetadataClient {
         }
     }
 
-    /// Replaces a principal. That it was done already, just so, is a success too.
+    /// Replaces a principal. It is also a success if the same replacement was done already.
     pub(crate) async fn succeed(&self, succeed: &Succeed, wanted: u32) -> Result<(), VfsError> {
         const WHAT: &str = "replacing a principal";
         let operation = Operation::Succeed(succeed.clone());
@@ -75,7 +75,7 @@ impl MetadataClient {
         }
     }
 
-    /// Begins an epoch. That it was begun already, just so, is a success too.
+    /// Begins a key epoch. It is also a success if the same one was begun already.
     pub(crate) async fn begin_epoch(&self, begin: &BeginEpoch) -> Result<(), VfsError> {
         const WHAT: &str = "beginning a key epoch";
         let operation = Operation::BeginEpoch(begin.clone());
@@ -85,7 +85,7 @@ impl MetadataClient {
         }
     }
 
-    /// Counts what is sealed under which epoch, of a piece of all slices; answers where to go on.
+    /// Counts a piece of all slices by their key epochs; returns where to continue.
     ///
     /// # Errors
     /// If the servers gave no usable answer.

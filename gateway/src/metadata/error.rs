@@ -1,51 +1,51 @@
-//! Why the metadata servers gave no usable answer.
+//! Errors of the metadata servers' answers.
 
 use rustix::io::Errno;
 
 /// An operation without an answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MetadataError {
-    /// It was not executed and had no effect.
+    /// It was not executed.
     #[error("{reason}")]
     NotExecuted {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It may or may not have been executed.
     #[error("{reason}")]
     OutcomeUnknown {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The session is gone.
+    /// The session has ended.
     #[error("the session has ended: {reason}")]
     SessionEnded {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The servers are at an earlier state than one that was shown before.
+    /// The servers are at an earlier state than one that they showed before.
     #[error("the metadata servers have gone back in time: {reason}")]
     WentBack {
-        /// What shows it.
+        /// The evidence.
         reason: String,
     },
-    /// The answer makes no sense: an older or newer server, or a defect.
+    /// The answer is invalid: an older or newer server, or a defect.
     #[error("the servers' answer to {question} cannot be understood: {reason}")]
     Answer {
-        /// What was asked.
+        /// The query.
         question: &'static str,
-        /// What is wrong with the answer.
+        /// The problem with the answer.
         reason: String,
     },
 }
 
 impl MetadataError {
-    /// What a system call returns.
+    /// The errno of the system call.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            // As of a request that is late itself: of neither is it known to the caller whether it
-            // was executed.
+            // Like a request that times out itself: of neither does the caller know whether it was
+            // executed.
             Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } => Errno::TIMEDOUT,
             Self::SessionEnded { .. } => Errno::STALE,
             Self::WentBack { .. } | Self::Answer { .. } => Errno::IO,

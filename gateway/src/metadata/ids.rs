@@ -1,13 +1,13 @@
 //! Ids for new objects and slices, granted by order and handed out one by one.
 //!
-//! An allocation is asked for in bulk, so that an upload does not wait for the order. A used-up one
-//! is given back once everything that carries its ids is committed or abandoned: an open
-//! allocation keeps the collector away from its objects, and a session may have only a few.
+//! Allocations are requested in bulk, so that an upload does not wait for the order. A used-up
+//! allocation is given back once every object with one of its ids is committed or abandoned: an
+//! open allocation keeps the collector away from its objects, and a session may have only a few.
 
 use quorumfs_metadata::identity::{AllocationId, ObjectId, SliceId};
 use std::sync::Arc;
 
-/// A pair of fresh ids. Keep it until what carries them is committed or abandoned.
+/// A pair of fresh ids. Keep it until the object is committed or abandoned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocatedId {
     allocation: Arc<AllocationId>,
@@ -16,14 +16,14 @@ pub struct AllocatedId {
 }
 
 impl AllocatedId {
-    /// Says which one it is in the order in which it will be read: those that follow each other
-    /// are laid on the clouds so that reading them asks all of these alike.
+    /// Sets its position in the order of reading: consecutive ones are placed on the clouds so that
+    /// reading them loads all clouds equally.
     #[must_use]
     pub fn in_turn(self, turn: u32) -> Self {
         Self { turn, ..self }
     }
 
-    /// Which one it is in the order in which it will be read; that of the ids if nobody knows.
+    /// Its position in the order of reading; that of the ids if it was not set.
     #[must_use]
     pub fn turn(&self) -> u32 {
         self.turn
@@ -48,7 +48,7 @@ impl AllocatedId {
     }
 }
 
-/// What was granted and not yet handed out.
+/// Granted ids that are not handed out yet.
 #[derive(Debug, Default)]
 pub(super) struct IdPool {
     current: Option<(Arc<AllocationId>, u32, u32)>,
@@ -88,7 +88,7 @@ impl IdPool {
         current.chain(&self.used_up).any(|of| **of == allocation)
     }
 
-    /// Allocations that nothing holds on to any more; to be given back.
+    /// Allocations without any remaining user; to be given back.
     pub(super) fn finished(&mut self) -> Vec<AllocationId> {
         let (finished, held) = std::mem::take(&mut self.used_up)
             .into_iter()

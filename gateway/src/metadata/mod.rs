@@ -1,4 +1,4 @@
-//! The metadata servers as the gateway speaks to them.
+//! The gateway's interface to the metadata servers.
 //!
 //! ```text
 //! vfs, blocks ──► MetadataClient (typed; ids; fencing) ──► Transport ──► the order
@@ -6,9 +6,9 @@
 //!                                                           └─ Embedded: a service in-process
 //! ```
 //!
-//! What always holds: an answer that does not decode, or is not an answer to what was asked, is an
-//! error and never guessed at; and once the servers have said that this session is fenced or
-//! unknown, nothing more is sent.
+//! Invariants: an answer that does not decode, or does not belong to its query, is an error and
+//! never guessed at. Once the servers have reported that this session is fenced or unknown, nothing
+//! more is sent.
 
 mod client;
 mod cut_off;

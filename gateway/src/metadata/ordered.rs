@@ -1,10 +1,10 @@
 //! A session with the replicated servers.
 //!
-//! What changes something goes through the order. Questions are asked out of it: the answer is from
-//! a state in which everything has happened that anybody was told of before it was asked, which is
-//! all that the order would promise, and it costs one round trip to a quorum where the order costs
-//! several and a signature. Where the replicas do not agree in time, because what is asked about is
-//! changing or one of them is late, the question takes its place in the order by itself.
+//! Operations go through the order. Queries bypass it: the answer is from a state that includes
+//! every operation acknowledged to any client before the query. The order would promise no more,
+//! and this costs one round trip to a quorum, where the order costs several and a signature. If the
+//! replicas do not agree in time, because the data is changing or one of them is late, the query
+//! takes its place in the order automatically.
 
 use super::{MetadataError, Transport};
 use async_trait::async_trait;
@@ -12,12 +12,12 @@ use bytes::Bytes;
 use quorumfs_bft_runtime::client::{Client, ClientError};
 use std::time::Duration;
 
-/// How often an operation that was not sent for lack of room is submitted again.
+/// How often an operation that was refused for lack of capacity is submitted again.
 const BUSY_TRIES: u32 = 50;
 /// How long to wait before each.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
-/// Carries operations through the order, and questions past it.
+/// Carries operations through the order, and queries past it.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     client: Client,
@@ -30,13 +30,13 @@ impl Ordered {
         Self { client }
     }
 
-    /// The session, to ask replicas how they stand.
+    /// The session, to query replicas for their state.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    async fn patiently<F: Future<Output = Result<Bytes, ClientError>>>(
+    async fn with_retries<F: Future<Output = Result<Bytes, ClientError>>>(
         &self,
         submit: impl Fn() -> F,
     ) -> Result<Bytes, MetadataError> {
@@ -75,12 +75,12 @@ fn failed(error: ClientError) -> MetadataError {
 #[async_trait]
 impl Transport for Ordered {
     async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
-        self.patiently(|| self.client.execute(operation.clone()))
+        self.with_retries(|| self.client.execute(operation.clone()))
             .await
     }
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
-        self.patiently(|| self.client.read(query.clone())).await
+        self.with_retries(|| self.client.read(query.clone())).await
     }
 
     fn is_cut_off(&self) -> bool {

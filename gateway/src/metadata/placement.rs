@@ -1,4 +1,4 @@
-//! Where shards are, as the block store tells the order and asks it.
+//! The places of shards: the block store's operations and queries.
 
 use super::{AllocatedId, MetadataClient};
 use crate::blocks::{
@@ -23,8 +23,8 @@ fn failed(error: &VfsError) -> PlacementError {
     }
 }
 
-/// The objects of a page. A row that contradicts itself comes from a liar or a defect; the others
-/// go on.
+/// The objects of a page. A row that contradicts itself comes from a liar or a defect and is
+/// skipped.
 fn stored<'a>(rows: impl Iterator<Item = (&'a ObjectId, &'a Object)>) -> Vec<StoredObject> {
     rows.filter_map(|(id, row)| {
         StoredObject::of_row(*id, row)
@@ -69,7 +69,7 @@ impl PlacementLog for MetadataClient {
                 label: found.label,
             })),
             Ok(other) => Err(failed(&self.mismatch("placement", &other))),
-            // That is how the servers say that there is none.
+            // That answer means that there is none.
             Err(VfsError::Refused { .. }) => Ok(None),
             Err(error) => Err(failed(&error)),
         }
@@ -259,7 +259,7 @@ impl PlacementLog for MetadataClient {
         match self.ask("compaction", self.own(), question).await {
             Ok(QueryResult::Object(_)) => Ok(true),
             Ok(other) => Err(failed(&self.mismatch("compaction", &other))),
-            // That is how the servers say that there is none.
+            // That answer means that there is none.
             Err(VfsError::Refused { .. }) => Ok(false),
             Err(error) => Err(failed(&error)),
         }
@@ -286,7 +286,7 @@ impl MetadataClient {
         }
     }
 
-    /// Whether this session may move what others wrote.
+    /// Whether this session may move slices of other writers.
     async fn may_reconcile(&self) -> Result<bool, PlacementError> {
         match self
             .ask("compaction", self.own(), Question::WhoAmI)

@@ -1,4 +1,4 @@
-//! What the realm and its users have and may have.
+//! The usage and the limits of the realm and its users.
 
 use super::MetadataClient;
 use crate::vfs::VfsError;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 /// A page of users, and whether there are more.
 pub type QuotaPage = (RealmQuota, Vec<(Uid, UserQuota)>, bool);
 
-/// The refusal for lack of room, if it is one.
+/// The refusal for lack of space, if it is one.
 pub(super) fn full(what: &'static str, errno: Errno, error: &Error) -> Option<VfsError> {
     let (uid, of, room) = match *error {
         Error::UserQuota { uid, of, remaining } => (Some(uid), of, remaining),
@@ -34,7 +34,7 @@ pub(super) fn full(what: &'static str, errno: Errno, error: &Error) -> Option<Vf
 }
 
 impl MetadataClient {
-    /// What the realm and a user have and may have.
+    /// The usage and the limits of the realm and a user.
     ///
     /// # Errors
     /// If the servers gave no usable answer, or the principal may not speak for the user.
@@ -48,7 +48,7 @@ impl MetadataClient {
         }
     }
 
-    /// What the realm has and may have.
+    /// The usage and the limits of the realm.
     ///
     /// # Errors
     /// If the servers gave no usable answer.
@@ -58,7 +58,7 @@ impl MetadataClient {
         Ok(realm)
     }
 
-    /// What the realm and its users have and may have, a page of users behind `after`.
+    /// The usage and the limits of the realm and its users, a page of users behind `after`.
     ///
     /// # Errors
     /// If the servers gave no usable answer, or the principal has no right to administer.

@@ -1,4 +1,4 @@
-//! How operations reach the order and answers come back.
+//! The transport of operations to the order and of answers back.
 
 use super::MetadataError;
 use async_trait::async_trait;
@@ -13,15 +13,15 @@ pub trait Transport: Send + Sync + 'static {
     /// Executes an operation in the order.
     async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError>;
 
-    /// Answers a query from a state in which everything has happened that was acknowledged to
-    /// anybody before.
+    /// Answers a query from a state that includes every operation acknowledged to any client
+    /// before.
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError>;
 
-    /// Whether fewer servers are connected now than any answer takes.
+    /// Whether fewer servers are connected now than any answer requires.
     fn is_cut_off(&self) -> bool {
         false
     }
 
-    /// Ends the session. What is under way is answered first.
+    /// Ends the session. Pending calls are answered first.
     async fn close(&self);
 }

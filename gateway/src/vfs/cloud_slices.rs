@@ -131,7 +131,7 @@ impl SliceStore for CloudSlices {
     }
 
     async fn room(&self) -> Option<u64> {
-        self.blocks.room().await
+        self.blocks.capacity().await
     }
 
     fn committed(&self, object: ObjectId) {

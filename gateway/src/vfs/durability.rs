@@ -103,7 +103,7 @@ impl FileSystemCore {
     /// The journal, if writes to the file go there and it is full.
     pub(crate) fn full_journal(&self, node: &Node) -> Option<&Journal> {
         let journal = self.journal_for(&node.state())?;
-        (!journal.has_room()).then_some(journal)
+        (!journal.has_space()).then_some(journal)
     }
 
     pub(crate) fn journal_is_pressed(&self) -> bool {

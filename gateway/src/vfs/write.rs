@@ -164,7 +164,7 @@ impl FileSystemCore {
                     }
                 } else if let Some(journal) = self.full_journal(node) {
                     self.pressure.notify_one();
-                    journal.room().await;
+                    journal.wait_for_space().await;
                 } else if let Some(reservation) = self.budget.try_reserve(bytes) {
                     return Ok(reservation);
                 } else {

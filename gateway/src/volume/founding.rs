@@ -1,10 +1,10 @@
-//! How a volume is made: its root, its owner, the principal `recovery`, and every secret that it
-//! begins with.
+//! How a volume is made: its root, its owner, the principal `recovery`, and all of its initial
+//! secrets.
 //!
-//! With the second lock the clouds have to be there before the volume is: the genesis names the
-//! digests of their shares and who was seen to hold one, and whoever signs it must not sign what
-//! does not hold. Nothing can be granted an id then, so these shares lie under one that no
-//! allocation ever has.
+//! With the second lock the clouds have to exist before the volume: the genesis names the digests
+//! of their shares and the clouds that were seen to hold one, and its signer must not sign anything
+//! false. No id can be allocated at that time, so these shares lie under an id that no allocation
+//! ever has.
 
 use super::VolumeError;
 use super::membership::Signed;
@@ -25,20 +25,20 @@ use quorumfs_metadata::row::{
 /// A cloud of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCloud {
-    /// Which backend speaks to it; `local` is a directory.
+    /// The backend; `local` is a directory.
     pub kind: String,
-    /// Who could lose all of it at once.
+    /// The party that could lose all of it at once.
     pub failure_domain: String,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
 }
 
-/// What a volume is to be like.
+/// The properties of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// u: failures of any kind that the metadata stays live with.
     pub up: u16,
-    /// r: commission failures that it stays right with.
+    /// r: lying servers that the metadata stays correct with.
     pub right: u16,
     /// The metadata servers, numbered from 0.
     pub replicas: Vec<ReplicaInfo>,
@@ -46,16 +46,16 @@ pub struct NewVolume {
     pub clouds: Vec<NewCloud>,
     /// How objects are spread over them.
     pub policy: Policy,
-    /// What people call the owner.
+    /// The owner's label.
     pub owner_label: String,
-    /// Whom the root directory belongs to, and who can write in it to begin with.
+    /// The owner of the root directory, and the first user that can write in it.
     pub root_owner: (Uid, Gid),
-    /// Which users the owner's gateways may speak for. Whoever mounts for several users, or wants
-    /// files to keep their owners, needs all of them.
+    /// The users that the owner's gateways may speak for. Mounting for several users, or keeping
+    /// files' owners, requires all of them.
     pub owner_uids: Assertable<Uid>,
-    /// Which groups.
+    /// The same for groups.
     pub owner_gids: Assertable<Gid>,
-    /// Now, by the wall clock.
+    /// The present time, by the wall clock.
     pub created: Time,
 }
 
@@ -94,15 +94,15 @@ impl NewVolume {
 /// A volume that was just made.
 #[derive(Debug)]
 pub struct Created {
-    /// What every replica is initialised with, and every client opens the volume with.
+    /// The file that every replica is initialised with, and every client opens the volume with.
     pub genesis: Vec<u8>,
     /// The owner's key.
     pub owner: KeyFile,
-    /// What to print and keep.
+    /// The kit to print and keep.
     pub recovery_kit: RecoveryKit,
 }
 
-/// A volume that is being made: every secret that it begins with, and nothing written anywhere.
+/// A volume that is being made: all its initial secrets, and nothing written anywhere.
 #[derive(Debug)]
 pub struct Founding {
     root: VolumeRoot,
@@ -116,11 +116,11 @@ pub struct Founding {
     new: NewVolume,
 }
 
-/// Makes a volume: its root, its owner, the principal `recovery`, and every secret that it begins
-/// with. Nothing is written anywhere. Its keys have the first lock alone; see [`Founding`].
+/// Makes a volume: its root, its owner, the principal `recovery`, and all of its initial secrets.
+/// Nothing is written anywhere. Its keys have the first lock alone; see [`Founding`].
 ///
 /// # Errors
-/// If there is no randomness, or what was asked for makes no sense.
+/// If there is no randomness, or the properties contradict each other.
 pub fn create(new: NewVolume) -> Result<Created, VolumeError> {
     Founding::begin(new)?.finish()
 }
@@ -134,12 +134,12 @@ impl Founding {
         let root = VolumeRoot::random()?;
         let volume = root.volume();
         let (owner, recovery) = (Principal::random()?, Principal::random()?);
-        let everybody = [owner.id(), recovery.id()];
+        let both = [owner.id(), recovery.id()];
         let (mut clouds, mut secrets) = (Vec::new(), Vec::new());
         let count = new.clouds.len();
         for (index, cloud) in new.clouds.iter().enumerate() {
             let index = u8::try_from(index).map_err(|_| VolumeError::TooManyClouds { count })?;
-            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &everybody)?;
+            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &both)?;
             clouds.push(cloud);
             secrets.push(secret);
         }
@@ -173,7 +173,7 @@ impl Founding {
         indexes.zip(&self.secrets)
     }
 
-    /// Puts the second lock on: a secret of which each cloud gets a share, and without which the
+    /// Adds the second lock: a secret of which each cloud gets a share, and without which the
     /// members' keys open nothing.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Founding {
     /// Signs the genesis.
     ///
     /// # Errors
-    /// If what was asked for makes no sense.
+    /// If the properties contradict each other.
     pub fn finish(self) -> Result<Created, VolumeError> {
         let Self {
             root, owner, new, ..

@@ -1,23 +1,23 @@
-//! The keys of all epochs that a client could open, and how it learns of new ones.
+//! The keys of all key epochs that a client could open, and how it fetches new ones.
 //!
 //! ```text
 //! servers: realm in epoch e, its row, my membership
 //!    │ not below an epoch that was seen        or the servers are out of date, or lie
-//!    │ signed by who administers, row and all  or they lie
+//!    │ signed by an administrator, with its row    or they lie
 //!    ▼
-//! M_e unwrapped ───────┐
-//! C_e kept or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there
+//! M_e unwrapped ─────────┐
+//! C_e cached or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to a known one
 //! ```
 //!
-//! What always holds: keys only come, so that what could be read stays readable; they come by a
-//! signature or out of each other, and an epoch that is reached twice must have the same key both
-//! times. C_e is fetched once for each epoch and process, or once for each epoch and machine where
-//! its shares are kept.
+//! Invariants: keys are only added, so that readable data stays readable. Each key comes with a
+//! signature or from another key, and a key epoch that is reached twice must have the same key both
+//! times. C_e is fetched once for each key epoch and process, or once for each key epoch and
+//! machine where its shares are cached.
 
 use super::membership::Signed;
 use super::{Volume, VolumeError, no_member};
 use crate::blocks::ShareStore;
-use crate::keys::{KeptShares, KeyError, RealmEpochKey, Sealing, SharedSecret};
+use crate::keys::{KeyError, RealmEpochKey, Sealing, ShareCache, SharedSecret};
 use crate::metadata::{MetadataClient, MetadataError};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
@@ -28,7 +28,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 #[derive(Debug, Default)]
 struct Keys {
     epochs: BTreeMap<RealmEpoch, RealmEpochKey>,
-    /// Where the newest epoch's shares are, if it has the second lock.
+    /// The newest key epoch's shares, if it has the second lock.
     shares: Option<Shares>,
 }
 
@@ -37,9 +37,9 @@ struct Keys {
 pub(super) struct Keyring {
     keys: RwLock<Keys>,
     sealing: Sealing,
-    /// The newest epoch that the servers showed before this process began.
+    /// The newest key epoch that the servers showed before this process began.
     shown_before: OnceLock<RealmEpoch>,
-    /// Held by whoever asks the servers: a second beside it would do its work twice.
+    /// Held during a query of the servers: a second one would repeat the work.
     refreshing: tokio::sync::Mutex<()>,
 }
 
@@ -89,8 +89,7 @@ impl Keyring {
 }
 
 impl Volume {
-    /// Checks the membership that genesis gives, and opens the first epoch if it has no second
-    /// lock.
+    /// Checks the membership in genesis, and opens the first key epoch if it has no second lock.
     pub(super) fn open_founding(&self) -> Result<(), VolumeError> {
         let member = self.founding_member()?;
         let signed = self.signed(RealmEpoch(0), &self.genesis.epoch);
@@ -104,8 +103,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Opens the first epoch without the servers, with what the clouds share: what is sealed later
-    /// takes the servers' rows.
+    /// Opens the first key epoch with the clouds' shares, without the servers; data that was sealed
+    /// later needs the servers' rows.
     ///
     /// # Errors
     /// If fewer than f + 1 clouds give their share.
@@ -121,20 +120,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Has servers refused that say the realm is in an earlier epoch than this one, which they
-    /// showed to a process before.
+    /// Refuses servers that report an earlier key epoch than this one, which they showed to an
+    /// earlier process.
     pub fn epoch_shown_before(&self, epoch: RealmEpoch) {
         let _ = self.keyring.shown_before.set(epoch);
     }
 
-    /// Asks the servers for the realm's newest epoch and opens it, and all before it that are not
-    /// open yet.
+    /// Asks the servers for the realm's newest key epoch, and opens it and all earlier ones that
+    /// are not open yet.
     ///
     /// # Errors
-    /// If the servers give no answer, or one that is not signed, or one that is older than what
-    /// this process, or [one before](Self::epoch_shown_before), has seen; if the clouds do not give
-    /// the second lock's shares; or if this principal is no member any more. What was open stays
-    /// open.
+    /// If the servers give no answer, or one that is not signed, or one that is older than an
+    /// answer that this process, or [an earlier one](Self::epoch_shown_before), has seen; if the
+    /// clouds do not give the second lock's shares; or if this principal is no member any more.
+    /// Opened keys stay open.
     #[boxed]
     pub async fn refresh(
         &self,
@@ -156,10 +155,10 @@ impl Volume {
         let member = member.ok_or_else(|| no_member(&self.principal))?;
         let epoch = epochs
             .get(&number)
-            .ok_or_else(|| strange("the servers did not show the newest one"))?;
+            .ok_or_else(|| untrusted_epoch("the servers did not show the newest one"))?;
         let signers = self.principals.at(number);
         if signers.iter().all(|it| it.key != member.signer) {
-            // By one who has taken another's place since this process began, perhaps.
+            // Perhaps the signer has succeeded another principal since this process began.
             self.learn_successions(metadata).await?;
         }
         let key = self.open_epoch(number, epoch, &member, clouds).await?;
@@ -169,7 +168,7 @@ impl Volume {
         Ok(number)
     }
 
-    /// Where the newest epoch's shares are; `None` if it has no second lock.
+    /// The newest key epoch's shares; `None` if it has no second lock.
     #[must_use]
     pub fn current_shares(&self) -> Option<Shares> {
         self.keyring.keys().shares.clone()
@@ -184,7 +183,7 @@ impl Volume {
         }
     }
 
-    /// Opens an epoch by its locks.
+    /// Opens a key epoch by its locks.
     async fn open_epoch(
         &self,
         number: RealmEpoch,
@@ -196,7 +195,7 @@ impl Volume {
         let principals = self.principals.at(number);
         signed.check(&principals, &self.principal.id().signing, member)?;
         if !epoch.is_sound(number, &self.policy()) {
-            return Err(strange("it does not fit its lock").into());
+            return Err(untrusted_epoch("it does not match its lock").into());
         }
         let secret = signed.open(&self.principal, member)?;
         let shared = match (&epoch.shares, clouds) {
@@ -208,7 +207,7 @@ impl Volume {
         Ok(secret.realm_epoch_key(shared.as_ref(), volume, realm, number))
     }
 
-    /// C_e: from what is kept on this machine, if that is proved; else from the clouds, and kept.
+    /// C_e: from the cached shares, if they are proved; else from the clouds, and cached.
     async fn shared(
         &self,
         number: RealmEpoch,
@@ -218,24 +217,24 @@ impl Volume {
         let Some(kept) = self.kept.get() else {
             return Ok(clouds.fetch(shares).await?);
         };
-        match kept.recall(RealmId::ROOT, number) {
+        match kept.load(RealmId::ROOT, number) {
             Ok(None) => {}
             Ok(Some(found)) => match clouds.join(shares, &found) {
                 Some(secret) => return Ok(secret),
-                None => dropped(kept, "it is not what the epoch's row says"),
+                None => drop_cached(kept, "they do not have the digests in the epoch's row"),
             },
-            Err(error) => dropped(kept, &error.to_string()),
+            Err(error) => drop_cached(kept, &error.to_string()),
         }
         let found = clouds.gather(shares).await?;
-        let wrong = || strange("its shares are not of one secret");
+        let wrong = || untrusted_epoch("its shares are not of one secret");
         let secret = clouds.join(shares, &found).ok_or_else(wrong)?;
-        if let Err(error) = kept.keep(RealmId::ROOT, number, &found) {
-            tracing::warn!(%error, "the clouds' shares of the key are not kept on this machine");
+        if let Err(error) = kept.store(RealmId::ROOT, number, &found) {
+            tracing::warn!(%error, "the clouds' shares of the key are not cached on this machine");
         }
         Ok(secret)
     }
 
-    /// All keys from `newest` down to one that is there already, or the first.
+    /// All keys from `newest` down to one that is known already, or the first.
     async fn open_before(
         &self,
         metadata: &MetadataClient,
@@ -251,14 +250,17 @@ impl Volume {
                 epochs = metadata.epochs_before(end).await?;
             }
             let epoch = epochs.get(&number);
-            let epoch = epoch.ok_or_else(|| strange("the servers did not show an older one"))?;
+            let epoch =
+                epoch.ok_or_else(|| untrusted_epoch("the servers did not show an older one"))?;
             let previous = key.open_previous(&epoch.previous, &self.id(), RealmId::ROOT)?;
             opened.push(std::mem::replace(&mut key, previous));
             if let Ok(known) = self.epoch_key(before) {
                 if known.is_same(&key) {
                     return Ok(opened);
                 }
-                return Err(strange("it leads to another key than this process has").into());
+                return Err(
+                    untrusted_epoch("it opens to another key than this process has").into(),
+                );
             }
         }
         opened.push(key);
@@ -266,16 +268,16 @@ impl Volume {
     }
 }
 
-/// What is kept on this machine is of no use, and goes.
-fn dropped(kept: &KeptShares, reason: &str) {
+/// Removes cached shares that cannot be used.
+fn drop_cached(kept: &ShareCache, reason: &str) {
     let path = kept.path().display();
-    tracing::warn!(%path, reason, "a kept share of the key is dropped; the clouds are asked");
+    tracing::warn!(%path, reason, "the cached shares of the key are dropped; the clouds are asked");
     if let Err(error) = kept.forget() {
-        tracing::warn!(%error, "it stays, and is not believed");
+        tracing::warn!(%error, "the cached shares could not be removed; they are not used");
     }
 }
 
-fn strange(reason: &str) -> KeyError {
+fn untrusted_epoch(reason: &str) -> KeyError {
     KeyError::Untrusted {
         what: "the realm's key epoch",
         reason: reason.into(),
@@ -283,6 +285,6 @@ fn strange(reason: &str) -> KeyError {
 }
 
 fn out_of_date(answered: RealmEpoch, shown: RealmEpoch) -> MetadataError {
-    let reason = format!("they say that the key epoch is {answered}, and it was {shown} before");
+    let reason = format!("they report key epoch {answered}, and reported {shown} before");
     MetadataError::WentBack { reason }
 }

@@ -1,14 +1,14 @@
-//! Who can read a realm: wrapped keys, each signed together with all of the epoch that it opens.
+//! The members of a realm: wrapped keys, each signed together with its key epoch's row.
 //!
 //! ```text
 //! signed   "quorumfs 2026 realm membership v1" 00 ‖ volume 16 ‖ realm 4 ‖ epoch 4 ‖ member 32
 //!          ‖ BLAKE3("quorumfs 2026 realm epoch row", the epoch's row) 32 ‖ wrapped key
 //! ```
 //!
-//! The epoch's row is under every member's signature, so servers cannot show a member an epoch with
-//! a weaker lock, other digests or another key of the epoch before, nor an epoch under another
-//! number. Who may sign are those who administer: the owner and `recovery` of the genesis, or
-//! who has taken their places before that epoch (`succession`).
+//! The key epoch's row is under every member's signature, so servers cannot show a member an epoch
+//! with a weaker lock, other digests or another key of the epoch before, nor an epoch under another
+//! number. Administrators may sign: the owner and `recovery` of the genesis, or the principals that
+//! succeeded them before that epoch (`succession`).
 
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;
@@ -16,10 +16,10 @@ use quorumfs_metadata::genesis::GenesisPrincipal;
 use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::row::{Epoch, Member, Row};
 
-/// What a membership's signature begins with.
+/// The prefix of a membership's signed message.
 const CONTEXT: &[u8] = b"quorumfs 2026 realm membership v1\0";
 
-/// An epoch's place and row: what a membership is signed for.
+/// A key epoch's place and row, for which a membership is signed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signed<'a> {
     pub(super) volume: &'a VolumeId,
@@ -29,7 +29,7 @@ pub(super) struct Signed<'a> {
 }
 
 impl Signed<'_> {
-    /// What the signer signs.
+    /// The signed message.
     fn message(&self, member: &PrincipalId, wrapped: &[u8]) -> Vec<u8> {
         let row = blake3::derive_key("quorumfs 2026 realm epoch row", &self.epoch.to_bytes());
         [
@@ -44,7 +44,7 @@ impl Signed<'_> {
         .concat()
     }
 
-    /// Wraps the epoch's secret for each of `members`, and signs that.
+    /// Wraps the key epoch's secret for each of `members`, and signs the wrappings.
     pub(super) fn wrap_for<'p>(
         &self,
         members: impl Iterator<Item = &'p GenesisPrincipal>,
@@ -69,7 +69,7 @@ impl Signed<'_> {
             .collect()
     }
 
-    /// Refuses a membership that nobody signed who may.
+    /// Refuses a membership without a signature of an administrator.
     pub(super) fn check(
         &self,
         principals: &[GenesisPrincipal],
@@ -81,7 +81,9 @@ impl Signed<'_> {
             reason: reason.into(),
         };
         if member.epoch != self.number {
-            return Err(untrusted("it is of another key epoch than the realm's"));
+            return Err(untrusted(
+                "it belongs to another key epoch than the realm's",
+            ));
         }
         let administers = |it: &GenesisPrincipal| it.key == member.signer && it.rights.administer;
         let message = self.message(id, &member.wrapped);
@@ -89,7 +91,7 @@ impl Signed<'_> {
             || !verify(&member.signer, &message, &member.signature)
         {
             return Err(untrusted(
-                "the owner's signature does not hold, over it and the key epoch that it opens: \
+                "the owner's signature over it and its key epoch is not valid: \
                  one of them was changed, or is not the owner's",
             ));
         }

@@ -5,15 +5,15 @@
 //! begin     row and wrappings signed ─► one ordered operation ─► opened as every client opens it
 //! ```
 //!
-//! Nothing is sealed under a key that could not be had back: the order hears of the epoch when its
-//! shares were seen on n − f clouds. Whoever dies before that leaves shares under an id that was
-//! never brought in, which is garbage; whoever dies after it has begun the epoch. Two at the same
-//! time: one begins it, and the other is told.
+//! Nothing is sealed under a key that could not be recovered: the key epoch is ordered after its
+//! shares were seen on n − f clouds. A crash before that leaves shares under an id that was never
+//! committed, which are garbage; after it, the key epoch has begun. If two clients do this at the
+//! same time, one begins the key epoch, and the other gets an error.
 //!
-//! **What a new epoch does and does not do.** What is sealed from then on takes the new key, so
-//! whoever was left out, and whoever holds an old wrapping and old shares, cannot read it. What was
-//! sealed before stays as it is: whoever had the old key and the bytes still reads those. It is
-//! sealed anew as it is overwritten.
+//! **The effect of a new key epoch.** Data sealed from then on uses the new key, so members that
+//! were left out, and holders of an old wrapping and old shares, cannot read it. Older data stays
+//! as it is: holders of the old key and the bytes can still read that. It is sealed anew as it is
+//! overwritten.
 
 use super::{Volume, VolumeError};
 use crate::blocks::{Failures, ShareStore};
@@ -26,7 +26,7 @@ use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId};
 use quorumfs_metadata::operation::BeginEpoch;
 use quorumfs_metadata::row::{Epoch, Lock, Shares};
 
-/// An epoch whose shares are on the clouds, and that nobody has heard of.
+/// A key epoch whose shares are on the clouds, and that is not ordered yet.
 #[derive(Debug)]
 pub struct PreparedEpoch {
     number: RealmEpoch,
@@ -36,25 +36,25 @@ pub struct PreparedEpoch {
     shared: Option<(SharedSecret, Shares)>,
     members: Vec<PrincipalId>,
     failures: Failures,
-    /// Keeps the id that the shares lie under.
+    /// Holds the id of the shares.
     _id: Option<AllocatedId>,
 }
 
-/// What was begun.
+/// The key epoch that was begun.
 #[derive(Clone, Debug)]
 pub struct Rekeyed {
     /// Its number.
     pub number: RealmEpoch,
-    /// What it takes to read.
+    /// The secrets that opening it takes.
     pub lock: Lock,
     /// The clouds that were seen to hold their shares.
     pub confirmed: Vec<CloudIndex>,
-    /// What was wrong with the others: completed by the next scrub.
+    /// The faults of the others; the next scrub restores their shares.
     pub failures: Failures,
 }
 
 impl Volume {
-    /// Begins a new epoch: [`prepare_epoch`](Self::prepare_epoch) and
+    /// Begins a new key epoch: [`prepare_epoch`](Self::prepare_epoch) and
     /// [`begin_epoch`](Self::begin_epoch).
     ///
     /// # Errors
@@ -71,12 +71,12 @@ impl Volume {
         self.begin_epoch(metadata, clouds, prepared, begun).await
     }
 
-    /// Draws the keys of the next epoch and, with the second lock, puts shares on the clouds. All
-    /// members stay but those `without` names.
+    /// Draws the keys of the next key epoch and, with the second lock, puts shares on the clouds.
+    /// All members stay except those that `without` names.
     ///
     /// # Errors
-    /// If the newest epoch cannot be opened; if somebody who administers is to be left out; or if
-    /// fewer than n − f clouds hold their shares. Nothing has changed then.
+    /// If the newest key epoch cannot be opened; if an administrator is to be left out; or if fewer
+    /// than n − f clouds hold their shares. Nothing has changed then.
     #[boxed]
     pub async fn prepare_epoch(
         &self,
@@ -88,7 +88,7 @@ impl Volume {
         self.learn_successions(metadata).await?;
         let current = self.refresh(metadata, Some(clouds)).await?;
         let number = RealmEpoch(current.0.saturating_add(1));
-        let mut members = self.believed_members(metadata).await?;
+        let mut members = self.signed_members(metadata).await?;
         members.retain(|id| !without.contains(id));
         let left_out = |it: &&GenesisPrincipal| it.rights.administer && !members.contains(&it.key);
         if let Some(who) = self.principals.now().iter().find(left_out) {
@@ -123,10 +123,10 @@ impl Volume {
         Ok(prepared)
     }
 
-    /// Orders a prepared epoch, and opens it as every client does.
+    /// Orders a prepared key epoch, and opens it like every client.
     ///
     /// # Errors
-    /// `Raced` if another was begun meanwhile. If the servers gave no answer it may have been
+    /// `Raced` if another was begun meanwhile. Without an answer of the servers it may have been
     /// begun.
     #[boxed]
     pub async fn begin_epoch(
@@ -165,8 +165,8 @@ impl Volume {
         };
         let ordered = metadata.begin_epoch(&begin).await;
         let opened = self.refresh(metadata, Some(clouds)).await;
-        // Opened from what the servers show and what was signed here, it is the one that was meant;
-        // an answer that was lost is no loss then.
+        // If it opens from the servers' rows and the signatures made here, it is the intended one,
+        // and a lost answer does not matter.
         if self
             .epoch_key(number)
             .is_ok_and(|found| found.is_same(&key))
@@ -186,9 +186,9 @@ impl Volume {
         }
     }
 
-    /// Who is a member, as far as it is signed: who was left out is not taken in again because a
-    /// server says so.
-    async fn believed_members(
+    /// The members, as far as they are signed: a server cannot bring back a member that was left
+    /// out.
+    async fn signed_members(
         &self,
         metadata: &MetadataClient,
     ) -> Result<Vec<PrincipalId>, VolumeError> {

@@ -1,21 +1,21 @@
-//! Who the principals are: those of the genesis, and who has taken their places since.
+//! The principals: those of the genesis, and their successors.
 //!
 //! ```text
 //! kit: root secret, principal `recovery`
 //!    │ the owner's place, the clouds' secrets and the current key epoch for a new key
 //!    ▼
 //! signed by the root ──► ordered ──► the old key is refused everything
-//!                    └─► kept where the new key is (`volume.successions`): a client that has it
-//!                        opens the volume without a word of the servers'
+//!                    └─► stored next to the new key (`volume.successions`): a client that has it
+//!                        opens the volume without the servers
 //! ```
 //!
-//! What always holds: a succession is believed for the root's signature alone, and for no server;
-//! they are taken in one after the other; and what the old key signs counts for key epochs up to
-//! the one that the succession names, and for none after it. A client that was not told of one
-//! asks the servers when it meets a signature that it does not know.
+//! Invariants: a succession is accepted for the root's signature alone, and on no server's word;
+//! successions are accepted in order; and signatures of the old key count for key epochs up to the
+//! one that the succession names, and for no later one. A client that lacks a succession asks the
+//! servers when it meets an unknown signature.
 //!
-//! What can go wrong: *servers hide a succession*. What the successor signed is not believed then,
-//! and nothing else is; the servers that order operations refuse the old key all the same.
+//! Possible failure: *servers hide a succession*. Signatures of the successor are refused then, and
+//! nothing else is; the servers that order operations refuse the old key all the same.
 
 use super::membership::Signed;
 use super::{Volume, VolumeError};
@@ -29,7 +29,7 @@ use quorumfs_metadata::row::{Member, WrappedKey};
 use quorumfs_metadata::succession::{SignedSuccession, Succeed, Succession};
 use std::sync::{PoisonError, RwLock};
 
-/// The principals of a volume, as far as this process knows.
+/// The principals of a volume, to this process's knowledge.
 #[derive(Debug)]
 pub(super) struct Principals {
     founding: Vec<GenesisPrincipal>,
@@ -46,7 +46,7 @@ fn untrusted(reason: &str) -> KeyError {
 }
 
 impl Principals {
-    /// Those of the genesis.
+    /// The principals of the genesis.
     pub(super) fn of(genesis: &Genesis, root: RootKey) -> Self {
         Self {
             founding: genesis.principals.clone(),
@@ -61,33 +61,33 @@ impl Principals {
         known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All successions that are known, the first one first.
+    /// All known successions, in order.
     pub(super) fn signed(&self) -> Vec<SignedSuccession> {
         self.known().into_iter().map(|(signed, _)| signed).collect()
     }
 
-    /// Takes in what is new of a list of all successions. A shorter list than is known changes
-    /// nothing.
+    /// Adds the new entries of a list of all successions. A list that is shorter than the known one
+    /// changes nothing.
     ///
     /// # Errors
-    /// If it contradicts what is known, does not follow it, or is not signed by the root.
+    /// If it contradicts or does not continue the known list, or is not signed by the root.
     pub(super) fn learn(&self, all: &[SignedSuccession]) -> Result<(), KeyError> {
         let mut known = self.known();
         let contradicts =
             |((known, _), shown): (&(SignedSuccession, Succession), _)| known != shown;
         if known.iter().zip(all).any(contradicts) {
-            return Err(untrusted("another one of the same number is known"));
+            return Err(untrusted("another succession of the same number is known"));
         }
         for signed in all.iter().skip(known.len()) {
             let succession = signed
                 .verified(self.volume, &self.root.0)
-                .ok_or_else(|| untrusted("the volume root's signature does not hold"))?;
+                .ok_or_else(|| untrusted("the volume root's signature is not valid"))?;
             let number = known.len().saturating_add(1);
             let present = replaced(&self.founding, known.iter().map(|(_, it)| it));
             let is = |key: &PrincipalId| present.iter().any(|it| it.key == *key);
             let follows = usize::try_from(succession.number) == Ok(number);
             if !follows || !is(&succession.predecessor) || is(&succession.successor.key) {
-                return Err(untrusted("it does not follow the one before it"));
+                return Err(untrusted("it does not follow its predecessor"));
             }
             known.push((signed.clone(), succession));
         }
@@ -98,19 +98,19 @@ impl Principals {
         Ok(())
     }
 
-    /// Who they are now. Each is where its predecessor was: the owner is the first.
+    /// The present principals. Each has its predecessor's position: the owner is the first.
     pub(super) fn now(&self) -> Vec<GenesisPrincipal> {
         replaced(&self.founding, self.known().iter().map(|(_, it)| it))
     }
 
-    /// Whose signatures count for a key epoch.
+    /// The principals whose signatures count for a key epoch.
     pub(super) fn at(&self, epoch: RealmEpoch) -> Vec<GenesisPrincipal> {
         let known = self.known();
         let before = known.iter().map(|(_, it)| it).filter(|it| it.epoch < epoch);
         replaced(&self.founding, before)
     }
 
-    /// The succession that made this one a principal, if one did.
+    /// The succession that made this key a principal, if one did.
     pub(super) fn succession_of(&self, key: &PrincipalId) -> Option<Succession> {
         let mut known = self.known().into_iter().map(|(_, it)| it);
         known.rfind(|it| it.successor.key == *key)
@@ -132,34 +132,34 @@ fn replaced<'a>(
 }
 
 impl Volume {
-    /// Which principals were replaced, as far as this process knows, the first one first: what
-    /// [`Volume::open_after`] takes.
+    /// The successions of principals, to this process's knowledge, in order: the argument of
+    /// [`Volume::open_after`].
     #[must_use]
     pub fn successions(&self) -> Vec<SignedSuccession> {
         self.principals.signed()
     }
 
-    /// The owner's key, as far as this process knows.
+    /// The owner's key, to this process's knowledge.
     #[must_use]
     pub fn owner(&self) -> Option<PrincipalId> {
         self.principals.now().first().map(|owner| owner.key)
     }
 
-    /// Whose place was taken last, as far as this process knows.
+    /// The principal that was replaced last, to this process's knowledge.
     #[must_use]
     pub fn replaced(&self) -> Option<PrincipalId> {
         let last = self.principals.known().into_iter().last();
         last.map(|(_, succession)| succession.predecessor)
     }
 
-    /// In which key epoch this principal took another's place, if it did.
+    /// The key epoch in which this principal succeeded another, if it did.
     #[must_use]
     pub fn succeeded_in(&self) -> Option<RealmEpoch> {
         let me = self.principal.id().signing;
         self.principals.succession_of(&me).map(|it| it.epoch)
     }
 
-    /// Whether this principal may administer, as far as this process knows.
+    /// Whether this principal may administer, to this process's knowledge.
     #[must_use]
     pub fn administers(&self) -> bool {
         let me = self.principal.id().signing;
@@ -169,7 +169,7 @@ impl Volume {
             .any(|it| it.key == me && it.rights.administer)
     }
 
-    /// Asks the servers which principals were replaced.
+    /// Asks the servers for the successions of principals.
     pub(super) async fn learn_successions(
         &self,
         metadata: &MetadataClient,
@@ -178,13 +178,13 @@ impl Volume {
         Ok(self.principals.learn(&shown)?)
     }
 
-    /// Has another key take the owner's place, by the kit's root. It may then do what the owner
-    /// could, and read what is there; the old key is refused everything. Nothing happens if it is
-    /// the owner already.
+    /// Replaces the owner's key by another, with the kit's root. The new owner has the old one's
+    /// rights and can read the existing data; the old key is refused everything. Nothing happens if
+    /// the key is the owner's already.
     ///
     /// # Errors
-    /// If the newest epoch cannot be opened, or the servers refuse or do not answer: it may have
-    /// happened then, and the same again finishes it.
+    /// If the newest key epoch cannot be opened, or the servers refuse or do not answer: the
+    /// replacement may have happened then, and repeating the call finishes it.
     #[boxed]
     pub async fn replace_owner(
         &self,
@@ -231,7 +231,7 @@ impl Volume {
         Ok(self.principals.learn(&all)?)
     }
 
-    /// The current epoch's secret for another, as this principal has it.
+    /// The current key epoch's secret, wrapped by this principal for another.
     async fn membership_for(
         &self,
         metadata: &MetadataClient,

@@ -1,4 +1,4 @@
-//! Volumes made and opened, and what is refused.
+//! Making and opening volumes, and refusals.
 
 use super::*;
 use crate::keys::RecoveryKit;
@@ -39,7 +39,7 @@ fn the_owner_and_the_recovery_kit_hold_the_same_keys() {
 }
 
 #[test]
-fn a_stranger_and_another_volumes_key_are_told_so() {
+fn a_stranger_and_another_volumes_key_are_refused_with_the_reason() {
     let (one, other) = (create(new_volume()).unwrap(), create(new_volume()).unwrap());
     let error = Volume::open(&one.genesis, &other.owner)
         .unwrap_err()

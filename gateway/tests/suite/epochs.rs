@@ -9,7 +9,7 @@ use crate::common::{content, new_file, root};
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_gateway::blocks::{ShareError, ShareState};
-use quorumfs_gateway::keys::{KeptShares, KeyError, Secret};
+use quorumfs_gateway::keys::{KeyError, Secret, ShareCache};
 use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode, UnderOldEpochs};
 use quorumfs_gateway::volume::{Volume, VolumeError};
 use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, RealmId, SliceId};
@@ -73,10 +73,10 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
     let path = directory.path().join("clouds.shares");
     let host_key = Secret::from_bytes([4; 32]);
     let owner = world.gateway();
-    let keeper = || KeptShares::new(path.clone(), host_key.clone(), owner.volume.id());
+    let keeper = || ShareCache::new(path.clone(), host_key.clone(), owner.volume.id());
     let opens_alone = async || {
         let late = world.gateway();
-        late.volume.keep_shares(keeper());
+        late.volume.cache_shares(keeper());
         for cloud in &late.faulty {
             cloud.set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
         }
@@ -84,7 +84,7 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
     };
     assert!(opens_alone().await.is_err(), "nothing is cached yet");
     let keeping = world.gateway();
-    keeping.volume.keep_shares(keeper());
+    keeping.volume.cache_shares(keeper());
     keeping.refresh().await.unwrap();
     assert_eq!(opens_alone().await.unwrap(), RealmEpoch(0));
 
@@ -96,7 +96,7 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
 
     // A share that opens and does not match the signed row is neither used nor left there.
     let kept = keeper();
-    let good = kept.recall(RealmId::ROOT, RealmEpoch(1)).unwrap().unwrap();
+    let good = kept.load(RealmId::ROOT, RealmEpoch(1)).unwrap().unwrap();
     let with = |index: u8, share: &Secret| vec![good[0].clone(), (index, share.clone())];
     let (second, stranger) = (&good[1], Secret::from_bytes([9; 32]));
     for wrong in [
@@ -106,16 +106,16 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
         vec![good[0].clone()],
         [good.clone(), vec![good[0].clone()]].concat(),
     ] {
-        kept.keep(RealmId::ROOT, RealmEpoch(1), &wrong).unwrap();
+        kept.store(RealmId::ROOT, RealmEpoch(1), &wrong).unwrap();
         assert!(opens_alone().await.is_err(), "{wrong:?}");
         assert!(!path.exists(), "{wrong:?} stays");
     }
     // With the clouds it is as if there had been no shares.
     std::fs::write(&path, "something else").unwrap();
     let late = world.gateway();
-    late.volume.keep_shares(keeper());
+    late.volume.cache_shares(keeper());
     assert_eq!(late.refresh().await.unwrap(), RealmEpoch(1));
-    let found = kept.recall(RealmId::ROOT, RealmEpoch(1)).unwrap();
+    let found = kept.load(RealmId::ROOT, RealmEpoch(1)).unwrap();
     assert_eq!(found.map(|found| found.len()), Some(2));
 }
 

@@ -2,7 +2,7 @@
 //! [`quorumfs_gateway::decoders`].
 
 use super::{Pieces, pieces};
-use quorumfs_gateway::decoders::{ATTRIBUTE, Format, JOURNAL, KEPT_KEY, OBJECT, SEGMENT};
+use quorumfs_gateway::decoders::{ATTRIBUTE, Format, HOST_KEY, JOURNAL, OBJECT, SEGMENT};
 
 fn read(format: Format, bytes: &[u8]) {
     let pieces: Vec<_> = Pieces(bytes).collect();
@@ -73,10 +73,10 @@ pub fn attributes() -> Vec<Vec<u8>> {
 
 /// A host key and kept shares, for [`super::files::keys`].
 pub(super) fn kept_key(bytes: &[u8]) {
-    read(KEPT_KEY, bytes);
+    read(HOST_KEY, bytes);
 }
 
 /// Some of them.
 pub(super) fn kept_keys() -> Vec<Vec<u8>> {
-    seeds(KEPT_KEY)
+    seeds(HOST_KEY)
 }

@@ -8,7 +8,7 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_gateway::keys::{HostKey, KeptShares, KeyFile, Passphrase, StoredKey};
+use quorumfs_gateway::keys::{HostKey, KeyFile, Passphrase, ShareCache, StoredKey};
 use quorumfs_metadata::identity::RealmId;
 use quorumfs_tests::harness::{Cluster, Needle, Quorumfs, kill_mount, mount_in_background, search};
 use std::fs;
@@ -236,13 +236,13 @@ fn needles(cluster: &Cluster, key: &KeyFile) -> Vec<Needle> {
     let host = HostKey::open_or_create(&host, key.volume(), &key.principal).unwrap();
     secret("cache key", host.cache().expose());
     secret("journal key", host.journal().expose());
-    secret("kept shares key", host.kept_shares().expose());
+    secret("kept shares key", host.share_cache().expose());
     let volume = quorumfs_tests::harness::unlocked(cluster, key);
     let epoch = volume.current_epoch().unwrap();
     secret("epoch key", volume.epoch_key(epoch).unwrap().expose());
     let kept = cluster.volume().join("clouds.shares");
-    let kept = KeptShares::new(kept, host.kept_shares(), key.volume());
-    let shares = kept.recall(RealmId::ROOT, epoch).unwrap().unwrap();
+    let kept = ShareCache::new(kept, host.share_cache(), key.volume());
+    let shares = kept.load(RealmId::ROOT, epoch).unwrap().unwrap();
     for (_, share) in &shares {
         secret("share", share.expose());
     }

@@ -4,7 +4,7 @@
 use super::{Access, Configured};
 use crate::commands::explain::key_failure;
 use crate::failure::Outcome;
-use quorumfs_gateway::keys::{HostKey, KeptShares};
+use quorumfs_gateway::keys::{HostKey, ShareCache};
 use std::path::PathBuf;
 
 /// The file with the host key, in the state directory.
@@ -34,10 +34,10 @@ impl Configured {
         }
         let kept = self.host_key().map(|key| {
             let path = self.state.join(KEPT_SHARES);
-            KeptShares::new(path, key.kept_shares(), self.volume.id())
+            ShareCache::new(path, key.share_cache(), self.volume.id())
         });
         match kept {
-            Ok(kept) if self.configuration.keys.keep_cloud_secret => self.volume.keep_shares(kept),
+            Ok(kept) if self.configuration.keys.keep_cloud_secret => self.volume.cache_shares(kept),
             Ok(kept) => {
                 if let Err(error) = kept.forget() {
                     tracing::warn!(%error, "what was kept of the clouds' shares stays");

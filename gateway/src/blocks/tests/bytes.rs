@@ -1,4 +1,4 @@
-//! The bytes of objects: pinned, rebuilt from every k, refused when anything is changed.
+//! The bytes of objects: pinned, rebuilt from every k, refused after any change.
 
 use super::harness::{VOLUME, content, key, object_id, policies, policy, secrets, slice_id};
 use crate::blocks::buffers::Buffers;

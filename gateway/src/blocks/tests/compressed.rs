@@ -1,4 +1,4 @@
-//! Compressed slices: read in any range from anywhere, and what a hostile writer can do with them.
+//! Compressed slices: reads of any range, and the power of a hostile writer.
 
 use super::bytes::{hex, unhex};
 use super::harness::{
@@ -57,7 +57,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_shrinks_takes_less_of_the_clouds_and_what_does_not_is_not_compressed() {
+async fn compressible_slices_take_less_of_the_clouds_and_others_stay_uncompressed() {
     let volume = Volume::compressing(policy(4, 1, 2));
     let noise = mixed(2, &[(2, 300_000)]);
     let (_, sealed) = pack(&volume, &[words(1, 300_000), noise]).await;
@@ -99,8 +99,8 @@ async fn an_index_is_fetched_once_and_small_reads_fetch_little_else() {
     assert!(bytes() - before < u64::from(most), "{}", bytes() - before);
 }
 
-/// Reads a slice whose writer stored `stream` for it. Without encryption, so that it is the writer
-/// who determines every byte, as one who has the slice's key does.
+/// Reads a slice whose writer stored `stream` for it. Without encryption the writer determines
+/// every byte, as a writer with the slice's key does.
 async fn read_hostile(stream: &[u8], length: u32) -> Result<Bytes, BlockError> {
     let volume = Volume::with(policy(4, 1, 2), Sealing::Off, 64 << 20);
     let (tag, sealed_length) = (16, stream.len() as u32);
@@ -131,7 +131,7 @@ fn hostile(lengths: &[u32], bodies: &[&[u8]]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_writer_who_compressed_wrong_is_named_and_nothing_is_expanded_without_bound() {
+async fn a_writer_that_compressed_wrong_is_named_and_every_expansion_is_bounded() {
     let frame = |plain: &[u8]| zstd::bulk::compress(plain, 3).unwrap();
     let right = frame(&[5; 1000]);
     let length = right.len() as u32;
@@ -169,7 +169,7 @@ async fn a_writer_who_compressed_wrong_is_named_and_nothing_is_expanded_without_
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn whatever_a_writer_stored_is_read_or_refused_in_their_name(
+    fn any_stored_stream_is_read_or_refused_with_its_writers_name(
         lengths in proptest::collection::vec(0_u32..3000, 1..4),
         noise in proptest::collection::vec(any::<u8>(), 0..9000),
         length in 1_u32..200_000,
@@ -188,7 +188,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_row_whose_lengths_or_codec_cannot_be_is_refused_before_anything_is_fetched() {
+async fn a_row_with_impossible_lengths_or_codec_is_refused_before_anything_is_fetched() {
     let volume = Volume::compressing(policy(4, 1, 2));
     let slice = words(1, 200_000);
     let (object, sealed) = pack(&volume, std::slice::from_ref(&slice)).await;

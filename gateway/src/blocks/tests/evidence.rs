@@ -1,4 +1,4 @@
-//! Whose fault it is: what a cloud said that it took, what it answers now, and what was ordered.
+//! Verdicts: receipts, present answers, and the findings that are ordered.
 
 use super::harness::{Volume, content, object_id, policy};
 use crate::blocks::{ScrubConfig, ScrubDepth, Stored};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LENGTH: usize = 300_000;
 
-/// A written volume, whose background does nothing by itself.
+/// A written volume without background work.
 async fn written() -> (Volume, Stored, Bytes) {
     let mut volume = Volume::new(policy(4, 1, 2));
     volume.timeouts.completion = Duration::from_secs(3600);
@@ -33,13 +33,13 @@ fn alter(volume: &Volume, cloud: usize) {
     }
 }
 
-/// The cloud that a shard lies on: where an object begins follows from its id.
+/// The cloud of a shard: the first cloud of an object follows from its id.
 fn cloud_of(volume: &Volume, shard: usize) -> usize {
     usize::from(volume.log.row(object_id(1)).shards[shard].cloud.0)
 }
 
-/// Everything that was told, after all of it was.
-async fn told(volume: &Volume) -> Vec<(CloudIndex, Finding)> {
+/// All findings, after the queued ones were ordered.
+async fn all_testified(volume: &Volume) -> Vec<(CloudIndex, Finding)> {
     volume.drain().await;
     volume.log.testified.lock().unwrap().clone()
 }
@@ -60,12 +60,12 @@ async fn a_cloud_that_alters_what_it_acknowledged_is_convicted_once_by_readers_a
     let (volume, stored, plain) = written().await;
     let cloud = cloud_of(&volume, 0);
     alter(&volume, cloud);
-    // In ranges, so that the checksum of the whole has still to be asked for.
+    // In ranges, so that the checksum of the whole has still to be fetched.
     for _ in 0..3 {
         let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
         assert_eq!(read.unwrap(), plain);
     }
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
@@ -100,17 +100,17 @@ async fn a_writer_that_orders_another_digest_than_it_put_is_convicted_and_no_clo
         }
     };
     change(&volume, true);
-    // From the others it is rebuilt, and is not what its digest says.
+    // It is rebuilt from the others, and does not have its digest.
     volume.read(1, &stored.slice, 0..10).await.unwrap_err();
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     assert_eq!(all.len(), 1, "{all:?}");
     assert_eq!(verdict(&all[0].1), Verdict::Writer, "{all:?}");
 
-    // Without a receipt nobody can say.
+    // Without a receipt there is no verdict.
     let (volume, ..) = written().await;
     change(&volume, false);
     volume.read(1, &stored.slice, 0..10).await.unwrap_err();
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     assert_eq!(verdict(&all[0].1), Verdict::Undecided, "{all:?}");
     drop(plain);
 }
@@ -122,7 +122,7 @@ async fn a_cloud_that_denies_what_it_acknowledged_is_convicted() {
     volume.memories[cloud].objects.lock().unwrap().clear();
     let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
     assert_eq!(read.unwrap(), plain);
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
@@ -142,7 +142,7 @@ async fn a_put_that_is_acknowledged_as_another_is_no_acknowledgement() {
     let status = volume.blocks.status();
     let error = status.clouds[2].last_error.clone().unwrap();
     assert!(error.contains("and says that it took crc32c"), "{error}");
-    let all = told(&volume).await;
+    let all = all_testified(&volume).await;
     let [(CloudIndex(2), finding), ..] = &all[..] else {
         panic!("{all:?}")
     };

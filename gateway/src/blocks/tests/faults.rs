@@ -58,7 +58,7 @@ async fn reads_right(volume: &Volume, number: u32, plain: &Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_written_is_read_back_in_any_range() {
+async fn written_slices_are_read_back_in_any_range() {
     for policy in policies() {
         let volume = Volume::new(policy);
         let segment = SEGMENT_BYTES as usize;
@@ -117,7 +117,7 @@ async fn a_cloud_that_lies_in_any_way_during_the_write_never_loses_it() {
             write
                 .unwrap_or_else(|_| panic!("{plan:?}"))
                 .unwrap_or_else(|e| panic!("{plan:?} {e}"));
-            // The liar goes on lying, then another cloud is the one that vanishes.
+            // The liar goes on lying, and another cloud vanishes.
             reads_right(&volume, i as u32, &plain).await;
             volume.heal();
             volume.restart();
@@ -148,7 +148,7 @@ async fn fewer_than_w_acknowledgements_are_an_error_that_names_the_clouds() {
         assert!(text.contains("free space or raise the quota"), "{text}");
         volume.plan(0, Plan::always(Fault::Refuse(Kind::Denied)));
         let error = volume.write(3, &plain).await.unwrap_err();
-        // Those that only cannot be reached would be enough.
+        // The unreachable clouds would be enough.
         let kind = match volume.clouds.len() > w {
             true => BlockErrorKind::Unreachable,
             false => BlockErrorKind::Io,
@@ -274,13 +274,13 @@ async fn planted_words_are_found_on_the_clouds_only_when_sealing_is_off() {
     }
 }
 
-/// The object as another principal finds it: its row says which session brought it in.
+/// The object as another principal sees it: its row names the writer's session.
 fn row_of(volume: &Volume, number: u32, writer: SessionId) -> StoredObject {
     foreign_row(&volume.log.row(object_id(number)), writer, false)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_blame() {
+async fn the_writer_of_an_unreadable_object_is_named_unless_clouds_alone_can_be_to_blame() {
     let mut volume = Volume::new(policy(4, 1, 2));
     let stored = volume.write(1, &content(1, 100_000)).await.unwrap();
     volume.drain().await;
@@ -295,10 +295,10 @@ async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_bl
     assert_eq!(named(&error), Some(writer));
     assert!(error.to_string().contains("session 7"), "{error}");
 
-    // Another reader, who has not seen it whole.
+    // A reader that has not read it whole.
     volume.restart();
     let blocks = &volume.blocks;
-    // One cloud denies it, as one may, and two cannot be reached.
+    // One cloud denies it, which is allowed, and two are unreachable.
     volume.plan(0, Plan::always(Fault::Refuse(Kind::NotFound)));
     for cloud in [1, 2] {
         volume.plan(cloud, Plan::always(Fault::Refuse(Kind::Unavailable)));
@@ -312,10 +312,10 @@ async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_bl
     volume.plan(1, Plan::always(Fault::Refuse(Kind::NotFound)));
     let error = blocks.read(&object, slice, &key(1), 0..100_000).await;
     let error = error.unwrap_err();
-    // The last one has what is missing, once it can be reached.
+    // The last one has the missing shard, once it is reachable.
     assert_eq!(error.kind(), BlockErrorKind::Unreachable, "{error}");
     assert_eq!(named(&error), Some(writer), "{error}");
-    let said = "what principal `mallory`";
+    let said = "shards that principal `mallory`";
     assert!(error.to_string().contains(said), "{error}");
 }
 

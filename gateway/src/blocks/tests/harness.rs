@@ -1,4 +1,4 @@
-//! Clouds in memory behind decorators that make them lie, and a log that remembers placements.
+//! Clouds in memory behind decorators that make them lie, and a log of placements.
 
 use crate::blocks::{
     BlockConfig, BlockError, BlockStore, Cloud, Compression, ObjectsPage, PlacementError,
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(super) const VOLUME: ClusterId = ClusterId([7; 16]);
-/// The principal that others' objects are of; this process's own is number 0.
+/// The principal of foreign objects; this process's own is number 0.
 pub(super) const FOREIGN: PrincipalNumber = PrincipalNumber(7);
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -32,7 +32,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct MemoryStore {
     pub(super) objects: Mutex<BTreeMap<ObjectName, Bytes>>,
-    /// Gets that brought bytes, and the bytes.
+    /// Gets that returned bytes, and the bytes.
     pub(super) gets: AtomicU64,
     pub(super) bytes_got: AtomicU64,
     pub(super) puts: AtomicU64,
@@ -161,15 +161,15 @@ impl ObjectStore for MemoryStore {
     }
 }
 
-/// The metadata's part: rows of objects, and what was ordered about them.
+/// The metadata's part: rows of objects, and the operations that were ordered.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLog {
     pub(super) rows: Mutex<BTreeMap<ObjectId, NewObject>>,
-    /// Those that the foreign principal wrote.
+    /// Objects of the foreign principal.
     pub(super) foreign: Mutex<BTreeSet<ObjectId>>,
-    /// Those that were said to be checked.
+    /// Objects that were ordered as checked.
     pub(super) checked: Mutex<BTreeSet<ObjectId>>,
-    /// What was told of clouds.
+    /// Findings about clouds.
     pub(super) testified: Mutex<Vec<(CloudIndex, Finding)>>,
 }
 
@@ -216,8 +216,8 @@ impl PlacementLog for MemoryLog {
         cloud: CloudIndex,
         findings: Vec<Finding>,
     ) -> Result<(), PlacementError> {
-        let told = findings.into_iter().map(|finding| (cloud, finding));
-        self.testified.lock().unwrap().extend(told);
+        let found = findings.into_iter().map(|finding| (cloud, finding));
+        self.testified.lock().unwrap().extend(found);
         Ok(())
     }
     async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
@@ -290,7 +290,7 @@ impl PlacementLog for MemoryLog {
     }
 }
 
-/// An object that the foreign principal brought in.
+/// An object of the foreign principal.
 pub(super) fn foreign_row(new: &NewObject, writer: SessionId, checked: bool) -> StoredObject {
     let row = row::Object {
         class: new.class,
@@ -360,7 +360,7 @@ pub(super) fn slice_id(number: u32) -> SliceId {
     }
 }
 
-/// Bytes that are different everywhere.
+/// Pseudorandom bytes.
 pub(super) fn content(seed: u64, length: usize) -> Bytes {
     let mut bytes = vec![0; length];
     blake3::Hasher::new()
@@ -437,7 +437,7 @@ impl Volume {
         volume
     }
 
-    /// The process dies and another opens the volume.
+    /// The process ends and another opens the volume.
     pub(super) fn restart(&mut self) {
         self.blocks.shutdown();
         self.blocks = open(

@@ -1,4 +1,4 @@
-//! Objects that hold several slices: each is read alone, from wherever it lies.
+//! Objects that hold several slices: each is read alone, at any position.
 
 use super::harness::{Volume, content, key, object_id, policy, slice_id};
 use crate::blocks::{
@@ -46,7 +46,7 @@ pub(super) fn run(future: impl Future<Output = ()>) {
     runtime.unwrap().block_on(future);
 }
 
-/// Slices as a writer of many files has them: most small, some around a segment's end.
+/// Slices of a writer with many files: most small, some around a segment's end.
 fn lengths() -> impl Strategy<Value = Vec<usize>> {
     let segment = SEGMENT_BYTES as usize;
     let length = prop_oneof![

@@ -1,4 +1,4 @@
-//! What another principal wrote: content for every reader, or the same error for all of them.
+//! Objects of another principal: content for every reader, or the same error for all of them.
 
 use super::harness::{
     FOREIGN, MemoryLog, VOLUME, Volume, content, key, object_id, policy, secrets, slice_id,
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 const LENGTH: usize = 400_000;
 
-/// Brings an object of the foreign principal's in, which lies on all clouds: data shards of one
-/// content, and from shard `parity_from` on those of another.
+/// Commits an object of the foreign principal that lies on all clouds: data shards of one content,
+/// and from shard `parity_from` on those of another.
 fn brought_in(volume: &Volume, number: u32, parity_from: usize) -> (Bytes, SealedSlice) {
     let policy = volume.policy;
     let (plain, other) = (content(1, LENGTH), content(2, LENGTH));
@@ -109,7 +109,7 @@ async fn two_readers_with_different_clouds_get_the_same_error_that_names_the_pri
     let mut volume = Volume::new(policy(4, 1, 2));
     let (_, slice) = brought_in(&volume, 1, 2);
     for clouds in [[0, 1], [2, 3], [0, 2], [1, 3]] {
-        // A process that has seen nothing yet.
+        // A process without any cached result.
         volume.restart();
         reach(&volume, &clouds);
         for range in [0..10, 100_000..100_001, 0..LENGTH as u32] {
@@ -135,7 +135,7 @@ async fn two_readers_with_different_clouds_get_the_same_error_that_names_the_pri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_one_s_own_or_was_checked_costs_no_more_than_it_did() {
+async fn own_objects_and_checked_ones_cost_no_more_than_before() {
     let volume = Volume::new(policy(4, 1, 2));
     let (plain, slice) = brought_in_well(&volume, 1);
     let read = async |number| {
@@ -150,7 +150,7 @@ async fn what_is_one_s_own_or_was_checked_costs_no_more_than_it_did() {
     volume.log.foreign.lock().unwrap().insert(object_id(1));
     volume.log.checked.lock().unwrap().insert(object_id(1));
     assert!(read(1).await < a_cell);
-    // Somebody else's, which nobody has checked: k whole shards, once.
+    // Another principal's unchecked object: k whole shards, once.
     volume.log.checked.lock().unwrap().clear();
     let whole = read(1).await;
     assert!(
@@ -161,7 +161,7 @@ async fn what_is_one_s_own_or_was_checked_costs_no_more_than_it_did() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_reader_finds_good_is_told_to_all_and_what_is_poisoned_is_not() {
+async fn an_object_that_a_reader_finds_good_is_ordered_as_checked_and_a_poisoned_one_is_not() {
     let volume = Volume::new(policy(4, 1, 2));
     let (plain, slice) = brought_in_well(&volume, 1);
     let (_, poisoned) = brought_in(&volume, 2, 2);
@@ -173,7 +173,7 @@ async fn what_a_reader_finds_good_is_told_to_all_and_what_is_poisoned_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn completion_completes_what_is_good_and_never_what_is_poisoned() {
+async fn completion_completes_good_objects_and_never_poisoned_ones() {
     // Shard 3 is awaited: one that is there already, and one that has to be rebuilt.
     for there in [true, false] {
         let mut volume = Volume::new(policy(4, 1, 2));
@@ -198,7 +198,7 @@ async fn completion_completes_what_is_good_and_never_what_is_poisoned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_scrub_checks_everything_and_tells_of_what_is_poisoned() {
+async fn a_full_scrub_checks_everything_and_reports_poisoned_objects() {
     let volume = Volume::new(policy(4, 1, 2));
     brought_in_well(&volume, 1);
     brought_in(&volume, 2, 3);

@@ -1,5 +1,5 @@
-//! Which clouds are asked, over links of stated speed and in virtual time: how long an operation
-//! takes here is what the choice of clouds costs, whatever the machine.
+//! The choice of clouds, over links of stated speed and in virtual time: the duration of an
+//! operation here is the cost of that choice, on any machine.
 
 use super::harness::{
     MemoryLog, MemoryStore, VOLUME, content, key, object_id, policies, policy, secrets, slice_id,
@@ -24,11 +24,11 @@ const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A cloud's latency in milliseconds, and what reading from it costs.
-type Link = (u64, u32);
+/// A cloud's latency in milliseconds, and its read price.
+type LinkSpec = (u64, u32);
 
 /// Clouds in memory behind links of 40 MiB/s, or of another rate in bytes a second.
-struct Place {
+struct LinkedClouds {
     policy: Policy,
     prices: Vec<u32>,
     memories: Vec<Arc<MemoryStore>>,
@@ -37,17 +37,17 @@ struct Place {
     blocks: BlockStore,
 }
 
-impl Place {
-    fn new(policy: Policy, preference: Preference, links: &[Link]) -> Self {
+impl LinkedClouds {
+    fn new(policy: Policy, preference: Preference, links: &[LinkSpec]) -> Self {
         Self::with_rate(policy, preference, links, 40 << 20)
     }
 
-    fn with_rate(policy: Policy, preference: Preference, links: &[Link], rate: u64) -> Self {
+    fn with_rate(policy: Policy, preference: Preference, links: &[LinkSpec], rate: u64) -> Self {
         let memories: Vec<_> = links
             .iter()
             .map(|_| Arc::new(MemoryStore::default()))
             .collect();
-        let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &Link)| {
+        let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &LinkSpec)| {
             let shape = Shape {
                 latency: ms(*latency),
                 bytes_per_second: Some(rate),
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// Somebody else comes who prefers something else.
+    /// Another process opens the volume with another preference.
     fn reopen(&mut self, preference: Preference) {
         self.blocks.shutdown();
         let (policy, prices) = (self.policy, &self.prices);
@@ -95,7 +95,7 @@ impl Place {
         read.unwrap()
     }
 
-    /// Writes so many blocks, some at a time, and waits for what goes on behind them.
+    /// Writes so many blocks, some at a time, and waits for the background puts.
     async fn filled(&self, blocks: u32, length: usize) -> Vec<Stored> {
         let written = futures_util::stream::iter(0..blocks)
             .map(|number| async move { self.write(number, &content(number.into(), length)).await })
@@ -111,7 +111,7 @@ impl Place {
         assert!(drained.is_complete(), "{drained:?}");
     }
 
-    /// Reads all of the blocks, some at a time; how long it took.
+    /// Reads all of the blocks, some at a time; returns the time that it took.
     async fn read_all(&self, stored: &[Stored], at_a_time: usize) -> Duration {
         let begin = Instant::now();
         futures_util::stream::iter((0..).zip(stored))
@@ -165,12 +165,12 @@ fn open(
 }
 
 /// As fast as the benchmark's: 20, 30, 40 and 200 ms.
-const USUAL: [Link; 4] = [(20, 0), (30, 0), (40, 0), (200, 0)];
+const USUAL: [LinkSpec; 4] = [(20, 0), (30, 0), (40, 0), (200, 0)];
 
 #[tokio::test(start_paused = true)]
-async fn cheap_reads_ask_the_cheapest_clouds_and_nobody_else() {
+async fn cheap_reads_ask_the_cheapest_clouds_and_no_others() {
     let links = [(20, 90), (30, 0), (40, 80), (200, 10)];
-    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Cheap, &links);
     let stored = place.filled(12, MIB).await;
     place.read_all(&stored, 1).await;
     let gets = place.gets();
@@ -179,9 +179,9 @@ async fn cheap_reads_ask_the_cheapest_clouds_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_written_without_a_thought_of_prices_is_read_cheaply_too() {
+async fn objects_written_regardless_of_prices_are_read_cheaply_too() {
     let links = [(20, 90), (30, 0), (40, 80), (200, 10)];
-    let mut place = Place::new(policy(4, 1, 2), Preference::Fast, &links);
+    let mut place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &links);
     let stored = place.filled(12, MIB).await;
     place.reopen(Preference::Cheap);
     place.read_all(&stored, 1).await;
@@ -190,9 +190,9 @@ async fn what_was_written_without_a_thought_of_prices_is_read_cheaply_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cheap_is_not_waited_for_without_end() {
+async fn cheap_clouds_are_not_waited_for_without_end() {
     let links = [(20, 90), (30, 0), (40, 80), (50, 10)];
-    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Cheap, &links);
     let stored = place.filled(12, MIB).await;
     place.read_all(&stored, 1).await;
     place.clouds[1].set_hanging(true);
@@ -202,7 +202,7 @@ async fn what_is_cheap_is_not_waited_for_without_end() {
         place
             .read(number, &stored[number as usize], 0..length)
             .await;
-        // The hedge at twice what is usual, then one from the rest.
+        // The hedge at twice the usual time, then one from the rest.
         let usual = ms(50) + ms(1000 / 80);
         assert!(begin.elapsed() < usual * 4, "{:?}", begin.elapsed());
     }
@@ -214,10 +214,10 @@ async fn what_is_cheap_is_not_waited_for_without_end() {
 async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() {
     let links = [(20, 0), (30, 0), (40, 0), (50, 0)];
     let three = Policy::new(4, 1, 2, 3).unwrap();
-    let place = Place::new(three, Preference::Cheap, &links);
+    let place = LinkedClouds::new(three, Preference::Cheap, &links);
     place.filled(16, MIB).await;
     assert_eq!(place.objects().iter().sum::<usize>(), 16 * 3, "t of each");
-    // Each of the three that usually take part is late in its turn.
+    // Each of the three clouds that usually take part is late in turn.
     for late in 0..3 {
         place.clouds[late].set_hanging(true);
         let number = 100 + late as u32;
@@ -234,15 +234,15 @@ async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() 
 async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
     for policy in policies() {
         for preference in [Preference::Fast, Preference::Cheap] {
-            let links: Vec<Link> = (1..=u64::from(policy.clouds()))
+            let links: Vec<LinkSpec> = (1..=u64::from(policy.clouds()))
                 .map(|number| (20 * number, 0))
                 .collect();
-            let place = Place::new(policy, preference, &links);
+            let place = LinkedClouds::new(policy, preference, &links);
             for number in 0..24 {
                 place.write(number, &content(number.into(), MIB)).await;
                 place.drain().await;
             }
-            // Where not all clouds are to keep each object, `fast` lets all have their share.
+            // Where not all clouds are to keep each object, `fast` uses all of them in turn.
             let some = policy.target() < policy.clouds() && preference == Preference::Fast;
             let last = if some {
                 policy.clouds()
@@ -263,11 +263,11 @@ async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
+async fn fast_reads_use_the_bandwidth_of_all_clouds_and_cheap_ones_that_of_theirs() {
     for (preference, clouds, least) in [(Preference::Fast, 4, 0.8), (Preference::Cheap, 2, 0.9)] {
-        let place = Place::new(policy(4, 1, 2), preference, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), preference, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
-        // As much ahead as a mount reads; once to learn how quick they are.
+        // As much prefetching as a mount does; once to learn the latencies.
         place.read_all(&stored, 12).await;
         let taken = place.read_all(&stored, 12).await;
         let rate = 256.0 / taken.as_secs_f64();
@@ -280,10 +280,10 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+async fn slices_read_in_order_lie_on_all_clouds_in_turn_whatever_their_ids() {
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     for turn in 0..8 {
-        // As when four of them leave at a time, and those that follow get their ids first.
+        // As when four of them leave at a time, and their successors get their ids first.
         let number = turn * 4 % 32;
         let (object, slice) = (object_id(number), slice_id(number));
         let plain = content(number.into(), MIB);
@@ -305,14 +305,14 @@ async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_cloud_costs_readers_what_it_would_have_given() {
+async fn a_hung_cloud_costs_readers_only_its_own_share() {
     for hung in 0..4 {
-        let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
         let stored = place.filled(64, 4 * MIB).await;
-        // As much ahead as a mount reads; once to learn how quick they are.
+        // As much prefetching as a mount does; once to learn the latencies.
         place.read_all(&stored, 12).await;
         place.clouds[hung].set_hanging(true);
-        // And once to find out.
+        // And once to detect the hung cloud.
         place.read_all(&stored, 12).await;
         let taken = place.read_all(&stored, 12).await;
         let rate = 256.0 / taken.as_secs_f64();
@@ -323,7 +323,7 @@ async fn a_hung_cloud_costs_readers_what_it_would_have_given() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
     for hung in 0..4 {
-        let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+        let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
         place.filled(64, MIB).await;
         let rate = async |first: u32| {
             let begin = Instant::now();
@@ -344,7 +344,7 @@ async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
             after > 0.9 * before,
             "cloud {hung}: {after:.1} MiB/s after {before:.1}"
         );
-        // Not one write waits for it once that is known.
+        // No write waits for it once it is suspended.
         let begin = Instant::now();
         place.write(9999, &content(9999, MIB)).await;
         let stated = if hung == 3 { ms(40) } else { ms(200) } + ms(1000 / 80);
@@ -358,7 +358,7 @@ async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_link_that_is_full_is_not_a_cloud_that_hangs() {
-    let place = Place::with_rate(policy(4, 1, 2), Preference::Fast, &USUAL, 4 << 20);
+    let place = LinkedClouds::with_rate(policy(4, 1, 2), Preference::Fast, &USUAL, 4 << 20);
     // Each of the puts takes half a second, and the last of them four seconds.
     let filling = async {
         let write = |number: u32| {
@@ -394,34 +394,34 @@ async fn a_link_that_is_full_is_not_a_cloud_that_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_hung_is_used_again_when_it_answers() {
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &USUAL);
     place.filled(8, MIB).await;
     place.clouds[0].set_hanging(true);
     for number in 100..108 {
         place.write(number, &content(number.into(), MIB)).await;
     }
-    // Its requests have to be given up first.
+    // Its requests have to time out first.
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(place.blocks.status().clouds[0].suspended);
     place.clouds[0].set_hanging(false);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!place.blocks.status().clouds[0].suspended);
     place.drain().await;
-    assert_eq!(place.objects(), vec![16; 4], "what it missed was brought");
+    assert_eq!(place.objects(), vec![16; 4], "missed shards were completed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn little_is_read_where_it_lies_and_much_where_it_is_quick() {
+async fn small_reads_use_the_data_shards_and_large_ones_the_fast_clouds() {
     // The data shards of every fourth object lie on the slow cloud.
     let links = [(20, 0), (20, 0), (20, 0), (600, 0)];
-    let place = Place::new(policy(4, 1, 2), Preference::Fast, &links);
+    let place = LinkedClouds::new(policy(4, 1, 2), Preference::Fast, &links);
     let stored = place.filled(16, MIB).await;
     place.read_all(&stored, 1).await;
     let before = place.gets();
     place.read_all(&stored, 1).await;
     let after = place.gets();
     assert_eq!(after[3] - before[3], 0, "the whole is rebuilt elsewhere");
-    let (mut bytes, gets) = (0, |place: &Place| -> u64 {
+    let (mut bytes, gets) = (0, |place: &LinkedClouds| -> u64 {
         let got = |memory: &Arc<MemoryStore>| memory.bytes_got.load(Ordering::Relaxed);
         place.memories.iter().map(got).sum()
     });

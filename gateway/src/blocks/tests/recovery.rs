@@ -1,4 +1,4 @@
-//! Completion and repair: what a crash, a full queue or a bad cloud left undone is done again.
+//! Completion and repair: work left by a crash, a full queue or a bad cloud is done again.
 
 use super::harness::{Volume, content, key, object_id, policies, policy, slice_id};
 use crate::blocks::{BlockError, Sealing, StoredObject};
@@ -81,7 +81,7 @@ async fn an_acknowledgement_that_was_lost_is_found_without_rebuilding() {
     let mut volume = Volume::new(policy(4, 1, 2));
     volume.plan(2, Plan::always(Fault::LoseTheAnswer));
     volume.write(1, &content(1, 150_000)).await.unwrap();
-    // The others were enough; a restart before this one has it would take it away.
+    // The others were enough; a restart before this one has it would lose it.
     let arrives = async {
         while volume.memories[2].objects.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -101,7 +101,7 @@ async fn an_acknowledgement_that_was_lost_is_found_without_rebuilding() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_background_has_no_room_for_is_completed_later() {
+async fn a_put_beyond_the_background_budget_is_completed_later() {
     let volume = Volume::with(policy(4, 1, 2), Sealing::On, 0);
     volume.plan(3, Plan::always(Fault::Delay(150)));
     for number in 0..4 {
@@ -122,7 +122,7 @@ async fn a_name_that_is_taken_by_the_same_bytes_is_a_success_and_by_others_takes
     let plain = content(1, 100_000);
     let first = volume.write(1, &plain).await.unwrap();
     volume.drain().await;
-    // The same again, as a retry after a lost answer would be.
+    // The same again, like a retry after a lost answer.
     let again = volume.write(1, &plain).await.unwrap();
     volume.drain().await;
     assert_eq!(again.object.shards[0].digest, first.object.shards[0].digest);
@@ -134,7 +134,7 @@ async fn a_name_that_is_taken_by_the_same_bytes_is_a_success_and_by_others_takes
             .iter()
             .all(|shard| shard.attempt == 0)
     );
-    // Something else lies under one of the names.
+    // Other bytes lie under one of the names.
     let taken = first.object.shards[1].cloud;
     volume.memories[usize::from(taken.0)].alter(|bytes| bytes[90] ^= 1);
     let third = volume.write(1, &plain).await.unwrap();

@@ -1,4 +1,4 @@
-//! The scrub: what nobody reads is looked at, and what is lost is restored for what it must cost.
+//! The scrub: finds lost shards that are rarely read, and restores them at the least cost.
 
 use super::harness::{MemoryLog, Volume, content, object_id, policy};
 use crate::blocks::{ScrubConfig, ScrubDepth, ScrubReport, SealedSlice, StoredObject};
@@ -58,7 +58,7 @@ fn lose(volume: &Volume, cloud: usize) -> usize {
     std::mem::take(&mut *objects).len()
 }
 
-/// Gets that brought bytes, those bytes, and puts, at all clouds so far.
+/// Gets that returned bytes, those bytes, and puts, at all clouds so far.
 fn traffic(volume: &Volume) -> (u64, u64, u64) {
     volume.memories.iter().fold((0, 0, 0), |sum, memory| {
         (
@@ -93,8 +93,8 @@ fn placed(log: &MemoryLog, shard: u8) -> Vec<PlacedShard> {
     all.collect()
 }
 
-/// A volume whose process has just begun, with pauses in the background so long that what happens
-/// is the test's doing alone.
+/// A volume whose process has just begun, with pauses in the background so long that only the test
+/// acts.
 async fn quiet(volume: &mut Volume) {
     volume.timeouts.completion = Duration::from_secs(3600);
     volume.restart();
@@ -134,7 +134,7 @@ async fn after_the_loss_of_a_cloud_no_more_than_k_shards_of_an_object_are_read()
             let renamed = attempts.iter().filter(|attempt| **attempt == 1).count();
             assert!(whole && renamed == 1, "the next name: {attempts:?}");
         }
-        // Now as many others may go as may at all.
+        // Now as many other clouds vanish as are allowed.
         for cloud in 0..usize::from(policy.faulty()) {
             lose(&volume, cloud);
         }
@@ -159,7 +159,7 @@ async fn a_cloud_that_cannot_be_reached_is_missing_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_cells_or_at_everything_shows_what_lengths_do_not() {
+async fn sampling_cells_or_reading_everything_shows_damage_that_lengths_do_not() {
     for depth in [A_CELL_OF_EACH, ScrubDepth::Full] {
         let mut volume = Volume::new(policy(4, 1, 2));
         let slices = written(&volume, &LENGTHS).await;
@@ -179,7 +179,7 @@ async fn a_look_at_cells_or_at_everything_shows_what_lengths_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_cloud_alone_is_looked_at_and_nothing_changed_if_so_told() {
+async fn a_scrub_can_look_at_one_cloud_alone_and_change_nothing() {
     let mut volume = Volume::new(policy(4, 1, 2));
     written(&volume, &LENGTHS).await;
     quiet(&mut volume).await;
@@ -217,7 +217,7 @@ async fn a_withdrawal_that_was_wrong_costs_a_look_and_one_that_was_right_survive
     let withdraw = |shards| crate::blocks::PlacementLog::withdraw_placed(&*log, shards);
     withdraw(placed(&log, 1)).await.unwrap();
     let puts = traffic(&volume).2;
-    // Whoever withdrew is gone; another one finds the queue.
+    // The withdrawing process is gone; another one finds the queue.
     volume.restart();
     volume.drain().await;
     assert_eq!(traffic(&volume).2, puts, "all of it was there");
@@ -269,7 +269,7 @@ async fn a_cloud_that_takes_shards_and_loses_them_does_not_cause_traffic_without
     }
     assert_eq!(traffic(&volume), before, "its time has not come");
 
-    // Names are bounded, whatever time passes and whoever looks.
+    // The number of names is bounded, for all times and processes.
     for row in volume.log.rows.lock().unwrap().values_mut() {
         for shard in row.shards.iter_mut().filter(|shard| shard.cloud.0 == 1) {
             shard.attempt = 63;
@@ -288,7 +288,7 @@ async fn a_cloud_that_takes_shards_and_loses_them_does_not_cause_traffic_without
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_look_like_a_newer_format_beside_good_shards_are_damage() {
+async fn bytes_that_look_like_a_newer_format_next_to_good_shards_are_damage() {
     let volume = Volume::new(policy(4, 1, 2));
     let slices = written(&volume, &LENGTHS).await;
     let objects = LENGTHS.len() as u64;
@@ -301,7 +301,7 @@ async fn bytes_that_look_like_a_newer_format_beside_good_shards_are_damage() {
     assert_reads(&volume, &slices).await;
 }
 
-/// What happens to one shard: nothing, mostly.
+/// The damage of one shard: usually none.
 fn damage(kind: u8, bytes: &mut Vec<u8>) {
     let middle = bytes.len() / 2;
     match kind {

@@ -1,4 +1,4 @@
-//! The bytes of a share of a key, as a cloud has it.
+//! The bytes of a share of a key, as stored on a cloud.
 
 use super::harness::*;
 use crate::blocks::{Cloud, ShareStore};

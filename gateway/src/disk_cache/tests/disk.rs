@@ -1,4 +1,4 @@
-//! A disk in memory, and what can happen to one.
+//! A disk in memory, with its possible faults.
 
 use super::super::index::SegmentId;
 use super::super::place::{SegmentFile, SegmentPlace};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Numbers that follow from a seed.
+/// Pseudorandom numbers from a seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -22,17 +22,17 @@ impl Random {
     }
 }
 
-type Content = Arc<Mutex<Vec<u8>>>;
+type FileContent = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Debug)]
-struct State {
-    files: BTreeMap<SegmentId, Content>,
+struct MemoryDiskState {
+    files: BTreeMap<SegmentId, FileContent>,
     size: u64,
-    /// Bytes that are written before a write fails, and every one after it.
+    /// Bytes that can be written before this write and every later one fails.
     budget: u64,
 }
 
-impl Default for State {
+impl Default for MemoryDiskState {
     fn default() -> Self {
         Self {
             files: BTreeMap::new(),
@@ -44,21 +44,21 @@ impl Default for State {
 
 /// See the module. Clones are the same disk.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(super) struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
 
-impl Disk {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MemoryDisk {
+    fn state(&self) -> MutexGuard<'_, MemoryDiskState> {
         self.0.lock().unwrap()
     }
 
-    /// Bytes of all files that have a name.
+    /// Bytes of all files with a name.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.state();
         let lengths = state.files.values().map(|it| it.lock().unwrap().len());
         lengths.sum::<usize>() as u64
     }
 
-    /// Bytes that fit, whoever uses them.
+    /// The capacity, in bytes.
     pub(super) fn set_size(&self, size: u64) {
         self.state().size = size;
     }
@@ -68,12 +68,12 @@ impl Disk {
         self.state().budget = bytes;
     }
 
-    /// A new process, to which the disk is good again. What was written stays.
+    /// A new process, for which the disk works again. Written bytes stay.
     pub(super) fn restart(&self) {
         self.state().budget = u64::MAX;
     }
 
-    /// Something that a disk, or somebody with access to it, may do.
+    /// A random change by the disk or by another program.
     pub(super) fn damage(&self, random: &mut Random) {
         let mut state = self.state();
         let ids: Vec<SegmentId> = state.files.keys().copied().collect();
@@ -83,7 +83,7 @@ impl Disk {
         let id = ids[random.below(ids.len() as u32) as usize];
         let other = ids[random.below(ids.len() as u32) as usize];
         let (one, two) = (state.files[&id].clone(), state.files[&other].clone());
-        // A process that ended holds the old file, not this one.
+        // An ended process holds the old file, not this one.
         let mut bytes = one.lock().unwrap().clone();
         let length = bytes.len() as u32;
         if length == 0 {
@@ -119,8 +119,8 @@ impl Disk {
 
 #[derive(Debug)]
 struct DiskFile {
-    disk: Disk,
-    content: Content,
+    disk: MemoryDisk,
+    content: FileContent,
 }
 
 impl SegmentFile for DiskFile {
@@ -155,10 +155,10 @@ impl SegmentFile for DiskFile {
     }
 }
 
-impl SegmentPlace for Disk {
+impl SegmentPlace for MemoryDisk {
     fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
         let state = self.state();
-        let length = |content: &Content| content.lock().unwrap().len() as u64;
+        let length = |content: &FileContent| content.lock().unwrap().len() as u64;
         Ok(state
             .files
             .iter()
@@ -167,7 +167,7 @@ impl SegmentPlace for Disk {
     }
 
     fn create(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>> {
-        self.state().files.insert(id, Content::default());
+        self.state().files.insert(id, FileContent::default());
         self.open(id)
     }
 

@@ -1,4 +1,4 @@
-//! What a sealed key file gives away, what it opens with, and what replacing one leaves behind.
+//! Sealed key files: their readable part, their passphrase, and the remains of a replacement.
 
 use super::super::{VolumeRoot, volume_root};
 use super::*;
@@ -46,7 +46,7 @@ fn a_sealed_key_opens_with_its_passphrase_alone() {
 }
 
 #[test]
-fn what_is_readable_of_a_sealed_key_is_public_and_cannot_be_changed() {
+fn the_readable_part_of_a_sealed_key_is_public_and_cannot_be_changed() {
     let good = sealed();
     let secret = volume_root::public_key(&Secret::from_bytes([9; 32]));
     let changes: [fn(&mut SealedKey, PublicKey); 6] = [
@@ -78,13 +78,13 @@ fn a_key_of_a_newer_format_is_refused_clearly() {
         error.contains("format 3") && error.contains("update"),
         "{error}"
     );
-    // What knows the first format alone says that, instead of missing a line.
+    // A reader of the first format alone reports the format, not a missing line.
     let error = KeyFile::from_text(&sealed().to_text()).unwrap_err();
     assert!(matches!(error, KeyError::Sealed), "{error}");
 }
 
 #[test]
-fn one_form_takes_the_others_place_whole_and_what_was_there_is_overwritten() {
+fn one_form_replaces_the_other_whole_and_the_old_bytes_are_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key");
     file().save(&path).unwrap();
@@ -119,7 +119,7 @@ fn a_key_with_a_second_name_is_not_sealed_under_the_first_alone() {
 }
 
 #[test]
-fn what_a_crash_left_of_a_replacement_is_cleared_away() {
+fn the_remains_of_an_interrupted_replacement_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("key");
     sealed().save(&path).unwrap();

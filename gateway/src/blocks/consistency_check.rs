@@ -1,8 +1,9 @@
-//! Whether an object's digests are those of one content: one answer for every reader.
+//! The consistency check: whether an object's digests are those of one content, with one answer for
+//! every reader.
 //!
 //! A writer can order data shards of one content and parity of another. Each shard then has its
-//! digest, and what a reader gets would depend on which clouds answer. So whoever did not write an
-//! object itself believes nothing of it before this check:
+//! digest, and a reader's result would depend on which clouds answer. So a gateway uses nothing of
+//! an object of another principal before this check:
 //!
 //! ```text
 //!   any k shards that have their digests ──decode──► content ──code again──► all n shards
@@ -10,16 +11,16 @@
 //!        every one of the n has its ordered digest  ⇔  the object is a code word
 //! ```
 //!
-//! The answer does not depend on which k shards are taken. If the digests are those of a code word,
-//! any k shards that have them are its shards, for nobody finds two shards with one digest, and
-//! they decode to it. If they are not, whatever k shards decode to is not what all n digests say,
-//! or the digests would be its own. So either everybody is given the content, or everybody an
-//! error that names the writer: never some the one and some the other.
+//! The answer does not depend on the choice of the k shards. If the digests are those of a code
+//! word, any k shards that have them are its shards, since two shards with one digest cannot be
+//! found, and they decode to it. If they are not, the content that any k shards decode to does not
+//! have all n digests, or the digests would be its own. So either every reader gets the content, or
+//! every reader gets an error that names the writer; never some the one and some the other.
 //!
-//! The border of trust is the principal: what this process's own principal wrote is read as it
-//! comes, cell by cell, and costs nothing. Everything else is read once from k whole shards, unless
-//! the order says that somebody other than its writer has *checked* it; completion and scrubs do,
-//! and have it ordered. What was found is remembered here, as much as fits.
+//! The trust boundary is the principal. An object of this process's own principal is read cell by
+//! cell, at no extra cost. Any other object is read once from k whole shards, unless it is ordered
+//! as *checked* by a principal other than its writer. Completion and scrubs check objects and have
+//! that ordered. The results are cached here, up to a bound.
 
 use super::engine::Engine;
 use super::error::BlockError;
@@ -31,21 +32,21 @@ use quorumfs_metadata::limits::CHECKED_OBJECTS_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Objects that were found good and are remembered.
+/// The most objects found good that are remembered.
 const GOOD_MAX: usize = 1 << 16;
-/// Objects that were found poisoned and are remembered.
+/// The most objects found poisoned that are remembered.
 const POISONED_MAX: usize = 1024;
-/// Objects that wait to be told of by order; what does not fit is told of by whoever looks next.
-const UNTOLD_MAX: usize = 4096;
+/// The most good objects that await an order; further ones are ordered after their next check.
+const UNCONFIRMED_MAX: usize = 4096;
 
-/// An object whose shards do not fit each other.
+/// An object whose shards are inconsistent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Poisoned {
-    /// Which one.
+    /// The object.
     pub object: ObjectId,
-    /// The first shard that is not what the others say.
+    /// The first shard that contradicts the others.
     pub shard: usize,
-    /// Who wrote it.
+    /// Its writer.
     pub writer: Writer,
 }
 
@@ -60,24 +61,24 @@ impl Poisoned {
 }
 
 #[derive(Debug, Default)]
-struct Records {
+struct ConsistencyRecords {
     good: BTreeSet<ObjectId>,
-    /// The same, in the order in which they came.
+    /// The same, in order of arrival.
     oldest: VecDeque<ObjectId>,
     poisoned: BTreeMap<ObjectId, Poisoned>,
-    untold: BTreeSet<ObjectId>,
+    unconfirmed: BTreeSet<ObjectId>,
 }
 
-/// What checks have found.
+/// The results of the checks.
 #[derive(Debug, Default)]
-pub(super) struct CodeWords(Mutex<Records>);
+pub(super) struct ConsistencyChecks(Mutex<ConsistencyRecords>);
 
-impl CodeWords {
-    fn records(&self) -> MutexGuard<'_, Records> {
+impl ConsistencyChecks {
+    fn records(&self) -> MutexGuard<'_, ConsistencyRecords> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an object is one; `None` if nobody has looked.
+    /// Whether an object passed; `None` if it was not checked here.
     fn known(&self, object: ObjectId) -> Option<Result<(), BlockError>> {
         let records = self.records();
         if let Some(poisoned) = records.poisoned.get(&object) {
@@ -90,8 +91,8 @@ impl CodeWords {
         let mut records = self.records();
         if records.good.insert(object) {
             records.oldest.push_back(object);
-            if records.untold.len() < UNTOLD_MAX {
-                records.untold.insert(object);
+            if records.unconfirmed.len() < UNCONFIRMED_MAX {
+                records.unconfirmed.insert(object);
             }
         }
         if records.oldest.len() > GOOD_MAX
@@ -109,7 +110,7 @@ impl CodeWords {
         records.poisoned.insert(poisoned.object, poisoned);
     }
 
-    /// Those that were found poisoned.
+    /// The objects found poisoned.
     pub(super) fn all_poisoned(&self) -> Vec<Poisoned> {
         self.records().poisoned.values().cloned().collect()
     }
@@ -118,41 +119,48 @@ impl CodeWords {
         self.records().poisoned.contains_key(&object)
     }
 
-    fn take_untold(&self) -> Vec<ObjectId> {
+    fn take_unconfirmed(&self) -> Vec<ObjectId> {
         let mut records = self.records();
-        let some = records.untold.iter().take(CHECKED_OBJECTS_MAX).copied();
+        let some = records
+            .unconfirmed
+            .iter()
+            .take(CHECKED_OBJECTS_MAX)
+            .copied();
         let some: Vec<_> = some.collect();
         for object in &some {
-            records.untold.remove(object);
+            records.unconfirmed.remove(object);
         }
         some
     }
 }
 
 impl Engine {
-    /// Whether an object has to be checked before anything of it is believed.
+    /// Whether an object has to be checked before anything of it is used.
     pub(super) async fn must_be_checked(&self, object: &StoredObject) -> bool {
         !object.is_checked()
             && !self.is_sabotaged(Sabotage::ForeignDataShardsBelieved)
             && !self.is_own(object).await
     }
 
-    /// What is known of an object that has to be checked; `None` if it still has to be decoded, by
-    /// [`gather`](Self::gather) or [`gather_patiently`](Self::gather_patiently), which enter what
-    /// comes of it.
-    pub(super) async fn believed(&self, object: &StoredObject) -> Option<Result<(), BlockError>> {
+    /// The known result for an object; `None` if it still has to be decoded, by
+    /// [`gather`](Self::gather) or [`gather_unhedged`](Self::gather_unhedged), which record the
+    /// result.
+    pub(super) async fn check_result(
+        &self,
+        object: &StoredObject,
+    ) -> Option<Result<(), BlockError>> {
         if !self.must_be_checked(object).await {
             return Some(Ok(()));
         }
-        self.code_words.known(object.id())
+        self.consistency.known(object.id())
     }
 
-    /// Refuses an object of another principal's whose shards do not fit each other.
-    pub(super) async fn believe(
+    /// Refuses another principal's object whose shards are inconsistent.
+    pub(super) async fn ensure_consistent(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
     ) -> Result<(), BlockError> {
-        match self.believed(object).await {
+        match self.check_result(object).await {
             Some(known) => known,
             None => {
                 let object = self.with_replacements(object);
@@ -162,9 +170,9 @@ impl Engine {
         }
     }
 
-    /// Enters what decoding an object and coding it again has shown: the first shard that is not
-    /// what its digest says, if there is one.
-    pub(super) async fn enter_check(&self, object: &StoredObject, wrong: Option<usize>) {
+    /// Records the result of decoding an object and coding it again: the first shard that does not
+    /// have its digest, if there is one.
+    pub(super) async fn record_check(&self, object: &StoredObject, wrong: Option<usize>) {
         match wrong {
             Some(shard) => {
                 let poisoned = Poisoned {
@@ -172,33 +180,33 @@ impl Engine {
                     shard,
                     writer: self.with_name(object.writer()).await,
                 };
-                if !self.code_words.is_poisoned(object.id()) {
+                if !self.consistency.is_poisoned(object.id()) {
                     tracing::error!(
                         object = %poisoned.object, shard, writer = %poisoned.writer,
-                        "poisoned: its shards do not fit each other"
+                        "object is poisoned: its shards are inconsistent"
                     );
                 }
-                self.code_words.poisoned(poisoned);
+                self.consistency.poisoned(poisoned);
             }
-            None if self.must_be_checked(object).await => self.code_words.good(object.id()),
+            None if self.must_be_checked(object).await => self.consistency.good(object.id()),
             None => {}
         }
     }
 
-    /// Has it ordered which objects were found good, so that others need not look again.
-    pub(super) async fn tell_checked(&self) {
+    /// Orders which objects were found good, so that others need not check them again.
+    pub(super) async fn confirm_checked_objects(&self) {
         if !self.config.restores {
             return;
         }
         loop {
-            let some = self.code_words.take_untold();
+            let some = self.consistency.take_unconfirmed();
             if some.is_empty() {
                 return;
             }
             let count = some.len();
             if let Err(error) = self.log.confirm_checked(some).await {
-                // Whoever looks again tells again.
-                tracing::debug!(%error, count, "objects that were checked are not told of");
+                // The next check of these objects orders it again.
+                tracing::debug!(%error, count, "consistency checks could not be ordered");
                 return;
             }
         }

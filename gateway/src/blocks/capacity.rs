@@ -1,14 +1,15 @@
-//! How many more plain bytes the clouds take together.
+//! The clouds' free space together, in plain bytes.
 //!
 //! A write of x bytes is done when w clouds have taken x / k bytes each, and completed when all
-//! have. So a cloud with room for b bytes is good for k b bytes of content, and the volume takes as
-//! much as the cloud does that has the w-th most room: f of them that are full stop nobody, and f
-//! that lie about their room, in either direction, do not move the answer past what honest clouds
-//! said. Clouds that share a room, as directories of one disk do, have a part of it each.
+//! have. So a cloud with b free bytes is good for k b bytes of content, and the volume takes as
+//! much as the cloud with the w-th largest free space does. f full clouds do not block it, and f
+//! clouds that lie about their free space, in either direction, do not move the answer past the
+//! statements of honest clouds. Clouds that share a disk, as its directories do, get an equal part
+//! of its free space each.
 //!
-//! What nobody can say is no bound: most object stores take whatever is paid for. A cloud that does
-//! not answer is as it was when it last did. Headers, and what a file system adds to each file, are
-//! left out: they are less than a hundredth of what is larger than a mebibyte.
+//! A cloud without a statement sets no bound: most object stores take whatever is paid for. For a
+//! cloud that does not answer, its last statement counts. Headers, and a file system's overhead for
+//! each file, are left out: they are less than a hundredth of any file above a mebibyte.
 
 use super::cloud::Link;
 use super::engine::Engine;
@@ -17,8 +18,8 @@ use quorumfs_metadata::placement::Policy;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// What clouds with these rooms take of content; `None` if there is no bound.
-fn together(rooms: &[Option<FreeSpace>], policy: Policy) -> Option<u64> {
+/// The content that clouds with this free space take; `None` if there is no bound.
+fn combined_capacity(rooms: &[Option<FreeSpace>], policy: Policy) -> Option<u64> {
     let sharers = |room: &FreeSpace| {
         let same = |other: &&FreeSpace| other.pool == room.pool;
         rooms.iter().flatten().filter(same).count() as u64
@@ -41,14 +42,14 @@ fn together(rooms: &[Option<FreeSpace>], policy: Policy) -> Option<u64> {
 
 impl Engine {
     /// Asks the clouds.
-    pub(super) async fn room(&self) -> Option<u64> {
+    pub(super) async fn capacity(&self) -> Option<u64> {
         let deadline = Deadline::after(self.config.timeouts.suspect);
         let mut questions = JoinSet::new();
         for link in &self.links {
             let link: Arc<Link> = Arc::clone(link);
             questions.spawn(async move { link.room(deadline).await });
         }
-        together(&questions.join_all().await, self.config.policy)
+        combined_capacity(&questions.join_all().await, self.config.policy)
     }
 }
 
@@ -68,9 +69,9 @@ mod tests {
     }
 
     #[test]
-    fn the_cloud_with_the_wth_most_room_decides() {
+    fn the_cloud_with_the_wth_largest_capacity_decides() {
         let rooms = [room(1, 10), room(2, 40), room(3, 30), room(4, 20)];
-        assert_eq!(together(&rooms, policy()), Some(40 * MIB));
+        assert_eq!(combined_capacity(&rooms, policy()), Some(40 * MIB));
     }
 
     #[test]
@@ -78,24 +79,28 @@ mod tests {
         let honest = [room(1, 30), room(2, 30), room(3, 30)];
         for liar in [0, 30, 1 << 30] {
             let rooms = [honest[0], honest[1], honest[2], room(4, liar)];
-            assert_eq!(together(&rooms, policy()), Some(60 * MIB), "{liar}");
+            assert_eq!(
+                combined_capacity(&rooms, policy()),
+                Some(60 * MIB),
+                "{liar}"
+            );
         }
         let two_full = [room(1, 30), room(2, 0), room(3, 30), room(4, 0)];
-        assert_eq!(together(&two_full, policy()), Some(0));
+        assert_eq!(combined_capacity(&two_full, policy()), Some(0));
     }
 
     #[test]
     fn clouds_on_one_disk_have_a_part_of_it_each() {
         let rooms = [room(7, 100), room(7, 100), room(7, 100), room(7, 100)];
-        assert_eq!(together(&rooms, policy()), Some(50 * MIB));
+        assert_eq!(combined_capacity(&rooms, policy()), Some(50 * MIB));
     }
 
     #[test]
-    fn what_nobody_can_say_is_no_bound() {
-        assert_eq!(together(&[None; 4], policy()), None);
+    fn an_unknown_capacity_is_no_bound() {
+        assert_eq!(combined_capacity(&[None; 4], policy()), None);
         let one = [room(1, 10), None, None, None];
-        assert_eq!(together(&one, policy()), None);
+        assert_eq!(combined_capacity(&one, policy()), None);
         let two = [room(1, 10), room(2, 20), None, None];
-        assert_eq!(together(&two, policy()), Some(40 * MIB));
+        assert_eq!(combined_capacity(&two, policy()), Some(40 * MIB));
     }
 }

@@ -1,12 +1,13 @@
-//! Restraint: a shard that has to be restored again and again is restored ever more seldom.
+//! Backoff of repairs: a shard that has to be restored again and again is restored ever more
+//! rarely.
 //!
 //! A cloud that takes a shard and later denies it, or spoils it, could otherwise make a gateway
-//! read k shards and write one for every look at it. After each restoration of a shard under a
-//! further name, and after each failure that is not a cloud's being out of reach, the next one
-//! waits for a pause that doubles. The names that a shard can use up are bounded besides.
+//! read k shards and write one for every check of it. After each restoration of a shard under a
+//! further name, and after each failure except an unreachable cloud, the next attempt waits for a
+//! pause that doubles. The number of a shard's names is bounded as well.
 //!
-//! It is kept in memory and bounded; what is forgotten begins with the shortest pause again, and
-//! the bound on names holds for ever, because the attempt is in the metadata.
+//! The pauses are kept in memory and bounded. A forgotten shard begins with the shortest pause
+//! again; the bound on names persists, because the attempt is in the metadata.
 
 use quorumfs_metadata::identity::ObjectId;
 use std::collections::BTreeMap;
@@ -14,19 +15,19 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shards that are remembered.
+/// The most shards that are remembered.
 const SHARDS_MAX: usize = 1 << 14;
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
-/// When which shard may be restored again.
+/// The time from which each shard may be restored again.
 #[derive(Debug)]
-pub(super) struct Restraint {
+pub(super) struct RepairBackoff {
     pause_min: Duration,
     shards: Mutex<BTreeMap<(ObjectId, usize), (u32, Instant)>>,
 }
 
-impl Restraint {
+impl RepairBackoff {
     /// Begins with pauses of `pause_min`.
     pub(super) fn new(pause_min: Duration) -> Self {
         Self {
@@ -42,7 +43,7 @@ impl Restraint {
         record.is_none_or(|(_, until)| *until <= Instant::now())
     }
 
-    /// The shard was restored, or could not be: the next time waits.
+    /// The shard was restored, or could not be: the next attempt waits.
     pub(super) fn tried(&self, object: ObjectId, shard: usize) {
         let now = Instant::now();
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,28 +71,28 @@ mod tests {
             allocation: AllocationId(1),
             counter: 2,
         };
-        let restraint = Restraint::new(Duration::from_secs(5));
+        let repair_backoff = RepairBackoff::new(Duration::from_secs(5));
         for round in 0..14 {
             let pause = Duration::from_secs((5 << round).min(3600));
-            assert!(restraint.allows(object, 0), "{round}");
-            restraint.tried(object, 0);
-            assert!(restraint.allows(object, 1));
+            assert!(repair_backoff.allows(object, 0), "{round}");
+            repair_backoff.tried(object, 0);
+            assert!(repair_backoff.allows(object, 1));
             tokio::time::advance(pause - Duration::from_millis(1)).await;
-            assert!(!restraint.allows(object, 0), "{round}");
+            assert!(!repair_backoff.allows(object, 0), "{round}");
             tokio::time::advance(Duration::from_millis(1)).await;
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_remembered_is_bounded() {
-        let restraint = Restraint::new(Duration::from_secs(5));
+    async fn the_remembered_shards_are_bounded() {
+        let repair_backoff = RepairBackoff::new(Duration::from_secs(5));
         for counter in 0..SHARDS_MAX as u32 + 100 {
             let object = ObjectId {
                 allocation: AllocationId(1),
                 counter,
             };
-            restraint.tried(object, 0);
+            repair_backoff.tried(object, 0);
         }
-        assert_eq!(restraint.shards.lock().unwrap().len(), SHARDS_MAX);
+        assert_eq!(repair_backoff.shards.lock().unwrap().len(), SHARDS_MAX);
     }
 }

@@ -1,18 +1,17 @@
-//! Shares of the clouds' secret that were fetched once, kept on this machine's disk, so that a
-//! mount begins while no cloud answers.
+//! Cached shares of the clouds' secret, on this machine's disk, so that a mount can start while no
+//! cloud answers.
 //!
 //! ```text
 //! clouds.shares:  f + 1 shares of C_e, sealed under a key of the host key
 //!     H ──derive──► key ── AES-256-GCM-SIV, bound to volume, realm and epoch
 //! ```
 //!
-//! Shares are kept, and not the secret that they give, because each is proved by its digest in the
-//! epoch's signed row: what comes from here is believed no more than what comes from a cloud. What
-//! always holds: one epoch's shares are there, the newest that was opened here; what does not open
-//! counts as not there. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys
-//! and names".
+//! The shares are cached, and not their secret, because each is proved by its digest in the epoch's
+//! signed row: cached shares are verified like shares from a cloud. Invariants: the file holds the
+//! shares of one epoch, the newest that was opened here; a file that does not open counts as
+//! missing. The errors are [`KeyError`]s; the format is in docs/FORMAT.md, "Keys and names".
 
-use super::lines::{Lines, Writer};
+use super::lines::{Lines, TextWriter};
 use super::shamir::Share;
 use super::{KeyError, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
@@ -26,39 +25,40 @@ use zeroize::Zeroizing;
 
 pub(super) const TITLE: &str = "quorumfs kept shares";
 pub(super) const FORMAT: u32 = 1;
-const WHAT: &str = "share that is kept here";
+const WHAT: &str = "cached share";
 const PLACE: &[u8] = b"quorumfs 2026 kept shares v1\0";
 pub(super) const NONCE_BYTES: usize = 12;
 /// Bytes of a share with its cloud's index.
 const ENTRY_BYTES: usize = 1 + 32;
 
-/// Where shares are kept, and what they are sealed under.
+/// The place of cached shares, and the key that they are sealed under.
 #[derive(Clone, Debug)]
-pub struct KeptShares {
+pub struct ShareCache {
     path: PathBuf,
     key: Secret,
     volume: VolumeId,
 }
 
-impl KeptShares {
-    /// The shares at `path`, sealed under a key that the host key gave for this.
+impl ShareCache {
+    /// The shares at `path`, sealed under the key that
+    /// [`HostKey::share_cache`](super::HostKey::share_cache) derives.
     #[must_use]
     pub fn new(path: PathBuf, key: Secret, volume: VolumeId) -> Self {
         Self { path, key, volume }
     }
 
-    /// Where they are.
+    /// Their path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The shares of an epoch, each with its cloud's index, if they are there. Nothing has proved
-    /// them yet.
+    /// The cached shares of an epoch, each with its cloud's index, if there are any. They are not
+    /// proved yet.
     ///
     /// # Errors
-    /// If there is a file that is of another volume, newer or damaged.
-    pub fn recall(
+    /// If the file is of another volume, newer or damaged.
+    pub fn load(
         &self,
         realm: RealmId,
         epoch: RealmEpoch,
@@ -70,7 +70,7 @@ impl KeptShares {
         }
     }
 
-    /// Those in a file with this text.
+    /// The shares in a file with this text.
     pub(super) fn opened(
         &self,
         text: &str,
@@ -99,11 +99,11 @@ impl KeptShares {
         entries.collect::<Option<_>>().map(Some).ok_or_else(forged)
     }
 
-    /// Keeps the shares of an epoch in the place of what was there.
+    /// Stores the shares of an epoch in place of earlier ones.
     ///
     /// # Errors
     /// If they cannot be sealed or written.
-    pub fn keep(
+    pub fn store(
         &self,
         realm: RealmId,
         epoch: RealmEpoch,
@@ -135,7 +135,7 @@ impl KeptShares {
     /// Removes them.
     ///
     /// # Errors
-    /// If they are there and do not go.
+    /// If they exist and cannot be removed.
     pub fn forget(&self) -> Result<(), KeyError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failed("remove", error)),
@@ -158,7 +158,7 @@ impl KeptShares {
         self.sealed_text(realm, epoch, &plain, nonce)
     }
 
-    /// The text of a file in which this is sealed.
+    /// The text of a file with this sealed.
     pub(super) fn sealed_text(
         &self,
         realm: RealmId,
@@ -172,7 +172,7 @@ impl KeptShares {
         };
         let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload);
         let sealed = sealed.map_err(|_| KeyError::Forged { what: WHAT })?;
-        let mut writer = Writer::new(TITLE, FORMAT);
+        let mut writer = TextWriter::new(TITLE, FORMAT);
         writer.remark("What the clouds gave to open the volume, for when they are gone. It opens");
         writer.remark("with the host key alone. Without it, the clouds are asked again.");
         writer.value("volume", &self.volume.0);
@@ -216,9 +216,9 @@ mod tests {
     const VOLUME: VolumeId = ClusterId([7; 16]);
     const EPOCH: RealmEpoch = RealmEpoch(3);
 
-    fn at(path: &Path, key: u8, volume: VolumeId) -> KeptShares {
+    fn at(path: &Path, key: u8, volume: VolumeId) -> ShareCache {
         let key = Secret::from_bytes([key; 32]);
-        KeptShares::new(path.join("clouds.shares"), key, volume)
+        ShareCache::new(path.join("clouds.shares"), key, volume)
     }
 
     fn shares() -> Vec<(u8, Share)> {
@@ -228,28 +228,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_for_its_epoch_volume_and_host_alone() {
+    fn cached_shares_open_for_their_epoch_volume_and_host_alone() {
         let directory = tempfile::tempdir().unwrap();
         let kept = at(directory.path(), 1, VOLUME);
-        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
-        kept.keep(RealmId::ROOT, EPOCH, &shares()).unwrap();
-        let found = kept.recall(RealmId::ROOT, EPOCH).unwrap().unwrap();
+        assert!(kept.load(RealmId::ROOT, EPOCH).unwrap().is_none());
+        kept.store(RealmId::ROOT, EPOCH, &shares()).unwrap();
+        let found = kept.load(RealmId::ROOT, EPOCH).unwrap().unwrap();
         assert_eq!(found, shares());
         for (realm, epoch) in [(RealmId::ROOT, RealmEpoch(4)), (RealmId(9), EPOCH)] {
-            assert!(kept.recall(realm, epoch).unwrap().is_none());
+            assert!(kept.load(realm, epoch).unwrap().is_none());
         }
         let other_host = at(directory.path(), 2, VOLUME);
-        assert!(other_host.recall(RealmId::ROOT, EPOCH).is_err());
+        assert!(other_host.load(RealmId::ROOT, EPOCH).is_err());
         let other_volume = at(directory.path(), 1, ClusterId([8; 16]));
-        assert!(other_volume.recall(RealmId::ROOT, EPOCH).is_err());
+        assert!(other_volume.load(RealmId::ROOT, EPOCH).is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         kept.forget().unwrap();
         kept.forget().unwrap();
-        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
+        assert!(kept.load(RealmId::ROOT, EPOCH).unwrap().is_none());
     }
 
     #[test]
-    fn what_is_kept_under_another_epochs_name_does_not_open() {
+    fn shares_cached_under_another_epoch_do_not_open() {
         let directory = tempfile::tempdir().unwrap();
         let kept = at(directory.path(), 1, VOLUME);
         let text = |epoch| {
@@ -261,7 +261,7 @@ mod tests {
         let line = |text: &str| text.lines().find(label).unwrap().to_string();
         let moved = old.replace(&line(&old), &line(&new));
         fs::write(kept.path(), moved).unwrap();
-        assert!(kept.recall(RealmId::ROOT, RealmEpoch(4)).is_err());
+        assert!(kept.load(RealmId::ROOT, RealmEpoch(4)).is_err());
     }
 
     #[test]
