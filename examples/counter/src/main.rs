@@ -14,7 +14,7 @@ use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::disk::Durability;
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ fn fault_model(members: &[Member]) -> Result<FaultModel> {
     Ok(FaultModel::new(tolerated, tolerated, replicas)?)
 }
 
-async fn run(directory: &Path, members: Vec<Member>) -> Result<ReplicaServer> {
+async fn run(directory: &Path, members: Vec<Member>) -> Result<ReplicaHandle> {
     let key = NodeKey::load(&directory.join("key"))?;
     let own = members.iter().find(|member| member.key == key.public());
     let own = own.context("the file of members does not have this replica's key")?;

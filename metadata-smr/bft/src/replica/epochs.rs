@@ -195,6 +195,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.epochs.voting_by_membership(&self.config.key)
     }
 
+    /// Whether this epoch's membership names the incarnation of this replica's journal.
+    fn is_named(&self) -> bool {
+        let (key, incarnation) = (self.config.key, self.epochs.incarnation);
+        let mut members = self.epochs.current.members();
+        members.any(|it| it.key == key && it.incarnation == incarnation)
+    }
+
     /// Whether the state is older than the epoch: it has to come from others.
     pub(super) fn follows(&self) -> bool {
         self.last_executed.sequence < self.epochs.from()
@@ -244,13 +251,18 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<(), StateError> {
         let mut token = Token(0);
+        let mut was_named = self.is_named();
         for record in records {
             self.counters.epochs_entered += 1;
             let kept = Record::Epoch(Box::new(record.clone()));
             token = self.journal_writes.persist(&kept, effects);
             self.begin_epoch(record)?;
+            was_named |= self.is_named();
         }
+        // A new disk, which no membership has named yet, keeps its incarnation: it may have asked
+        // for that one to be named already.
         if self.config.detects_rollback
+            && was_named
             && self.voting_by_membership() == Voting::Lost
             && !self.epochs.reborn
         {
