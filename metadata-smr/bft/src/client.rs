@@ -8,30 +8,32 @@
 //!   its one timer ────────┘                     └─► Opened, Ended
 //! ```
 //!
-//! A client opens a *session* by an ordered request that its principal signs; everything after
-//! that is signed by the session's own key. A session has *lanes*: closed loops in which requests
-//! are numbered from 1 and at most [`config::ClientConfig::in_flight`] are unanswered. What waits
-//! when a lane has room goes out together as one *bundle* under one signature: its operations have
-//! independent results.
+//! A client opens a *session* by an ordered request that its principal signs; everything after that
+//! is signed by the session's own key. A session has *lanes*: closed loops in which requests are
+//! numbered from 1 and at most [`config::ClientConfig::in_flight`] are unanswered. The operations
+//! that wait when a lane has capacity are sent together as one *bundle* under one signature; they
+//! have independent results.
 //!
-//! What always holds:
+//! # Invariants
 //!
-//! * What was sent once is never bundled anew and never changed: a retry resends the same bytes to
-//!   every replica, so an operation runs once, whoever crashes.
+//! * A request that was sent once is never bundled again and never changed. A retry resends the
+//!   same bytes to every replica, so an operation runs once, whatever crashes.
 //! * A result is delivered when a medium quorum gave the same one for the same request at the same
-//!   version, for `read` counts on that; where all clients do without reads out of order, r + 1.
-//!   At least one of them is correct.
+//!   version, since `read` relies on that; where no client reads out of order, r + 1 replicas
+//!   suffice. At least one of them is correct.
 //! * Every ticket is answered exactly once: by [`Effect::Deliver`] or by [`Effect::Failed`].
 //! * Nothing grows without bound: the queue has a limit and refuses beyond it.
 //!
-//! What can go wrong: a deadline passes while the request is under way, or the session ends. The
-//! operation may or may not have been executed then, and [`failure::Failure::OutcomeUnknown`] says
-//! so; the lane goes on retrying the request until it is answered, because the next number must
-//! not be used before. A lost session is never reopened by itself, for whoever owns it has to know.
+//! # Failures
 //!
-//! A driver handles all inputs that are ready with [`Client::step`] and then calls
-//! [`Client::dispatch`], which closes bundles: thereby all completions of a reply are delivered,
-//! and what is submitted because of them is waiting, before the next bundle is closed.
+//! A deadline may pass while the request is pending, or the session may end. The operation may or
+//! may not have been executed then: [`failure::Failure::OutcomeUnknown`]. The lane continues to
+//! retry the request until it is answered, because the next number must not be used before. The
+//! client never reopens a lost session by itself, since its owner has to learn of the loss.
+//!
+//! A driver handles all ready inputs with [`Client::step`] and then calls [`Client::dispatch`],
+//! which closes bundles. So all completions of a reply are delivered, and the operations submitted
+//! because of them are queued, before the next bundle is closed.
 //!
 //! Source: Castro and Liskov, "Practical Byzantine Fault Tolerance" (1999), §4.1; sessions and
 //! bundles after Clement, "UpRight Fault Tolerance" (2010), chapter 5.
@@ -81,13 +83,13 @@ pub struct Client {
     timer: Option<Monotonic>,
     busy: u64,
     retries: u64,
-    /// When records of later epochs were asked for last.
+    /// When records of later epochs were last requested.
     epochs_asked: Option<Monotonic>,
     /// The state at which the newest session was opened.
     opened_at: Sequence,
 }
 
-/// A bundle that has its place: what has to be signed.
+/// A bundle that has its lane and number, and has to be signed.
 struct Bundle {
     lane: Lane,
     number: RequestNumber,
@@ -114,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The newest state that the client was shown, by a quorum.
+    /// The newest state that a quorum has shown the client.
     #[must_use]
     pub fn shown(&self) -> Sequence {
         let before = self.config.shown.max(self.opened_at);
@@ -133,7 +135,7 @@ impl Client {
         self.retries
     }
 
-    /// How many queries were answered out of order, and how many had to be put into it.
+    /// How many queries were answered out of order, and how many had to be ordered.
     #[must_use]
     pub const fn reads(&self) -> (u64, u64) {
         (self.reads.accepted, self.reads.fallen_back)
@@ -188,8 +190,8 @@ impl Client {
         self.reads.told(self.observing.told());
     }
 
-    /// Closes bundles of what waits, ends a session that is to be closed, and sets the timer. Call
-    /// it after all inputs that were ready have been handled.
+    /// Closes bundles of waiting operations, ends a session that is to be closed, and sets the
+    /// timer. Call it after all ready inputs have been handled.
     pub fn dispatch(&mut self, now: Monotonic, effects: &mut Effects) {
         if let Phase::Open(session) = &self.phase {
             let (config, reads, id) = (&self.config, &mut self.reads, session.id);
@@ -261,7 +263,8 @@ impl Client {
         Ok(())
     }
 
-    /// Takes what waits into a lane that has room, as far as credit and one request reach.
+    /// Moves waiting operations into a lane that has capacity, as many as credit and one request
+    /// allow.
     fn next_bundle(&mut self, now: Monotonic) -> Option<Bundle> {
         let Phase::Open(session) = &mut self.phase else {
             return None;
@@ -329,7 +332,7 @@ impl Client {
                 Some(close) => close.sign(digest, frame.clone()),
                 None => return,
             },
-            // What was signed for a session that has ended meanwhile.
+            // A message that was signed for a session that has ended meanwhile.
             _ => return,
         }
         for to in &self.connected {
@@ -369,7 +372,7 @@ impl Client {
         }
     }
 
-    /// Sends again what is due to those that have not answered it.
+    /// Sends overdue messages again to the replicas that have not answered them.
     fn retry(&mut self, now: Monotonic, effects: &mut Effects) {
         let (config, connected) = (&self.config, &self.connected);
         let mut retries = 0_u64;
@@ -438,7 +441,7 @@ impl Client {
         }
     }
 
-    /// Answers everything and forgets the session.
+    /// Answers all tickets and drops the session.
     fn end(&mut self, end: End, effects: &mut Effects) {
         if let Phase::Open(session) = std::mem::replace(&mut self.phase, Phase::None) {
             for flight in session.into_flights() {

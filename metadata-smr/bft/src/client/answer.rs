@@ -1,4 +1,4 @@
-//! What the replicas say, and when it counts.
+//! Replies of the replicas, and when they count.
 
 use super::Client;
 use super::event::{Effect, Effects, End, Kind, SigningKey};
@@ -135,7 +135,8 @@ impl Client {
         let Some(flight) = open.flight(request.lane, request.number) else {
             return;
         };
-        // A reply to other bytes under our number: somebody else has our session's key, or lies.
+        // A reply to other bytes under our number: another process has our session's key, or the
+        // replica lies.
         let own = flight.signed.as_ref().map(|(digest, _)| *digest);
         if own != Some(request.digest) {
             return;

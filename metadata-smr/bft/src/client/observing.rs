@@ -1,10 +1,9 @@
-//! Asking replicas to tell what happens, and making something of what they say.
+//! Asking replicas for reports and watch events, and handling their messages.
 //!
-//! Every replica that is connected is asked, again after each reconnect, and again if it has said
-//! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked
-//! for once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
-//! In a later epoch everybody has another number, and is asked again once the driver has said
-//! which.
+//! Every connected replica is asked, again after each reconnect, and again if it has sent nothing
+//! for a few seconds: asking twice changes nothing. Watches need a session and are requested once
+//! it is open. [`crate::observer`] decides what counts; this module only passes it on. In a later
+//! epoch the replicas have other numbers, and are asked again once the driver has reported them.
 
 use super::config::ClientConfig;
 use super::event::{Effect, Effects};
@@ -20,21 +19,21 @@ use std::collections::BTreeMap;
 /// A replica that is connected.
 #[derive(Clone, Copy, Debug)]
 struct Contact {
-    /// When it was asked last.
+    /// When it was last asked.
     asked: Monotonic,
-    /// When it last said something, or was connected.
+    /// When it last sent something, or was connected.
     heard: Monotonic,
-    /// When it last said where it stands with the session.
+    /// When it last reported its standing with the session.
     stood: Monotonic,
 }
 
-/// What a client wants to be told.
+/// What a client wants to observe.
 #[derive(Debug)]
 pub(super) struct Observing {
     reports: bool,
     watches: bool,
     session: Option<SessionId>,
-    /// Those who are connected.
+    /// The connected replicas.
     contacts: BTreeMap<ReplicaId, Contact>,
     tally: Tally,
     chain: Chain,
@@ -59,7 +58,7 @@ impl Observing {
         self.reports || self.watches
     }
 
-    /// Its owner says what it wants to be told from now on.
+    /// Sets what its owner wants to observe from now on.
     pub(super) fn want(
         &mut self,
         (reports, watches): (bool, bool),
@@ -117,7 +116,7 @@ impl Observing {
         self.hand_on(effects);
     }
 
-    /// A later epoch is known: whoever is connected will be told under its new number.
+    /// Enters a later epoch: connected replicas will be reported under their new numbers.
     pub(super) fn enter(&mut self, config: &ClientConfig, effects: &mut Effects) {
         self.contacts.clear();
         self.chain.enter(&config.fault_model);
@@ -139,7 +138,7 @@ impl Observing {
         }
     }
 
-    /// It is no more.
+    /// The session has ended.
     pub(super) fn ended(&mut self) {
         self.session = None;
         self.told = Sequence(0);
@@ -193,7 +192,7 @@ impl Observing {
         }
     }
 
-    /// An attempt to watch was answered, or (`ended`) one to end a watch.
+    /// Handles the answer to an attempt to watch, or (`ended`) to end a watch.
     pub(super) fn answered(
         &mut self,
         answer: &[u8],
@@ -232,7 +231,7 @@ impl Observing {
         self.hand_on(effects);
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
         if !self.anything() {
             return None;
@@ -244,7 +243,7 @@ impl Observing {
         all.into_iter().flatten().min()
     }
 
-    /// When a replica is asked again. One that lags may not have known the session.
+    /// When a replica is asked again. A replica that lags may not have known the session.
     fn due(&self, replica: ReplicaId, contact: &Contact) -> Monotonic {
         let watches = self.watches && self.session.is_some();
         if watches && !self.chain.hears(replica) {
@@ -257,7 +256,8 @@ impl Observing {
         contact.asked.max(last).plus(OBSERVED_SILENT)
     }
 
-    /// Whether a replica is connected, and so may say something.
+    /// Notes that a replica sent something. False if it is not connected, so that it does not
+    /// count.
     fn hears(&mut self, from: ReplicaId, now: Monotonic) -> bool {
         match self.contacts.get_mut(&from) {
             Some(contact) => {
@@ -268,7 +268,7 @@ impl Observing {
         }
     }
 
-    /// The newest batch that the session was told of as a watcher.
+    /// The newest batch that the session was notified of as a watcher.
     pub(super) const fn told(&self) -> Sequence {
         self.told
     }

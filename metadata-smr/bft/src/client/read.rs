@@ -4,35 +4,35 @@
 //!   waiting ──► as many replicas as are needed ──► they match: delivered
 //!                  │ one is late, or they differ
 //!                  ▼
-//!               everybody, in full ──► they match: delivered
+//!               all replicas, in full ──► they match: delivered
 //!                  │ still not
 //!                  ▼
-//!               into the order, like an operation
+//!               ordered, like an operation
 //! ```
 //!
 //! Answers match if they are equal and of the same *version*, the sequence at which anything that
-//! they depend on last changed. No answer is of a version above what its replica has executed.
+//! they depend on last changed. No answer has a version above the last batch that its replica has
+//! executed.
 //!
-//! * *Linearizable*: a medium quorum (n − u, where there are no spares) matches. Whoever was told
-//!   before that something took effect was told so by as many, and any two such quorums have a
-//!   correct replica in common: it has executed that
-//!   operation, and its answer is this one. The same goes for what an earlier reader was shown, and
-//!   there the version is needed: with bytes alone, a replica that has not seen a row change and
-//!   one that has seen it change back vouch for the same, and the next reader finds the first of
-//!   them between the two.
+//! * *Linearizable*: a medium quorum (n − u, where there are no spares) matches. A client that
+//!   learned before that an operation took effect learned it from as many replicas, and any two
+//!   such quorums have a correct replica in common: it has executed that operation, and its answer
+//!   is this one. The same holds for answers that an earlier reader was shown, and there the
+//!   version is needed: with bytes alone, a replica that has not seen a row change and one that has
+//!   seen it change back vouch for the same answer, and the next reader finds the first of them
+//!   between the two.
 //! * *Session*: r + 1 match, each from a state that is at least as new as any that this session was
-//!   shown. One of them is correct. The answer holds from its version up to that one's state, so it
-//!   holds at the smallest of the states that are claimed, which becomes the new bound.
+//!   shown. One of them is correct. The answer holds from its version up to that replica's state,
+//!   so it holds at the smallest of the claimed states, which becomes the new bound.
 //!
-//! A replica's answers may come in any order and late: each try goes out under a fresh number, and
-//! an answer is from after that, so from after the query. Answers to all tries of a query count
-//! therefore, of each replica once.
+//! A replica's answers may come in any order and late. Each try is sent under a fresh number, so an
+//! answer to it was made after the query. Therefore answers to all tries of a query count, once for
+//! each replica.
 //!
-//! How long a try waits follows how long it usually takes until as many answers have come as are
-//! needed. Each try is measured by its own number, also one that is answered when its queries are
-//! in the order already, so that replicas which are farther away than was known are waited for the
-//! next time. Before anything was measured a try waits for as long as the session took to be
-//! opened.
+//! A try waits about as long as the needed number of answers usually takes. Each try is measured by
+//! its own number, even if it is answered after its queries were ordered, so that replicas which
+//! turned out to be farther away are waited for the next time. Before anything was measured a try
+//! waits for as long as the session took to be opened.
 //!
 //! Source: Castro and Liskov (1999), §5.1.3; Berger, Reiser and Bessani, "Making Reads in BFT State
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.
@@ -52,7 +52,7 @@ use crate::wire::signed_bytes::answer_digest;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What one replica answered one query.
+/// One replica's answer to one query.
 #[derive(Clone, Debug)]
 struct Vote {
     applied: Sequence,
@@ -68,7 +68,7 @@ impl Vote {
             AnswerBody::Digest(digest) => (digest, None),
             AnswerBody::NoRoom => return None,
         };
-        // What changed after the last batch that was executed cannot have been seen.
+        // A change after the last batch that was executed cannot have been seen.
         (answered.version <= applied).then_some(Self {
             applied,
             version: answered.version,
@@ -82,18 +82,18 @@ impl Vote {
     }
 }
 
-/// A query and what is said about it. Settled ones are kept, so that places stay.
+/// A query and its answers. Settled ones are kept, so that the positions stay valid.
 #[derive(Debug)]
 struct Asked {
     pending: Option<Pending>,
-    /// A replica that answers several tries may have said several things.
+    /// A replica that answers several tries may have given several answers.
     votes: Vec<(ReplicaId, Vote)>,
 }
 
-/// One frame with those queries of a flight that were open, and who answered it.
+/// One frame with the unsettled queries of a group, and the replicas that answered it.
 #[derive(Debug)]
 struct Try {
-    /// Where the queries of the frame stand in the flight.
+    /// The positions of the frame's queries in the group.
     places: Vec<usize>,
     of: BTreeSet<ReplicaId>,
     heard: BTreeSet<ReplicaId>,
@@ -101,7 +101,8 @@ struct Try {
 }
 
 impl Try {
-    /// How long it took, if this answer is the last of as many as are needed.
+    /// Notes an answer. If it is the last of as many as are needed, the result contains the time it
+    /// took.
     fn heard(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> Heard {
         if !self.of.contains(&from) || !self.heard.insert(from) {
             return Heard::Ignored;
@@ -113,24 +114,24 @@ impl Try {
     }
 }
 
-/// What an answer is to a try.
+/// What an answer means to a try.
 enum Heard {
-    /// Nothing: that replica was not asked, or has answered.
+    /// It does not count: that replica was not asked, or has answered already.
     Ignored,
-    /// One of its answers.
+    /// It is one of its answers.
     One,
-    /// The one with which as many have come as are needed.
+    /// It completes the number of answers that are needed.
     Enough(Nanos),
 }
 
-/// Queries that went out together.
+/// Queries that were sent together.
 #[derive(Debug)]
 struct Flight {
-    /// No answer from a state before this counts.
+    /// Answers from a state before this do not count.
     floor: Sequence,
     needed: usize,
     asked: Vec<Asked>,
-    /// By the numbers that they went out under.
+    /// The tries, by number.
     tries: BTreeMap<u64, Try>,
     due: Monotonic,
 }
@@ -144,7 +145,7 @@ struct Accepted {
 }
 
 impl Flight {
-    /// The answer that enough replicas give to a query, if one has given all of it.
+    /// The answer that enough replicas give to a query, if one has given it in full.
     fn settled(&self, asked: &Asked, latest: &Vote) -> Option<Accepted> {
         let counts = |vote: &Vote| vote.matches(latest) && vote.applied >= self.floor;
         let matching = || asked.votes.iter().filter(|(_, vote)| counts(vote));
@@ -165,38 +166,38 @@ impl Flight {
         })
     }
 
-    /// Whether some of its queries are open.
+    /// Whether some of its queries are unsettled.
     fn open(&self) -> bool {
         self.asked.iter().any(|asked| asked.pending.is_some())
     }
 
-    /// Whether everybody has answered the last try.
+    /// Whether all replicas have answered the last try.
     fn heard_all(&self) -> bool {
         let last = self.tries.last_key_value();
         last.is_none_or(|(_, last)| last.heard.len() >= last.of.len())
     }
 }
 
-/// All queries of a client that are not in the order.
+/// All queries of a client that are not ordered.
 #[derive(Debug)]
 pub(super) struct Reads {
     waiting: VecDeque<Pending>,
     /// By the number of their first try.
     flights: BTreeMap<u64, Flight>,
-    /// To which flight a try belongs.
+    /// The group that a try belongs to.
     tries: BTreeMap<u64, u64>,
-    /// Tries that were not answered before their queries went into the order, with how many answers
-    /// they needed: only how long they take is of interest.
+    /// Tries that were not answered before their queries were ordered, with the number of answers
+    /// they needed. They serve only to measure the time.
     overdue: BTreeMap<u64, (Try, usize)>,
     nonce: u64,
-    /// Whom to ask first; who was late or differed is asked last.
+    /// The order in which replicas are asked: those that were late or differed come last.
     order: Vec<ReplicaId>,
     /// The newest state that this session is known to have been shown.
     seen: Sequence,
-    /// The newest batch that a watcher was told of: whoever then looks has to see it, also where
-    /// it has not been executed by a quorum yet.
+    /// The newest batch that a watcher was notified of. A later query has to see it, even where a
+    /// quorum has not executed it yet.
     told: Sequence,
-    /// When something of this session last went into the order.
+    /// When an operation or query of this session was last ordered.
     ordered: Monotonic,
     trip: RoundTrip,
     /// How long a try waits before anything was measured.
@@ -227,7 +228,7 @@ impl Reads {
         }
     }
 
-    /// The replicas are others from now on: what they were asked takes its place in the order.
+    /// The membership has changed: unsettled queries are ordered instead.
     pub(super) fn enter(&mut self, config: &ClientConfig, queue: &mut Queue) {
         let flights = std::mem::take(&mut self.flights).into_values();
         for asked in flights.flat_map(|flight| flight.asked) {
@@ -257,13 +258,13 @@ impl Reads {
         self.seen
     }
 
-    /// The session was told that this batch changed something.
+    /// The session was notified that this batch changed something.
     pub(super) fn told(&mut self, sequence: Sequence) {
         self.told = self.told.max(sequence);
         self.shown(sequence);
     }
 
-    /// Something of the session goes into the order.
+    /// An operation or query of the session is ordered.
     pub(super) const fn ordered(&mut self, now: Monotonic) {
         self.ordered = now;
     }
@@ -274,7 +275,7 @@ impl Reads {
         self.unmeasured = took.clamp(READ_HEDGE, READ_HEDGE_MAX);
     }
 
-    /// When something last did.
+    /// When that last happened.
     pub(super) const fn last_ordered(&self) -> Monotonic {
         self.ordered
     }
@@ -283,7 +284,7 @@ impl Reads {
         self.waiting.is_empty() && self.flights.is_empty()
     }
 
-    /// Sends what waits, as far as there is room for frames.
+    /// Sends waiting queries, as far as the limit of frames allows.
     pub(super) fn dispatch(
         &mut self,
         config: &ClientConfig,
@@ -296,7 +297,7 @@ impl Reads {
             0 | 1 => READ_FRAMES_SINGLE,
             _ => READ_FRAMES,
         };
-        // A frame that had to be sent again is in nobody's way.
+        // A frame that had to be sent again does not count against the limit.
         let under_way = |flights: &BTreeMap<u64, Flight>| {
             let first = |flight: &&Flight| flight.tries.len() == 1;
             flights.values().filter(first).count()
@@ -389,7 +390,7 @@ impl Reads {
         self.flights.insert(id, flight);
     }
 
-    /// A replica answers.
+    /// Handles a replica's answer.
     pub(super) fn answered(
         &mut self,
         from: ReplicaId,
@@ -416,7 +417,7 @@ impl Reads {
         }
     }
 
-    /// Counts what one replica says about the queries of one try.
+    /// Counts a replica's answers to the queries of one try.
     fn count(
         &mut self,
         flight: &mut Flight,
@@ -454,7 +455,7 @@ impl Reads {
         }
     }
 
-    /// A try is answered that nothing waits for any more.
+    /// Measures an answer to a try that no query waits for any more.
     fn answered_late(&mut self, from: ReplicaId, nonce: u64, now: Monotonic) {
         let Some((late, needed)) = self.overdue.get_mut(&nonce) else {
             return;
@@ -465,14 +466,14 @@ impl Reads {
         }
     }
 
-    /// A flight is over.
+    /// Drops a group that is settled.
     fn forget(&mut self, flight: &Flight) {
         for nonce in flight.tries.keys() {
             self.tries.remove(nonce);
         }
     }
 
-    /// A flight is over that was not answered in time.
+    /// Drops a group that was not answered in time.
     fn give_up(&mut self, flight: Flight) {
         self.forget(&flight);
         let needed = flight.needed;
@@ -508,7 +509,7 @@ impl Reads {
         queue.deliver(&pending, accepted.bytes, accepted.version, effects);
     }
 
-    /// What has waited long enough is asked of everybody; what was is put into the order.
+    /// Sends overdue queries to all replicas; if that was done already, orders them.
     pub(super) fn hedge(
         &mut self,
         config: &ClientConfig,
@@ -529,7 +530,7 @@ impl Reads {
                 last.is_some_and(|last| last.of.contains(id) && !last.heard.contains(id))
             };
             let differ = !self.order.iter().any(late);
-            // A stable sort: who was late goes behind all others, among whom nothing changes.
+            // A stable sort: late replicas go behind all others, whose order does not change.
             self.order.sort_by_key(late);
             if differ && flight.tries.len() == 1 {
                 self.order.rotate_left(1);
@@ -552,7 +553,7 @@ impl Reads {
         }
     }
 
-    /// Takes out what has passed its deadline.
+    /// Removes the queries whose deadline has passed.
     pub(super) fn take_expired(&mut self, now: Monotonic) -> Vec<Pending> {
         let passed = |pending: &Pending| pending.deadline <= now;
         let mut expired = Vec::new();
@@ -576,7 +577,7 @@ impl Reads {
         expired
     }
 
-    /// Takes out everything, for the session has ended.
+    /// Removes all queries, since the session has ended.
     pub(super) fn take_all(&mut self) -> Vec<Pending> {
         let flights = std::mem::take(&mut self.flights).into_values();
         let asked = flights.flat_map(|flight| flight.asked);
@@ -587,7 +588,7 @@ impl Reads {
         all
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
         let due = self.flights.values().map(|flight| flight.due);
         let waiting = self.waiting.iter().map(|pending| pending.deadline).min();

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! An attempt to open is idempotent by the session's key: the same bytes are sent until r + 1
-//! replicas say the same. If they say that it was not signed recently, it is signed again with the
-//! agreed time, which they tell. A replica that lags may honestly not know a session that others
-//! have opened already, so "no such session" counts only from a replica that has executed at least
-//! as much as was needed to open it.
+//! replicas answer the same. If they answer that it was not signed recently, it is signed again
+//! with the agreed time, which is in their answer. A replica that lags may honestly not know a
+//! session that others have opened already, so "no such session" counts only from a replica that
+//! has executed at least as much as was needed to open it.
 
 use super::config::ClientConfig;
 use super::flight::Flight;
@@ -26,7 +26,7 @@ use crate::service::Credit;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 
-/// What a replica says about an attempt to open a session.
+/// A replica's answer to an attempt to open a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     /// It is open.
@@ -35,13 +35,13 @@ pub(super) enum Opening {
         credit: Credit,
         version: Sequence,
     },
-    /// The service will not have it.
+    /// The service refuses it.
     Refused,
     /// It was not signed recently.
     Stale { time: Time },
 }
 
-/// Bytes that are sent to everybody until enough have answered: OpenSession and CloseSession.
+/// Bytes that are sent to all replicas until enough have answered: OpenSession and CloseSession.
 #[derive(Debug)]
 pub(super) struct Asking<T> {
     signed: Option<(Digest, Bytes)>,
@@ -63,13 +63,13 @@ impl<T> Asking<T> {
 }
 
 impl<T: Eq> Asking<T> {
-    /// Asks anew, in other bytes: what was said about the earlier ones does not count.
+    /// Asks again, in other bytes: answers to the earlier ones do not count.
     pub(super) fn start_over(&mut self) {
         self.signed = None;
         self.quorum = ReplyQuorum::default();
     }
 
-    /// Others are asked the same from now on.
+    /// Other replicas are asked the same from now on.
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.quorum = ReplyQuorum::default();
         self.retry.wait(config, now);
@@ -91,17 +91,17 @@ impl<T: Eq> Asking<T> {
     }
 }
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// There is no session.
+    /// No session.
     None,
-    /// A session has been asked for.
+    /// A session has been requested.
     Opening {
         key: PublicKey,
         asking: Asking<Opening>,
     },
-    /// There is one.
+    /// The session is open.
     Open(Session),
 }
 
@@ -143,10 +143,10 @@ impl Session {
         }
     }
 
-    /// The lane to put the next bundle in: the emptiest that has room.
+    /// The lane for the next bundle: the emptiest that has capacity.
     ///
-    /// A lane's window is counted from its oldest unanswered number, for the replicas keep only the
-    /// replies to its last two: an answered 6 does not make room for 7 while 5 is not answered.
+    /// A lane's window is counted from its oldest unanswered number, since the replicas keep only
+    /// the replies to its last two: an answered 6 does not allow a 7 while 5 is not answered.
     pub(super) fn free_lane(&mut self, in_flight: u16) -> Option<(Lane, &mut LaneState)> {
         let lanes = self.lanes.iter_mut().enumerate();
         let (index, lane) = lanes.min_by_key(|(_, lane)| lane.window_used())?;
@@ -156,13 +156,13 @@ impl Session {
         Some((Lane(u16::try_from(index).ok()?), lane))
     }
 
-    /// The most that a request may carry when nothing else is under way.
+    /// The most bytes that a request may carry when no other is pending.
     pub(super) const fn room_max(&self) -> usize {
         let credit = self.credit.bytes as usize;
         credit.saturating_sub(speech::REQUEST_OVERHEAD + speech::OPERATION_OVERHEAD)
     }
 
-    /// Bytes of operations, with what each costs to carry, that a request may carry now.
+    /// The bytes of operations, with their overhead, that a request may carry now.
     pub(super) fn room(&self) -> usize {
         let under_way: usize = self.flights().map(|(_, flight)| flight.bytes).sum();
         let credit = (self.credit.bytes as usize).saturating_sub(under_way);
@@ -171,26 +171,26 @@ impl Session {
             .min(speech::BUNDLE_BYTES_MAX)
     }
 
-    /// Every request under way.
+    /// All pending requests.
     pub(super) fn flights(&self) -> impl Iterator<Item = (Lane, &Flight)> {
         (0_u16..)
             .zip(&self.lanes)
             .flat_map(|(index, lane)| lane.flights.iter().map(move |flight| (Lane(index), flight)))
     }
 
-    /// Every request under way.
+    /// All pending requests.
     pub(super) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
         self.lanes
             .iter_mut()
             .flat_map(|lane| lane.flights.iter_mut())
     }
 
-    /// Every request under way, for good.
+    /// Takes all pending requests.
     pub(super) fn into_flights(self) -> impl Iterator<Item = Flight> {
         self.lanes.into_iter().flat_map(|lane| lane.flights)
     }
 
-    /// Others are asked the same from now on.
+    /// Other replicas are asked the same from now on.
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.lost = ReplyQuorum::default();
         for flight in self.flights_mut() {
@@ -201,14 +201,14 @@ impl Session {
         }
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
         let flights = self.flights().map(|(_, flight)| flight.next_deadline());
         let close = self.close.iter().map(|close| close.retry.at);
         flights.chain(close).min()
     }
 
-    /// One request under way.
+    /// One pending request.
     pub(super) fn flight(&mut self, lane: Lane, number: RequestNumber) -> Option<&mut Flight> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
         lane.flights
@@ -216,7 +216,7 @@ impl Session {
             .find(|flight| flight.number == number)
     }
 
-    /// Ends a request.
+    /// Removes a request that was answered.
     pub(super) fn land(&mut self, lane: Lane, number: RequestNumber) -> Option<Flight> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
         let at = lane
@@ -228,11 +228,11 @@ impl Session {
 }
 
 impl Session {
-    /// `landed` has been answered: what comes after it in its lane is to be sent again now, if
-    /// there was trouble with either. The replicas pass over a request that overtakes its
-    /// predecessor and forget it, so that it would wait for its next retry, however far off that is
-    /// by now, and the one behind it, which is sent now, would be passed over in its turn: a lane
-    /// that got into that step once would never fall out of it.
+    /// Sends the requests after `completed` in its lane again now, if either had to be retried. The
+    /// replicas pass over a request that overtakes its predecessor and drop it, so it would wait
+    /// for its next retry, however far off that is by now; and the one after it, which is sent now,
+    /// would be passed over in its turn. A lane that fell into that pattern once would never leave
+    /// it.
     pub(super) fn follow(
         &mut self,
         (config, trip): (&ClientConfig, &RoundTrip),

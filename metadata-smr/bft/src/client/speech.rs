@@ -1,7 +1,7 @@
-//! The client's words: what it asks, and what it makes of a replica's frame.
+//! The client's messages: encoding requests and decoding the frames of replicas.
 //!
-//! Replies are not signed: the transport says who sent them. Anything else that comes in, or that
-//! does not decode, means nothing to a client.
+//! Replies are not signed: the transport identifies the sender. All other messages, and frames that
+//! do not decode, are ignored.
 
 use super::Bundle;
 use super::config::ClientConfig;
@@ -22,11 +22,11 @@ use crate::wire::message::{
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
 
-/// Bytes of a request besides its operations: header, names, count, signature, and some to spare.
+/// Bytes of a request apart from its operations: header, names, count, signature, and a margin.
 pub(super) const REQUEST_OVERHEAD: usize = 256;
-/// Bytes of an operation besides its own: tag and length, and some to spare.
+/// Bytes of an operation apart from its own: tag and length, and a margin.
 pub(super) const OPERATION_OVERHEAD: usize = 8;
-/// What one bundle carries at most, overhead of operations included.
+/// The most bytes that one bundle carries, overhead of operations included.
 pub(super) const BUNDLE_BYTES_MAX: usize = REQUEST_BYTES_MAX - REQUEST_OVERHEAD;
 /// The longest operation.
 pub(super) const OPERATION_BYTES_MAX: usize = BUNDLE_BYTES_MAX - OPERATION_OVERHEAD;
@@ -42,7 +42,7 @@ pub(super) struct RequestName {
     pub(super) digest: Digest,
 }
 
-/// What we signed.
+/// A message that we signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Own {
     Open { key: PublicKey, digest: Digest },
@@ -50,7 +50,7 @@ pub(super) enum Own {
     Close { session: SessionId, digest: Digest },
 }
 
-/// What a replica said.
+/// A message of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Opening {
@@ -60,7 +60,7 @@ pub(super) enum Heard {
     Answer {
         request: RequestName,
         statement: Statement,
-        /// Long results, which only their digest stands for in the statement.
+        /// Long results, if the statement contains only their digest.
         whole: Option<Vec<OperationResult>>,
     },
     Closed {
@@ -74,7 +74,7 @@ pub(super) enum Heard {
     Observed(Observed),
     Event(WatchEvent),
     Busy,
-    /// Something of a later epoch.
+    /// A message of a later epoch.
     Later,
     /// Records of epochs.
     Epochs,
@@ -89,7 +89,7 @@ const fn header(config: &ClientConfig) -> Header {
     }
 }
 
-/// What a request of these operations costs against credit.
+/// The cost of a request of these operations against credit.
 pub(super) fn request_bytes(operations: &[Pending]) -> usize {
     let cost = |pending: &Pending| pending.operation.len().saturating_add(OPERATION_OVERHEAD);
     operations
@@ -145,23 +145,23 @@ pub(super) fn read(
     encode(header(config), &Message::Read(read))
 }
 
-/// The watch that an operation of [`Kind::Unwatch`] names; no watch, if it makes no sense.
+/// The watch that an operation of [`Kind::Unwatch`] names; the number 0 if it is malformed.
 pub(super) fn watch_named(operation: &[u8]) -> WatchId {
     WatchId(operation.try_into().map_or(0, u64::from_le_bytes))
 }
 
-/// Asks to be told what happens.
+/// Asks for reports and watch events.
 pub(super) fn observe(config: &ClientConfig, observe: Observe) -> Bytes {
     encode(header(config), &Message::Observe(observe))
 }
 
-/// Asks for what leads to later epochs.
+/// Asks for the records that lead to later epochs.
 pub(super) fn fetch_epochs(config: &ClientConfig) -> Bytes {
     let after = config.epoch;
     encode(header(config), &Message::FetchEpochs(FetchEpochs { after }))
 }
 
-/// Gives a session up.
+/// Closes a session.
 pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
     Unsigned::new(
         header(config),
@@ -169,7 +169,7 @@ pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
     )
 }
 
-/// Recognises what we asked to have signed.
+/// Recognises a message that we asked to have signed.
 pub(super) fn own(message: &Envelope) -> Option<Own> {
     let digest = message.digest();
     match message.message() {
@@ -191,7 +191,7 @@ pub(super) fn own(message: &Envelope) -> Option<Own> {
     }
 }
 
-/// Understands a frame from a replica.
+/// Decodes a frame from a replica.
 pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
     let envelope = Envelope::decode(frame.clone()).ok()?;
     let theirs = envelope.header();

@@ -1,4 +1,4 @@
-//! Carrying out one committed batch.
+//! Executing one committed batch.
 //!
 //! The order within a batch is fixed: the clock, sessions that have been idle for too long, the
 //! service's tick if it is due, then the requests as the batch lists them.
@@ -28,50 +28,50 @@ pub struct Opened {
     pub id: SessionId,
     /// What its requests are signed with.
     pub key: PublicKey,
-    /// Whose it is.
+    /// The principal that opened it.
     pub principal: PublicKey,
-    /// What it may have under way.
+    /// The requests that it may have pending.
     pub credit: Credit,
 }
 
-/// What a batch came to, besides the new state.
+/// The result of a batch, apart from the new state.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
-    /// An answer for each request that has one, in the order of the batch. What skipped a number
-    /// has none.
+    /// A reply for each request that has one, in the order of the batch. A request that skips a
+    /// number has none.
     pub replies: Vec<Reply>,
-    /// Sessions that are open from now on.
+    /// Sessions that the batch opened.
     pub opened: Vec<Opened>,
-    /// Sessions that are no more.
+    /// Sessions that the batch ended.
     pub closed: Vec<SessionId>,
     /// Sessions that ended so long ago that no batch may name them any more.
     pub forgotten: Vec<SessionId>,
-    /// Sessions among those that were closed because they had been idle for too long.
+    /// The number of these sessions that were closed because they had been idle for too long.
     pub expired: usize,
-    /// Requests that were executed now, sessions that they opened or closed included.
+    /// The number of requests executed now, including those that opened or closed a session.
     pub ran: usize,
-    /// Requests that had been executed before and were answered from the cache.
+    /// The number of requests that had been executed before and were answered from the cache.
     pub duplicates: usize,
     /// Requests that skipped a number and were passed over: their clients send them again, and
     /// until then they must not be proposed again.
     pub skipped: Vec<Digest>,
     /// Whether the service's tick ran.
     pub ticked: bool,
-    /// What sessions watch and the batch changed: one for each such session.
+    /// Changes by the batch of rows that sessions watch: one event for each such session.
     pub events: Vec<WatchEvent>,
     /// Whether the membership changed: the epoch ends with this batch.
     pub ends_epoch: bool,
 }
 
-/// Where a request stands before it is ordered.
+/// The standing of a request before it is ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It should be ordered.
     New,
-    /// It would open a session for somebody whom the service would not have as things stand, or
-    /// was signed too long ago.
+    /// It would open a session for a principal that the service would refuse at present, or it was
+    /// signed too long ago.
     Stranger,
-    /// It need not be: this is the answer.
+    /// It need not be ordered: this is the answer.
     Settled(Reply),
     /// Its number is too far above the last one executed here. This replica may be behind its
     /// client, so that is no answer: the client sends it again.
@@ -82,14 +82,14 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Executor<S> {
     service: S,
-    /// A simulation's defect: a retry is executed a second time.
+    /// A defect that a simulation plants: a retry is executed a second time.
     retries_run: Flag,
     /// Another one: replies that were given before `began` are not known any more.
     replies_lost: Flag,
     began: Sequence,
-    /// After how long a session without a request is closed.
+    /// The time after which a session without a request is closed.
     idle: Nanos,
-    /// Who watches what.
+    /// The prefixes that sessions watch.
     watches: watch::Index,
     heads: Heads,
 }
@@ -108,7 +108,7 @@ impl<S: Service> Executor<S> {
         }
     }
 
-    /// One for which sessions are idle after another time.
+    /// An executor with another idle time of sessions.
     #[must_use]
     pub fn with_idle(self, idle: Nanos) -> Self {
         Self { idle, ..self }
@@ -123,7 +123,7 @@ impl<S: Service> Executor<S> {
         self.heads.session(view, id)
     }
 
-    /// One that begins at this state with a simulation's defect, if one of these is planted.
+    /// An executor that begins at this state, with a planted defect if one of these is set.
     #[must_use]
     pub fn sabotaged(self, planted: Planted, began: Sequence) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl<S: Service> Executor<S> {
         })
     }
 
-    /// Writes what replies are owed: until then the rows are not the whole state.
+    /// Writes the outstanding reply rows: before this the rows are not the whole state.
     ///
     /// # Errors
     /// If the store fails; the key space is of no use then.
@@ -158,13 +158,13 @@ impl<S: Service> Executor<S> {
         self.heads.write(space)
     }
 
-    /// The state was replaced by another one, of whatever sequence.
+    /// The state was replaced by another one, of any sequence.
     pub fn state_replaced(&mut self) {
         self.watches.forget();
         self.heads.forget();
     }
 
-    /// The last event of a session; none if it watches nothing.
+    /// The last event of a session; `None` if it watches nothing.
     ///
     /// # Errors
     /// If the store fails.
@@ -202,7 +202,7 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    /// Where execution stands.
+    /// The position of execution.
     ///
     /// # Errors
     /// If the store fails.
@@ -233,7 +233,7 @@ impl<S: Service> Executor<S> {
         Ok(all.into_iter().map(opened).collect())
     }
 
-    /// All sessions that have ended, but may still be named, for a replica that starts.
+    /// All sessions that have ended but may still be named, for a replica that starts.
     ///
     /// # Errors
     /// If the store fails.
@@ -241,7 +241,7 @@ impl<S: Service> Executor<S> {
         lingering::all(&space.view(Area::Library))
     }
 
-    /// The agreed time at which a batch is due even if nobody asks for anything.
+    /// The agreed time at which a batch is due even if there are no requests.
     ///
     /// # Errors
     /// If the store fails.
@@ -304,7 +304,7 @@ impl<S: Service> Executor<S> {
         Ok(done)
     }
 
-    /// Where a client's request stands, by what has been executed so far and by this replica's
+    /// The standing of a client's request, according to the executed batches and to this replica's
     /// clock, which is closer than the last batch to the time of the next one.
     ///
     /// # Errors
@@ -373,7 +373,7 @@ impl<S: Service> Executor<S> {
     }
 }
 
-/// One batch being executed.
+/// A batch that is being executed.
 pub(super) struct Run<'a, S, D> {
     pub(super) service: &'a S,
     pub(super) watches: watch::Index,

@@ -1,20 +1,18 @@
-//! What is asked of every request, kept in memory: whose session it is of, and which requests of
-//! its lane ran last.
+//! A cache of the rows that every request needs: its session, and the last requests of its lane.
 //!
-//! A request is looked up when it comes and again when it is executed. Both times four rows tell
-//! where it stands, and these are always the same rows of the same few sessions: they are kept here
-//! in the form in which they are used. The rows count; what is here is read from them and changed
-//! with them. A state that is taken over from others changes rows without this, so everything is
-//! forgotten then.
+//! A request is looked up when it arrives and again when it is executed. Both times four rows
+//! determine its standing, and these are always the same rows of the same few sessions: they are
+//! cached here in decoded form. The rows are authoritative; the cache is read from them and changed
+//! with them. A state transfer changes rows without this cache, so the cache is cleared then.
 //!
-//! The reply to a request becomes a row of its own, which the lane's next request but one writes
-//! over. So it is *owed*: it waits here and is written when somebody asks for the state as a whole,
-//! a checkpoint as a rule ([`Heads::write`]). Of the many requests of a lane between two
-//! checkpoints two are written. Nothing else reads these rows, and each is written with the
-//! sequence at which it ran, so the state is the same as if it had been written at once.
+//! The reply to a request becomes a row of its own, which the lane's next request but one
+//! overwrites. So the row is *outstanding*: it is held here and is written when the state as a
+//! whole is needed, usually for a checkpoint ([`Heads::write`]). Of the many requests of a lane
+//! between two checkpoints only two are written. Nothing else reads these rows, and each is written
+//! with the sequence at which it ran, so the state is the same as if it had been written at once.
 //!
-//! Memory: open sessions only, and of each as many lanes as its credit has; of owed replies, two
-//! for each lane, as many as would wait in the key space to be settled.
+//! Memory: open sessions only, with as many lanes each as their credit has; and two outstanding
+//! replies for each lane, as many as would wait in the key space to be settled.
 
 use super::reply_cache::{Place, ahead};
 use super::rows::{ReplyHead, ReplyRow, SessionRow, decode, decode_head, reply_key};
@@ -26,22 +24,22 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A request of a lane that ran, and its reply's row with the sequence of the batch, if it is owed.
+/// A request of a lane that ran, and its outstanding reply row with the sequence of the batch.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
     pub(super) head: ReplyHead,
     pub(super) owed: Option<(Sequence, Bytes)>,
 }
 
-/// The last two requests of a lane that ran, a request's place by the parity of its number.
+/// The last two requests of a lane that ran, each at the parity of its number.
 pub(super) type LaneHeads = [Option<Ran>; 2];
 
-/// A request's place by the parity of its number.
+/// A request's slot: the parity of its number.
 pub(super) const fn slot(number: RequestNumber) -> u8 {
     if number.0 % 2 == 1 { 1 } else { 0 }
 }
 
-/// The same as its rows have it.
+/// Reads the same from the rows.
 fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<LaneHeads, StateError> {
     let mut heads = LaneHeads::default();
     for (place, slot) in heads.iter_mut().zip(0..) {
@@ -63,29 +61,29 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Inner {
     sessions: BTreeMap<SessionId, Kept>,
-    /// Lanes that may owe a reply.
+    /// Lanes that may have an outstanding reply.
     owing: Vec<(SessionId, Lane)>,
 }
 
-/// Where a request stands among those of its lane.
+/// The result of looking up a request.
 #[derive(Debug)]
 pub(super) enum Found {
     /// Its session is not open.
     NoSession,
     /// Its session has no such lane.
     NoLane,
-    /// In this session, here.
+    /// It is in this session, with this standing in its lane.
     At(SessionRow, Place),
 }
 
-/// Sessions and lanes that were asked about.
+/// Sessions and lanes that were looked up.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     inner: RefCell<Inner>,
 }
 
 impl Inner {
-    /// The session, read from its row if it was not asked for before.
+    /// The session, read from its row if it is not cached.
     fn session(&mut self, view: &View<'_>, id: SessionId) -> Result<Option<&mut Kept>, StateError> {
         use std::collections::btree_map::Entry;
         match self.sessions.entry(id) {
@@ -112,7 +110,7 @@ impl Heads {
         Ok(inner.session(view, id)?.map(|kept| kept.row))
     }
 
-    /// Where a request with this digest stands.
+    /// The standing of a request with this digest.
     pub(super) fn find(
         &self,
         view: &View<'_>,
@@ -161,8 +159,8 @@ impl Heads {
         Ok(Found::At(row, place))
     }
 
-    /// This request has run in the batch at `sequence`, and `row` is to be written for it; its
-    /// session was last `active` then.
+    /// Notes that this request has run in the batch at `sequence`, that `row` is to be written for
+    /// it, and that its session was last `active` then.
     pub(super) fn ran(
         &self,
         request: &Request,
@@ -194,7 +192,7 @@ impl Heads {
         }
     }
 
-    /// Writes the rows that are owed.
+    /// Writes the outstanding rows.
     pub(super) fn write<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
         let mut inner = self.inner.borrow_mut();
         let Inner { sessions, owing } = &mut *inner;
@@ -217,12 +215,12 @@ impl Heads {
         Ok(())
     }
 
-    /// A session has ended, and what it owes need not be written.
+    /// Drops a session that has ended; its outstanding rows need not be written.
     pub(super) fn ended(&self, id: SessionId) {
         self.inner.borrow_mut().sessions.remove(&id);
     }
 
-    /// The rows are others now.
+    /// Clears the cache, since the rows were replaced.
     pub(super) fn forget(&self) {
         self.inner.replace(Inner::default());
     }

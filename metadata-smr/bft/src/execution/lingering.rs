@@ -1,10 +1,10 @@
 //! Sessions that have ended, but whose requests may still be proposed.
 //!
-//! Several batches are under way at a time, so a leader may have chosen a request of a session that
-//! a batch before it ends. Executed, it comes to nothing; but whoever votes has to check its
-//! signature, also after a restart. So the key of a session stays known until a window of batches
-//! has been executed after its end, and no batch may name it from then on. When that is follows
-//! from the order alone, so that all replicas refuse the same.
+//! Several batches are pending at a time, so a leader may have chosen a request of a session that
+//! an earlier batch ends. Its execution has no effect; but a voter has to check its signature, also
+//! after a restart. So the key of a session stays known until a window of batches has been executed
+//! after its end, and no batch may name it from then on. That point follows from the order alone,
+//! so all replicas refuse the same requests.
 
 use super::rows::{
     ClockRow, LINGERING_PREFIX, LingeringRow, SessionRow, damaged, decode, encode, lingering_key,
@@ -14,23 +14,23 @@ use crate::identity::{PublicKey, Sequence, SessionId};
 use crate::state::{StateError, Txn, View, prefix_end};
 use crate::wire::limits::{BATCH_REQUESTS_MAX, SESSIONS_CLOSED_PER_BATCH, WINDOW};
 
-/// As many as can end within a window, and more than one batch has to forget.
+/// As many as can end within a window, and in one batch more, which then has to remove some.
 const LINGERING_MAX: usize = (WINDOW + 1) * (BATCH_REQUESTS_MAX + SESSIONS_CLOSED_PER_BATCH);
 
 /// A session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lingering {
-    /// Which.
+    /// Its number.
     pub id: SessionId,
     /// The batch that it ended with.
     pub at: Sequence,
     /// What its requests are signed with.
     pub key: PublicKey,
-    /// Whose it was.
+    /// The principal that opened it.
     pub principal: PublicKey,
 }
 
-/// A session ends.
+/// Records a session that ends.
 pub(super) fn ended(
     txn: &mut Txn<'_>,
     clock: &mut ClockRow,
@@ -46,7 +46,7 @@ pub(super) fn ended(
     txn.put(&lingering_key(at, id), encode(&lingering)?)
 }
 
-/// All that may still be named, by when they ended.
+/// All sessions that may still be named, in the order of their ends.
 pub(super) fn all(view: &View<'_>) -> Result<Vec<Lingering>, StateError> {
     let end = prefix_end(LINGERING_PREFIX);
     let rows = view.scan(LINGERING_PREFIX..end.as_slice(), LINGERING_MAX)?;
@@ -64,7 +64,7 @@ pub(super) fn all(view: &View<'_>) -> Result<Vec<Lingering>, StateError> {
     read.collect()
 }
 
-/// Forgets those that ended a window before `now`. Which they were.
+/// Removes the sessions that ended a window before `now`, and returns them.
 pub(super) fn forget(
     txn: &mut Txn<'_>,
     clock: &mut ClockRow,

@@ -8,7 +8,7 @@ use crate::state::{StateError, Txn, View};
 use crate::wire::limits::MEMBERSHIP_CREDIT;
 use bytes::Bytes;
 
-/// What whoever the membership knows is granted where the service grants nothing.
+/// The credit of a member or administrator that the service grants nothing.
 pub(super) const CREDIT: Credit = Credit {
     lanes: 1,
     bytes: MEMBERSHIP_CREDIT,
@@ -26,7 +26,7 @@ fn said_to_be_short(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
     row.map_or_else(|| Ok(Vec::new()), |bytes| decode(SHORT_KEY, &bytes))
 }
 
-/// Whether so many voters have said that their disks are nearly full that the state is not to grow.
+/// Whether enough voters have reported nearly full disks that the state should not grow.
 pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
     let short = said_to_be_short(view)?;
     if short.is_empty() {
@@ -75,8 +75,8 @@ pub(super) fn write(txn: &mut Txn<'_>, membership: &Membership) -> Result<(), St
     txn.put(MEMBERSHIP_KEY, membership.encode())
 }
 
-/// Whether this is the key of an administrator or of a replica. The service may say that it is no
-/// administrator any more.
+/// Whether this is the key of an administrator or of a replica. The service may say that it is not
+/// an administrator any more.
 pub(super) fn knows<S: Service>(
     service: &S,
     (view, rows): (&View<'_>, &View<'_>),
@@ -89,7 +89,7 @@ pub(super) fn knows<S: Service>(
     })
 }
 
-/// Carries out a command. The answer, and whether the epoch ends with it.
+/// Executes a command. Returns the answer, and whether the epoch ends with it.
 pub(super) fn administer(
     txn: &mut Txn<'_>,
     command: &Bytes,
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_state_is_not_to_grow_once_so_many_voters_say_that_liars_alone_are_too_few() {
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
-        let model = FaultModel::new(1, 1, 4).expect("a model");
+        let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let voters = (1..=4).map(member).collect();
         let mut membership = Membership::genesis(model, voters, vec![key(9)]);
         membership.others.push(member(5));
@@ -212,13 +212,17 @@ mod tests {
         assert_eq!(ask(2, &full), (Answer::Noted, true, true));
         assert_eq!(ask(1, &room), (Answer::Noted, false, true));
         assert_eq!(ask(3, &full), (Answer::Noted, true, true));
-        // Who is sent away takes what it said with it.
+        // The report of a removed replica is removed with it.
         let dismiss = Command::Dismiss { key: key(5) };
         assert_eq!(
             ask(9, &dismiss).0,
             Answer::Begins(crate::identity::Epoch(1))
         );
         assert_eq!(ask(2, &room), (Answer::Noted, false, true));
-        assert_eq!(ask(3, &room), (Answer::Noted, false, false), "none is left");
+        assert_eq!(
+            ask(3, &room),
+            (Answer::Noted, false, false),
+            "no report is left"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Exactly once, sessions and all-or-none, against a service that counts.
+//! Exactly-once execution, sessions and atomicity, against a service that counts.
 
 mod heads;
 mod watch;
@@ -74,7 +74,8 @@ impl Service for Counter {
             &number(view, b"count")?.to_be_bytes(),
         ))
     }
-    /// `m`, so often: as many prefixes. `no` and nothing: refused. Else a prefix.
+    /// `m` repeated: as many prefixes. `no` and the empty string: refused. Any other string is a
+    /// prefix.
     fn watch(
         &self,
         _: &View<'_>,
@@ -133,7 +134,7 @@ impl Bench {
     fn new() -> Self {
         let executor = Executor::new(Counter);
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
-        let model = FaultModel::new(1, 1, 4).expect("a preset");
+        let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let membership = Membership::unnamed(model);
         let genesis = executor.genesis(&mut space, b"g", &membership);
         genesis.expect("memory");
@@ -298,7 +299,11 @@ fn a_principal_has_its_share_of_sessions_and_of_credit() {
     let done = bench.run(&bodies);
     assert_eq!(done.opened.len(), PRINCIPAL_SESSIONS_MAX);
     assert_eq!(results(&done)[most as usize], &Outcome::SessionRefused);
-    assert_eq!(done.opened[0].credit.bytes, 1 << 20, "what is wanted");
+    assert_eq!(
+        done.opened[0].credit.bytes,
+        1 << 20,
+        "the credit that was wanted"
+    );
     let sum: u64 = done
         .opened
         .iter()
@@ -308,7 +313,7 @@ fn a_principal_has_its_share_of_sessions_and_of_credit() {
     assert!(sum > floors && sum <= floors + PRINCIPAL_CREDIT_BEYOND_FLOOR);
     let other = bench.run(&[open(2, 5, 0)]);
     assert_eq!(other.opened[0].credit.bytes, 1 << 20, "others have theirs");
-    // What ends is there to be given again, and no row stays behind.
+    // Released credit can be granted again, and no row remains.
     for opened in done.opened.iter().chain(&other.opened) {
         let session = opened.id;
         bench.run(&[signed(Message::CloseSession(CloseSession { session }))]);
@@ -371,7 +376,7 @@ fn an_opening_from_another_time_is_told_the_agreed_one() {
 #[test]
 fn nobody_can_take_the_key_of_another_principals_session() {
     let mut bench = Bench::new();
-    // Whoever has seen the opening of principal 2 names its key and comes first.
+    // A principal that has seen the opening of principal 2 names its key and comes first.
     let done = bench.run(&[open(1, 5, 0), open(2, 5, 0)]);
     let opened: Vec<_> = done.opened.iter().map(|it| it.principal.0[0]).collect();
     assert_eq!(opened, [1, 2], "two sessions, each under its own number");
@@ -449,7 +454,7 @@ fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
         forgotten = bench.run(&[]).forgotten;
     }
     assert_eq!(forgotten, [SessionId(id)]);
-    // All that is left is that its opening was used, until that is too old to be used again.
+    // Only the used opening is left, until it is too old to be used again.
     bench.after(Nanos(2 * OPENING_RECENT.0), &[]);
     let left: Vec<_> = library_rows(&bench)
         .into_iter()
@@ -481,10 +486,10 @@ fn an_idle_session_is_closed_and_a_busy_one_is_not() {
         closed.extend(bench.after(second, &bodies).closed);
     }
     assert_eq!(closed, [SessionId(idle)]);
-    assert_eq!(number_of(&bench, b"closed"), 1, "the service was told");
+    assert_eq!(number_of(&bench, b"closed"), 1, "the service was notified");
 }
 
-/// Processes crash and leave their sessions behind, and little else is asked for.
+/// Processes crash and leave their sessions open, and there are few requests.
 #[test]
 fn of_as_many_sessions_as_a_principal_may_have_the_longest_idle_one_gives_way() {
     let mut bench = Bench::new();
@@ -503,10 +508,13 @@ fn of_as_many_sessions_as_a_principal_may_have_the_longest_idle_one_gives_way() 
     let opened = bench.run(&bodies).opened;
     let second = Nanos::from_secs(1);
     let touch = SESSION_TOUCH.0 / second.0;
-    // One second more passes on the way.
+    // The request itself takes one second more.
     for passed in 0..2 * touch - 2 {
         let refused = bench.after(second, &[opening(&bench, most)]);
-        assert!(refused.opened.is_empty(), "after {passed} s nobody is idle");
+        assert!(
+            refused.opened.is_empty(),
+            "after {passed} s no session is idle"
+        );
         if passed == touch + 1 {
             bench.after(second, &[request(opened[0].id.0, 0, 1, execute(8))]);
         }
@@ -537,7 +545,11 @@ fn an_answer_that_does_not_fit_leaves_no_trace() {
         results.iter().map(Option::is_some).collect::<Vec<_>>(),
         [true, false, true]
     );
-    assert_eq!(bench.count(), 2, "what was not answered did not count");
+    assert_eq!(
+        bench.count(),
+        2,
+        "an operation without an answer did not count"
+    );
 }
 
 #[test]
@@ -552,7 +564,7 @@ fn a_sabotaged_executor_runs_a_retry_twice() {
 }
 
 proptest! {
-    /// However retries, reorderings and batches fall, each number runs once and in order.
+    /// In whatever order retries, reorderings and batches come, each number runs once and in order.
     #[test]
     fn each_number_runs_once_whatever_the_order_of_retries(
         deliveries in prop::collection::vec((0..2_u16, 1..6_u64), 0..60),

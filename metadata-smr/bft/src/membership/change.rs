@@ -7,33 +7,33 @@ use crate::identity::{Epoch, PublicKey, Sequence};
 use crate::wire::limits::{OTHERS_MAX, READY_INTERVALS, RETIRED_MAX};
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// What a replica has said about itself in the order.
+/// A replica's announcements about itself in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 pub struct Announcement {
-    /// The checkpoint that it says it holds; 0 if it said nothing.
+    /// The checkpoint that it reported to hold; 0 if it reported none.
     pub ready: Sequence,
-    /// The highest behaviour that it says it knows; everybody knows 1.
+    /// The highest version of the behaviour that it reported to know; every replica knows 1.
     pub behaviour: u32,
 }
 
-/// What a command comes to.
+/// The effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The membership of the next epoch.
     Next(Box<Membership>),
-    /// Something to be remembered of whoever asked.
+    /// An announcement of the caller that has to be stored.
     Noted(Announcement),
-    /// Whether the disk of the replica that asks is nearly full is to be remembered.
+    /// A report of the calling replica about its disk that has to be stored.
     Disk {
-        /// Whether it is.
+        /// Whether its disk is nearly full.
         short: bool,
     },
-    /// Nothing; the row is the answer.
+    /// No effect; the row is the answer.
     Shown,
 }
 
-/// Carries out `command`, which `principal` asks for in the batch at `sequence`. Whether it is an
-/// administrator is for the membership to say, unless the service `decided` it.
+/// Applies `command`, which `principal` requests in the batch at `sequence`. The membership decides
+/// whether the principal is an administrator, unless the service `decided` it.
 ///
 /// # Errors
 /// If it is refused.
@@ -176,7 +176,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Whoever left longest ago makes room.
+    /// Removes the member that was removed longest ago, if there is no space.
     fn make_room(&mut self) -> Result<(), Refusal> {
         if self.others.len() < OTHERS_MAX && self.peers() < usize::from(REPLICAS_MAX) {
             return Ok(());

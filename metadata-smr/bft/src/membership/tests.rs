@@ -15,7 +15,7 @@ fn member(number: u8) -> Member {
 }
 
 fn four() -> Membership {
-    let model = FaultModel::new(1, 1, 4).expect("a preset");
+    let model = FaultModel::new(1, 1, 4).expect("a valid model");
     let voters = (1..=4).map(member).collect();
     Membership {
         checkpoint_interval: 10,
@@ -208,7 +208,7 @@ fn the_service_decides_who_administers_where_it_wants_to() {
     assert_eq!(ask(&ADMINISTRATOR, Some(false)), refused, "it was replaced");
     assert_eq!(ask(&stranger, Some(true)), Ok(()));
     assert_eq!(ask(&stranger, None), refused);
-    // What a replica asks for in its own name is its own affair.
+    // A command that a replica makes for itself is not the service's decision.
     let one = now.voters.first().expect("four").key;
     let rejoin = Command::Rejoin {
         incarnation: Incarnation([9; 16]),

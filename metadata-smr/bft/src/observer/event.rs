@@ -1,13 +1,14 @@
-//! What a replica is, and what a quorum of such words proves.
+//! Reports of replicas, and what a quorum of them proves.
 //!
-//! A report is a replica's word about itself, whole every time: who missed one has lost nothing but
-//! what lay between. It is numbered from where the replica's process started, so a gap shows. Two
-//! reports are similar if they name the same epoch, view, leader and activity; numbers that only
-//! rise are never compared for equality, because no two replicas report at the same instant.
+//! A report is a replica's statement about itself, complete every time: an observer that missed one
+//! has lost only the changes in between. It is numbered from the start of the replica's process, so
+//! a gap shows. Two reports are similar if they name the same epoch, view, leader and activity;
+//! numbers that only rise are never compared for equality, because no two replicas report at the
+//! same instant.
 //!
-//! Replicas are numbered anew in each epoch, and another number of them may fail. Whoever goes on
-//! to a later one forgets all words ([`Tally::enter`]): one that was kept under an old number would
-//! stand beside the same replica's next, and a liar would count twice.
+//! Replicas are numbered anew in each epoch, and another number of them may fail. An observer that
+//! enters a later epoch drops all reports ([`Tally::enter`]): a report kept under an old number
+//! would count in addition to the same replica's next one, and a liar would count twice.
 
 use crate::fault_model::FaultModel;
 use crate::identity::{Epoch, Monotonic, ReplicaId, Sequence, View};
@@ -16,29 +17,30 @@ use crate::wire::limits::OBSERVED_SILENT;
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::collections::BTreeMap;
 
-/// What a replica says that it is.
+/// A replica's report about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Report {
-    /// Its epoch.
+    /// Its membership epoch.
     pub epoch: Epoch,
-    /// The view that it is in.
+    /// Its view.
     pub view: View,
     /// That view's leader.
     pub leader: ReplicaId,
-    /// Whether it knows what the view begins with; otherwise it waits between two views.
+    /// Whether it knows the batches that the view begins with; otherwise it waits between two
+    /// views.
     pub active: bool,
-    /// The last sequence that it has executed, to within a moment.
+    /// The last sequence that it has executed, give or take a moment.
     pub executed: Sequence,
     /// The newest stable checkpoint that it knows.
     pub stable: Sequence,
-    /// The checkpoint whose state it is taking over from its peers, if it does.
+    /// The checkpoint whose state it is taking over from its peers, if any.
     pub transfer: Option<Sequence>,
     /// Whether it votes.
     pub voting: Voting,
 }
 
 impl Report {
-    /// Whether there is more to tell than that further batches were executed.
+    /// Whether more has changed than the number of executed batches.
     #[must_use]
     pub fn differs_beyond_progress(&self, earlier: &Self) -> bool {
         let caught_up = Self {
@@ -52,20 +54,20 @@ impl Report {
 /// A report with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedReport {
-    /// Counted since the replica's process started; the same for all observers. A repetition keeps
-    /// its number.
+    /// Counted since the start of the replica's process; the same for all observers. A repetition
+    /// keeps its number.
     pub number: u64,
-    /// What it says.
+    /// The report.
     pub report: Report,
 }
 
-/// Something that only goes up. A correct replica got that far.
+/// A value that only rises. A correct replica has reached it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     /// An epoch began.
     Epoch(Epoch),
-    /// A view was entered, or waited for. They are counted anew in each epoch; it is one of that
-    /// which the observer knows.
+    /// A view was entered, or waited for. Views are counted anew in each epoch; it is one of the
+    /// epoch that the observer knows.
     View(View),
     /// Batches were executed up to here.
     Executed(Sequence),
@@ -73,7 +75,7 @@ pub enum Fact {
     Stable(Sequence),
 }
 
-/// What view the cluster is in, as n − u replicas say alike.
+/// The view of the cluster, on which the reports of n − u replicas agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// Its epoch.
@@ -82,30 +84,31 @@ pub struct Activity {
     pub view: View,
     /// Its leader.
     pub leader: ReplicaId,
-    /// Whether it has begun: otherwise the replicas are on their way into it.
+    /// Whether it has begun: otherwise the replicas are changing to it.
     pub active: bool,
 }
 
-/// What an observer is told.
+/// A notification for an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// One replica's word, which may be a lie.
+    /// One replica's report, which may be a lie.
     Single {
-        /// Whose.
+        /// The replica.
         replica: ReplicaId,
-        /// How many of its reports before this one did not arrive.
+        /// The number of its reports before this one that did not arrive.
         missed: u64,
-        /// What it says.
+        /// The report.
         report: Report,
     },
-    /// A replica says nothing: it is not connected, refuses, or has been silent for too long.
+    /// A replica has no current report: it is not connected, refuses, or has been silent for too
+    /// long.
     Silent {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// True of a correct replica.
     Fact(Fact),
-    /// True of n − u replicas that are not lying, but for r.
+    /// True of n − u replicas, of which at most r lie.
     Activity(Activity),
 }
 
@@ -116,7 +119,7 @@ struct Word {
     heard: Monotonic,
 }
 
-/// What replicas have said, and what was made of it. One report a replica is kept.
+/// The reports of replicas, and the facts derived from them. One report a replica is kept.
 #[derive(Clone, Debug)]
 pub struct Tally {
     small: usize,
@@ -130,7 +133,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// For a cluster of which so many may fail. Nothing is known yet.
+    /// A tally for a cluster with this fault model. Nothing is known yet.
     #[must_use]
     pub fn new(model: &FaultModel) -> Self {
         Self {
@@ -145,8 +148,8 @@ impl Tally {
         }
     }
 
-    /// The observer knows a later epoch now: what replicas said under their old numbers counts for
-    /// nothing. Whose words those were.
+    /// Enters a later epoch: reports under old numbers do not count any more. Returns the replicas
+    /// that they were from.
     pub fn enter(&mut self, model: &FaultModel) -> Vec<Observation> {
         let Self {
             small,
@@ -162,7 +165,7 @@ impl Tally {
             .collect()
     }
 
-    /// A replica says what it is. What that tells, its own word first.
+    /// Handles a replica's report. Returns the notifications that result, the report itself first.
     pub fn reported(
         &mut self,
         replica: ReplicaId,
@@ -171,7 +174,7 @@ impl Tally {
     ) -> Vec<Observation> {
         let NumberedReport { number, report } = *said;
         let before = self.words.get(&replica);
-        // What it was before it was restarted has other numbers; then nothing is known to lack.
+        // A restarted replica counts from the start again; then no report is known to be missing.
         let expected = before.map_or(number, |word| word.number.saturating_add(1));
         let repeated = before.is_some_and(|word| word.number == number && word.report == report);
         let heard = now;
@@ -195,13 +198,13 @@ impl Tally {
         news
     }
 
-    /// There is no word of this replica any more. Whether there was one.
+    /// Drops a replica's report. Returns a notification if there was one.
     pub fn lost(&mut self, replica: ReplicaId) -> Option<Observation> {
         let had = self.words.remove(&replica).is_some();
         had.then_some(Observation::Silent { replica })
     }
 
-    /// Drops the words of those who have said nothing for too long.
+    /// Drops the reports of replicas that have been silent for too long.
     pub fn expire(&mut self, now: Monotonic) -> Vec<Observation> {
         let silent = |word: &Word| now.since(word.heard) >= OBSERVED_SILENT;
         let gone = self.words.iter().filter(|(_, word)| silent(word));
@@ -209,19 +212,19 @@ impl Tally {
         gone.into_iter().filter_map(|it| self.lost(it)).collect()
     }
 
-    /// When the next one will have said nothing for too long.
+    /// When the next report becomes too old.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Monotonic> {
         let last = self.words.values().map(|word| word.heard).min();
         last.map(|heard| heard.plus(OBSERVED_SILENT))
     }
 
-    /// What each replica said last.
+    /// The last report of each replica.
     pub fn words(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
         self.words.iter().map(|(id, word)| (*id, &word.report))
     }
 
-    /// What a quorum says of the view, if it agreed on one lately.
+    /// The view that a quorum last agreed on, if it did recently.
     #[must_use]
     pub const fn activity(&self) -> Option<Activity> {
         self.activity
@@ -253,7 +256,7 @@ impl Tally {
         news.extend(facts.into_iter().flatten().map(Observation::Fact));
     }
 
-    /// What n − u say alike, if that is news.
+    /// The activity on which n − u reports agree, if it is new.
     fn alike(&mut self) -> Option<Activity> {
         let activity = |word: &Word| Activity {
             epoch: word.report.epoch,
@@ -295,7 +298,7 @@ mod tests {
             Self(Tally::new(&FaultModel::new(1, 1, 4).unwrap()), 0)
         }
 
-        /// What is told beyond the single word.
+        /// The notifications apart from the single report.
         fn hear(&mut self, replica: u16, report: Report) -> Vec<Observation> {
             self.1 += 1;
             let number = self.1;
@@ -313,7 +316,7 @@ mod tests {
         let told = watcher.hear(0, report(1, 10));
         let expected = [Fact::View(View(1)), Fact::Executed(Sequence(10))];
         assert_eq!(told, expected.map(Observation::Fact));
-        assert_eq!(watcher.hear(1, report(0, 7)), [], "what is known stays");
+        assert_eq!(watcher.hear(1, report(0, 7)), [], "a known fact stays");
         let told = watcher.hear(1, report(1, 12));
         assert_eq!(told, [Observation::Fact(Fact::Executed(Sequence(12)))]);
     }
@@ -330,7 +333,11 @@ mod tests {
         }
         let told = watcher.hear(1, report(0, 12));
         let fact = Fact::Executed(Sequence(12));
-        assert_eq!(told, [Observation::Fact(fact)], "two of seven may lie");
+        assert_eq!(
+            told,
+            [Observation::Fact(fact)],
+            "two of seven replicas may lie"
+        );
     }
 
     #[test]
@@ -361,7 +368,7 @@ mod tests {
             active: true,
         };
         assert_eq!(told, [Observation::Activity(activity)]);
-        assert_eq!(watcher.hear(3, report(0, 4)), [], "it is told once");
+        assert_eq!(watcher.hear(3, report(0, 4)), [], "it is reported once");
     }
 
     #[test]
@@ -376,7 +383,11 @@ mod tests {
                 _ => None,
             })
         };
-        assert_eq!(missed(7, 1), Some(0), "whoever comes later missed nothing");
+        assert_eq!(
+            missed(7, 1),
+            Some(0),
+            "an observer that comes later missed nothing"
+        );
         assert_eq!(missed(8, 2), Some(0));
         assert_eq!(missed(8, 2), None, "a repetition is no news");
         assert_eq!(missed(12, 3), Some(3));

@@ -1,4 +1,4 @@
-//! A record is read as it was written, up to where it is cut; what is damaged is noticed.
+//! A recording is read as it was written, up to where it is cut; damage is detected.
 
 use super::*;
 use crate::fault_model::FaultModel;
@@ -59,7 +59,7 @@ fn stray(message: &Verified) -> Verified {
     Verified::trusted(Arc::new(envelope.into_stray(stray)))
 }
 
-/// Of three bodies one was left out when the frame was checked.
+/// Of three bodies one was left out when the frame was verified.
 fn bodies_but_one() -> Verified {
     let header = start().config.context().header(View(3));
     let requests = [1, 2, 3].map(|it| request(it).envelope().clone()).to_vec();
@@ -150,7 +150,7 @@ fn entries() -> Vec<Entry> {
     ]
 }
 
-/// The record, in blocks of `together` entries, and where each block ends.
+/// The recording, in blocks of `together` entries, and where each block ends.
 fn written(together: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut writer, mut file) = Writer::begin(&start());
     let mut ends = vec![file.len()];
@@ -172,7 +172,8 @@ fn read(file: &[u8]) -> Result<(Vec<String>, bool), Unreadable> {
     Ok((read, recording.torn()))
 }
 
-/// What is to be read of it; of bodies the frame is another one, which nobody looks at.
+/// The entries that should be read of it; a frame with bodies is another one, which the core
+/// ignores.
 fn wanted() -> Vec<String> {
     let frame = |entry: &Entry| match entry {
         Entry::Told {
@@ -230,7 +231,7 @@ fn a_gap_of_zeros_is_no_end() {
     gap[ends[1]..ends[2]].fill(0);
     let damaged = Unreadable::Damaged {
         at: ends[1] as u64,
-        what: "a block's header does not hold".to_owned(),
+        what: "a block's header does not verify".to_owned(),
     };
     assert_eq!(read(&gap), Err(damaged));
 }
@@ -317,7 +318,7 @@ proptest! {
         let _ = read(&[&file[..cut % file.len()], &tail[..]].concat());
     }
 
-    /// Whatever stands in a block whose checks hold.
+    /// Any bytes in a block whose checks verify.
     #[test]
     fn no_entry_makes_the_reader_panic(place: usize, byte: u8, cut: usize) {
         let mut content = Vec::new();

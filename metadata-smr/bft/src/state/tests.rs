@@ -20,7 +20,7 @@ fn open(store: &MemoryStore, cache_bytes: usize) -> KeySpace<MemoryStore> {
     KeySpace::open_shaped(store.clone(), cache_bytes, LEAF_BYTES).expect("the store is sound")
 }
 
-/// The digest of these rows, written at once into nothing.
+/// The digest of these rows, written at once into an empty store.
 fn digest_of(rows: &Model) -> Digest {
     let mut space = open(&MemoryStore::new(), 0);
     put_all(&mut space, rows);
@@ -115,7 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A key space, what its rows must be now, and what they were at each root that must be readable.
+/// A key space, its expected rows, and the expected rows at each root that must be readable.
 struct World {
     store: MemoryStore,
     space: KeySpace<MemoryStore>,
@@ -123,7 +123,7 @@ struct World {
     now: Model,
     durable: Option<Model>,
     previous: Option<Model>,
-    /// What `previous` is again after a crash.
+    /// The value that `previous` has again after a crash.
     stored_previous: Option<Model>,
     in_flight: Option<(Sequence, WriteBatch, Model)>,
     sequence: u64,
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// What the store itself says about the root before the newest one.
+    /// The root before the newest one, according to the store.
     fn previous_of_store(&self) -> Option<Model> {
         let view = self.space.previous_view(Area::Service)?;
         Some(rows_in(&view).expect("it is readable"))
@@ -482,7 +482,7 @@ fn a_flush_keeps_what_the_last_two_roots_need_and_nothing_else() {
         store.apply(&batch);
         space.flushed(root.sequence);
     }
-    // Both roots are the same tree now, so nothing but this tree is left.
+    // Both roots are the same tree now, so only this tree is left.
     let nodes = store.keys().iter().filter(|key| key[0] == b'n').count();
     let fresh = MemoryStore::new();
     let mut copy = open(&fresh, 0);

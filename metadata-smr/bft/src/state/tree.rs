@@ -9,12 +9,12 @@
 //! all keys of R have                     next nibble) the shape of the rows of R in s
 //! ```
 //!
-//! It depends on R alone. Applying changes keeps it so: a leaf is merged and built anew; a branch
-//! hands the changes under its prefix down to its slots, then is joined again (it may have become
-//! small enough for a leaf, or have one child left, which takes its place as it is, since prefixes
-//! are absolute), and rows that do not have its prefix are grafted on above it.
+//! It depends on R alone. Applying changes preserves it: a leaf is merged and rebuilt; a branch
+//! passes the changes under its prefix to its slots, then is joined again (it may have become small
+//! enough for a leaf, or have one child left, which takes its place unchanged, since prefixes are
+//! absolute), and rows without its prefix are grafted on above it.
 //!
-//! Every node that is replaced is released exactly once: a fresh one is forgotten, a durable one
+//! Every node that is replaced is released exactly once: a fresh one is dropped, a durable one
 //! becomes garbage that the flush after the next may remove.
 
 use super::cache::Cache;
@@ -46,9 +46,9 @@ pub(super) fn node_key(id: NodeId) -> Bytes {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<NodeRef>,
-    /// Made since the last flush.
+    /// Nodes made since the last flush.
     pub(super) fresh: NewNodes,
-    /// Handed out by a flush that is not durable yet.
+    /// Nodes of a flush that is not durable yet.
     pub(super) in_flight: NewNodes,
     /// Durable nodes that the newest tree does not need any more, since the last flush.
     pub(super) released: Vec<NodeId>,
@@ -75,7 +75,7 @@ impl Tree {
         }
     }
 
-    /// The nodes in flight are durable: the cache may have them.
+    /// The nodes of the flush are durable: they may go to the cache.
     pub(super) fn landed(&mut self) {
         let cache = self.cache.get_mut();
         for (id, (node, _)) in std::mem::take(&mut self.in_flight) {
@@ -83,7 +83,7 @@ impl Tree {
         }
     }
 
-    /// Forgets a node that was removed from the store.
+    /// Drops a node that was removed from the store.
     pub(super) fn forget(&mut self, id: NodeId) {
         self.cache.get_mut().remove(id);
     }
@@ -151,7 +151,7 @@ fn puts(changes: &[Change]) -> Vec<BornRow> {
 
 type Keyed<T> = (Bytes, T);
 
-/// The part of sorted `items` that falls into `slot`, and what comes after it.
+/// The part of sorted `items` that falls into `slot`, and the part after it.
 fn split_slot<T>(items: &[Keyed<T>], depth: usize, own: u8) -> (&[Keyed<T>], &[Keyed<T>]) {
     items.split_at(items.partition_point(|(key, _)| slot(key, depth) <= own))
 }
@@ -278,8 +278,8 @@ impl Editor<'_> {
         }
     }
 
-    /// The shape of the rows below `inside`, which all have `prefix`, and of `outside`, which have
-    /// not.
+    /// The shape of the rows below `inside`, which all have `prefix`, and of `outside`, which do
+    /// not have it.
     fn graft(
         &mut self,
         inside: Option<NodeRef>,

@@ -1,10 +1,11 @@
-//! What a replica that takes a state over knows of one that it asks.
+//! The view that a replica in a state transfer has of one peer.
 //!
-//! Several questions are open where the way is long: else a state would come in pieces of a quarter
-//! of a megabyte a round trip. How many is decided by the shortest round trip, since the others are
-//! long because of what is on its way already. What is not answered in time is asked of others, and
-//! the question stays open all the same: where the way is longer than patience begins with, no
-//! answer would ever count otherwise, and the peer's distance would never be learnt.
+//! On long round trips several requests are open at a time: otherwise a state would arrive in
+//! pieces of a quarter of a megabyte a round trip. The shortest round trip determines their number,
+//! since longer ones are caused by data that is already on its way. Nodes that do not arrive in
+//! time are requested from other peers, and the request stays open all the same: if the round trip
+//! is longer than the initial patience, no answer would ever count otherwise, and the peer's
+//! distance would never be learnt.
 
 use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;
@@ -15,19 +16,19 @@ use crate::wire::limits::{
 use crate::wire::message::Nodes;
 use std::collections::VecDeque;
 
-/// What was asked at a time.
+/// A request for nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) paths: Vec<Path>,
     pub(super) at: Monotonic,
-    /// Whether others may have been asked the same since.
+    /// Whether other peers may have been asked for the same since.
     pub(super) overdue: bool,
 }
 
-/// A peer that is asked. Until the instants that are named it is not asked for anything more.
+/// A peer that is asked. Until the instants below it gets no further requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
-    /// The oldest first.
+    /// Open requests, oldest first.
     pub(super) asked: VecDeque<Question>,
     /// It has not answered in time.
     pub(super) silent: Monotonic,
@@ -40,18 +41,18 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// How long it is waited for.
+    /// How long to wait for it.
     pub(super) fn patience(&self) -> Nanos {
         let patience = self.trip.patience(TRANSFER_WAIT, TRANSFER_WAIT);
         patience.min(TRANSFER_WAIT_MAX)
     }
 
-    /// Whether it has answered anything.
+    /// Whether it has answered a request.
     pub(super) const fn is_measured(&self) -> bool {
         self.shortest.is_some()
     }
 
-    /// How many questions more it may be asked now.
+    /// The number of further requests that it may have now.
     pub(super) fn room(&self, now: Monotonic) -> usize {
         let until = self.silent.max(self.wrong).max(self.without);
         if until > now {
@@ -64,7 +65,7 @@ impl Peer {
         most.saturating_sub(open.count())
     }
 
-    /// Takes out the question that this answers, and learns how long that took.
+    /// Removes the request that this answers, and measures how long it took.
     pub(super) fn answers(&mut self, nodes: &Nodes, now: Monotonic) -> Option<Question> {
         let at = match nodes.nodes.first() {
             Some((path, _)) => self.asked.iter().position(|it| it.paths.contains(path))?,
@@ -79,7 +80,7 @@ impl Peer {
         Some(question)
     }
 
-    /// What is still so when another root is asked for.
+    /// The part that still holds when another root is requested.
     pub(super) fn known(&self) -> Self {
         Self {
             asked: VecDeque::new(),

@@ -1,4 +1,4 @@
-//! Whom a replica asks for what while it takes a state over.
+//! The requests of a replica that takes a state over.
 
 use super::peer::{Peer, Question};
 use crate::checkpoint::CheckpointCertificate;
@@ -14,49 +14,49 @@ use crate::wire::message::Nodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far the end of a transfer has come.
+/// The progress of the end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Ending {
     /// Nodes are missing, or the checkpoint's batch.
     #[default]
     Open,
-    /// What was promised beyond the checkpoint is being recorded.
+    /// The promises beyond the checkpoint are being recorded.
     Recording(Token),
     /// The new root is being written.
     Writing,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug)]
 pub struct Sink {
-    /// The checkpoint, and the proof of it.
+    /// The checkpoint's certificate.
     pub target: CheckpointCertificate,
-    /// Its batch, with the commit certificate, once it has come.
+    /// Its batch, with the commit certificate, once it has arrived.
     pub batch: Option<Arc<Envelope>>,
     /// Whether nodes are being written.
     pub writing: bool,
-    /// How far its end has come.
+    /// The progress of its end.
     pub ending: Ending,
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Whether somebody has said that this root is not served any more.
+    /// Whether a peer has reported that this root is not served any more.
     gone: bool,
-    /// When something useful came last.
+    /// When the last useful node or batch arrived.
     came: Monotonic,
     turn: usize,
     batch_asked: Option<(ReplicaId, Monotonic)>,
 }
 
-/// What came of an answer.
+/// The result of handling an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Nodes that are what they have to be.
+    /// Nodes that match their digests.
     pub good: u64,
-    /// Nodes that are not.
+    /// Nodes that do not.
     pub wrong: u64,
 }
 
 impl Sink {
-    /// A transfer of this checkpoint's state that begins now.
+    /// Begins a transfer of this checkpoint's state.
     #[must_use]
     pub fn new(target: CheckpointCertificate, now: Monotonic) -> Self {
         Self {
@@ -72,9 +72,9 @@ impl Sink {
         }
     }
 
-    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten, nor how far
-    /// away the others are. A peer that only had the older root no more is asked at once: it may be
-    /// the only one to ask, and roots may go as fast as one waits for it.
+    /// The same transfer, of a newer checkpoint. Faulty peers stay marked, and the distances of the
+    /// others stay known. A peer that only lacked the older root is asked at once: it may be the
+    /// only one to ask, and roots may expire as fast as a replica waits for them.
     #[must_use]
     pub fn moved(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
         let known = self.peers.iter().map(|(id, peer)| (*id, peer.known()));
@@ -85,14 +85,14 @@ impl Sink {
         }
     }
 
-    /// Whether it would be better to go over to a newer checkpoint, if there is one.
+    /// Whether it would be better to move to a newer checkpoint, if there is one.
     #[must_use]
     pub fn stuck(&self, now: Monotonic) -> bool {
         self.gone || now.since(self.came) > TRANSFER_STUCK
     }
 
-    /// Questions to ask now: as many a peer as its distance makes room for, and all have a share in
-    /// what is missing.
+    /// Requests to send now: as many to each peer as its distance allows, with the missing nodes
+    /// shared among them.
     pub fn questions<D: Store>(
         &mut self,
         space: &mut KeySpace<D>,
@@ -107,7 +107,7 @@ impl Sink {
         let mut free: Vec<(ReplicaId, usize)> = peers.iter().map(|it| (*it, room(it))).collect();
         free.retain(|(_, room)| *room > 0);
         if !free.is_empty() {
-            // Not the same one first all the time.
+            // Not always the same one first.
             self.turn = (self.turn + 1) % free.len();
             free.rotate_left(self.turn);
         }
@@ -130,7 +130,7 @@ impl Sink {
         questions
     }
 
-    /// Whom to ask for the checkpoint's batch now, if it is missing: everybody in turn.
+    /// The peer to ask for the checkpoint's batch now, if it is missing: all peers in turn.
     pub fn batch_question(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
         let longest = self.longest_wait();
         let waits = |(peer, at): (ReplicaId, Monotonic)| {
@@ -147,8 +147,8 @@ impl Sink {
         Some(next)
     }
 
-    /// The longest that any peer is waited for: what the quickest one takes, several times over. A
-    /// liar may be slow on purpose, and would hold up what it was asked for.
+    /// The longest wait for any peer: several times the response time of the fastest. A liar may be
+    /// slow on purpose, and would delay the nodes that it was asked for.
     fn longest_wait(&self) -> Nanos {
         let measured = self.peers.values().filter(|peer| peer.is_measured());
         let quickest = measured.map(Peer::patience).min();
@@ -156,8 +156,8 @@ impl Sink {
         Nanos(quickest.0.saturating_mul(TRANSFER_PATIENCE))
     }
 
-    /// What was not answered in time is asked of others. The question stays open: an answer that
-    /// comes later has as much in it.
+    /// Requests overdue nodes from other peers. The request stays open: a later answer has the same
+    /// value.
     pub fn overdue<D: Store>(&mut self, space: &mut KeySpace<D>, now: Monotonic) {
         let longest = self.longest_wait();
         for peer in self.peers.values_mut() {
@@ -177,7 +177,7 @@ impl Sink {
         }
     }
 
-    /// A peer has answered.
+    /// Handles a peer's answer.
     ///
     /// # Errors
     /// If the own store fails.
@@ -206,7 +206,7 @@ impl Sink {
             match space.import_take(path, node)? {
                 Taken::Good => received.good += 1,
                 Taken::Wrong => received.wrong += 1,
-                // It came from another one meanwhile.
+                // It arrived from another peer meanwhile.
                 Taken::Unasked => known = true,
             }
         }
@@ -214,7 +214,7 @@ impl Sink {
             space.import_give_back(&question.paths);
         }
         if received.good > 0 {
-            // Whatever one of them says: it is served.
+            // Any peer's report shows that it is served.
             self.gone = false;
             self.came = now;
         }
@@ -269,7 +269,11 @@ mod tests {
         assert!(sink.stuck(NOW) && room(&sink) == 0);
         assert!(room(&sink.moved(target(6), NOW)) > 0);
         sink.peers.entry(PEER).or_default().wrong = NOW.plus(PAROLE);
-        assert_eq!(room(&sink.moved(target(6), NOW)), 0, "it was found out");
+        assert_eq!(
+            room(&sink.moved(target(6), NOW)),
+            0,
+            "it is marked as faulty"
+        );
     }
 
     const OTHER: ReplicaId = ReplicaId(2);
@@ -322,7 +326,7 @@ mod tests {
         let first = sink.questions(&mut space, &[PEER], NOW);
         sink.overdue(&mut space, at(100));
         let again = sink.questions(&mut space, &[PEER], at(120));
-        assert!(again.is_empty(), "it is passed over");
+        assert!(again.is_empty(), "it is bypassed");
         let nodes = answer(&source, root, &first[0].1);
         let received = sink.answered(&mut space, PEER, &nodes, at(150)).unwrap();
         assert_eq!((received.good, received.wrong), (1, 0));
@@ -384,8 +388,8 @@ mod tests {
         assert!(sink.peers[late].room(at(140)) > 0);
     }
 
-    /// A liar that repeated an old answer was waited for until the transfer went over to the next
-    /// checkpoint, again and again, with what it had been asked for.
+    /// The flaw: a liar that repeated an old answer was waited for until the transfer moved to the
+    /// next checkpoint, again and again, with the nodes that it had been asked for.
     #[test]
     fn no_peer_is_waited_for_much_longer_than_the_quickest() {
         let (source, root) = filled();

@@ -1,4 +1,4 @@
-//! What is let in where votes are not signed.
+//! The messages that are admitted where votes are not signed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -23,7 +23,7 @@ impl KeyDirectory for Keys {
     }
 }
 
-/// A signature that holds is the key twice.
+/// A valid signature is the key twice.
 struct Twice;
 
 impl Verifier for Twice {
@@ -74,9 +74,9 @@ fn a_vote_is_its_senders_or_nobodys() {
     assert_eq!(mac(two, vote(3), NOT_SIGNED), Err(Rejection::OtherVoice));
     let client = Peer::Client(ConnectionId(2));
     assert_eq!(mac(client, vote(2), NOT_SIGNED), Err(Rejection::NotYours));
-    // There is one encoding of it.
+    // It has only one encoding.
     assert_eq!(mac(two, vote(2), SIGNED), Err(Rejection::BadSignature));
-    // What has to be shown to others is signed, and may come from anybody.
+    // Messages that have to be shown to others are signed, and any replica may send them.
     let suspect = || {
         Message::Suspect(Suspect {
             signer: ReplicaId(2),

@@ -1,10 +1,10 @@
-//! What waits of one session.
+//! The pending requests of one session.
 //!
-//! Each lane has a few requests, sorted by number; a bit for each lane says whether it has any to
+//! Each lane has a few requests, sorted by number; a bit for each lane says whether it has one to
 //! choose. Lanes are served in turn, as sessions are: the next one is the lane after the one that
-//! was served last, so that a lane with a small number that is never empty does not keep the others
-//! waiting when a batch is full. What has been proposed *flies* and is not chosen again, unless the
-//! view that it was proposed in ends.
+//! was served last, so that a lane with a small number that is never empty does not delay the
+//! others when a batch is full. A *proposed* request is not chosen again, unless the view that it
+//! was proposed in ends.
 
 use super::queue::Handle;
 use crate::identity::{ConnectionId, Digest, Lane, ReplicaId, RequestNumber};
@@ -43,7 +43,7 @@ struct Held {
     flies: bool,
 }
 
-/// The requests of a lane, by number: so few that they lie where the lane does.
+/// The requests of a lane, by number. They are few, so they are stored in the lane itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct LaneQueue {
     held: [Held; LANE_AHEAD_MAX as usize],
@@ -59,7 +59,7 @@ impl LaneQueue {
         self.held.get_mut(..self.count).unwrap_or_default()
     }
 
-    /// Puts one in, for which there is room.
+    /// Inserts a request; the caller has checked that there is space.
     fn insert(&mut self, one: Held) {
         let at = self.held().partition_point(|it| it.number < one.number);
         if let Some(rest) = self.held.get_mut(at..=self.count) {
@@ -80,31 +80,31 @@ impl LaneQueue {
     }
 }
 
-/// What is chosen for a batch.
+/// A choice for a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
     /// The next request of a lane.
     Lane(Lane, Handle),
-    /// Something else.
+    /// Another request.
     Other(Digest),
 }
 
-/// What waits of one session.
+/// The pending requests of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionQueue {
-    /// What peers have forwarded in vain, one request each.
+    /// The requests that peers have forwarded and that have no other place, one for each peer.
     pub(super) shelf: BTreeMap<ReplicaId, Shelved>,
     pub(super) credit: Credit,
     pub(super) close: Option<Digest>,
     /// Whether closing has been proposed.
     pub(super) closing: bool,
     pub(super) connections: Vec<ConnectionId>,
-    /// Its place among the sessions for which something waits.
+    /// Its place among the sessions that have pending requests.
     pub(super) place: Option<u64>,
     bytes: usize,
     /// The requests of each lane, by number.
     lanes: Vec<LaneQueue>,
-    /// The lanes that have something to choose.
+    /// The lanes that have a request to choose.
     ready: Lanes,
     /// The lane that was served last.
     turn: Option<Lane>,
@@ -134,7 +134,7 @@ impl SessionQueue {
         }
     }
 
-    /// Whether there is something to choose.
+    /// Whether there is a request to choose.
     pub(super) fn has_work(&self) -> bool {
         self.ready != 0 || self.may_close() || self.shelf.values().any(|it| !it.flies)
     }
@@ -143,13 +143,13 @@ impl SessionQueue {
         self.close.is_some() && !self.closing
     }
 
-    /// All requests that wait in its lanes.
+    /// All requests pending in its lanes.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         let held = self.lanes.iter().flat_map(LaneQueue::held);
         held.map(|held| held.handle)
     }
 
-    /// What else waits.
+    /// All other pending requests.
     pub(super) fn others(&self) -> impl Iterator<Item = Digest> {
         let shelved = self.shelf.values().map(|it| it.digest);
         self.close.into_iter().chain(shelved)
@@ -161,15 +161,16 @@ impl SessionQueue {
             .map_or(&[], LaneQueue::held)
     }
 
-    /// The request that waits under this number.
+    /// The request pending under this number.
     pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Handle> {
         let mut held = self.lane(lane).iter();
         held.find(|it| it.number == number).map(|it| it.handle)
     }
 
-    /// Finds room within the session's credit for a request of `length` bytes whose number is not
+    /// Makes space within the session's credit for a request of `length` bytes whose number is not
     /// there. Requests of its lane with higher numbers that have not been proposed give way to it,
-    /// since they cannot run before it has: these are returned. `None` if there is no room even so.
+    /// since they cannot run before it: these are returned. `None` if there is not enough space
+    /// even so.
     pub(super) fn make_room(
         &mut self,
         lane: Lane,
@@ -204,7 +205,7 @@ impl SessionQueue {
         Some(give_way)
     }
 
-    /// Takes in what room was made for.
+    /// Inserts a request that space was made for.
     pub(super) fn insert(
         &mut self,
         lane: Lane,
@@ -231,7 +232,7 @@ impl SessionQueue {
         }
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Handle> {
         let queue = self.lanes.get_mut(usize::from(lane.0))?;
         let at = queue.held().iter().position(|it| it.number == number)?;
@@ -241,7 +242,7 @@ impl SessionQueue {
         Some(gone.handle)
     }
 
-    /// A request of a lane has been proposed.
+    /// Marks a request of a lane as proposed.
     pub(super) fn fly(&mut self, lane: Lane, handle: Handle) {
         let queue = self.lanes.get_mut(usize::from(lane.0));
         let mut held = queue.into_iter().flat_map(LaneQueue::held_mut);
@@ -252,14 +253,14 @@ impl SessionQueue {
         }
     }
 
-    /// What was forwarded has been proposed.
+    /// Marks a forwarded request as proposed.
     pub(super) fn fly_shelved(&mut self, digest: &Digest) {
         for shelved in self.shelf.values_mut().filter(|it| it.digest == *digest) {
             shelved.flies = true;
         }
     }
 
-    /// What was proposed may be chosen again.
+    /// Allows proposed requests to be chosen again.
     pub(super) fn land(&mut self) {
         self.closing = false;
         self.shelf.values_mut().for_each(|it| it.flies = false);
@@ -271,7 +272,7 @@ impl SessionQueue {
         }
     }
 
-    /// Takes out all requests of a lane up to this number; `gone` is told of each.
+    /// Removes all requests of a lane up to this number and calls `gone` for each.
     pub(super) fn remove_up_to(
         &mut self,
         lane: Lane,
@@ -289,7 +290,7 @@ impl SessionQueue {
         }
     }
 
-    /// Takes what was forwarded of a lane up to this number off the shelf.
+    /// Removes the forwarded requests of a lane up to this number.
     pub(super) fn unshelve_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
         let mut removed = Vec::new();
         self.shelf.retain(|_, it| {
@@ -301,7 +302,7 @@ impl SessionQueue {
     }
 
     /// The request to choose next for a batch that has `chosen` of this session already: of each
-    /// lane the smallest number, once. Closing comes when nothing else waits.
+    /// lane the smallest number, once. Closing comes when no other request is pending.
     pub(super) fn next(&self, chosen: usize) -> Option<Choice> {
         let shelved = self.shelf.values().find(|it| !it.flies && chosen == 0);
         if let Some(shelved) = shelved {
@@ -324,7 +325,7 @@ impl SessionQueue {
         Some(Choice::Lane(lane, held.handle))
     }
 
-    /// A request of this lane was chosen.
+    /// Notes that a request of this lane was chosen.
     pub(super) const fn served(&mut self, lane: Lane) {
         self.turn = Some(lane);
     }

@@ -1,16 +1,16 @@
-//! What a leader takes in only because a peer has forwarded it.
+//! Requests that a leader accepts only because a peer has forwarded them.
 //!
-//! A client may tell replicas different things: to the leader enough to use up its session's credit
-//! (or another request under the same number), and to the others something else, within its credit
-//! there. They forward it and expect it to be ordered; a leader that turned it away would be
-//! replaced for what the client did. So what is forwarded and has no place here gets one on a
-//! *shelf*: one for each peer and session, and one of each peer for attempts to open a session. It
-//! takes the session's own turn, so that nobody is served more often for it, and what it comes to
-//! is decided at execution, like everything else. Whoever forwards expects no more than that: of a
-//! session, one request at a time ([`crate::ordering::suspicion`]).
+//! A client may send replicas different things: to the leader enough to use up its session's credit
+//! (or another request under the same number), and to the others a request that is within its
+//! credit there. They forward it and expect it to be ordered; a leader that refused it would be
+//! replaced for what the client did. So a forwarded request without a place here gets a separate
+//! one: one for each peer and session, and one of each peer for attempts to open a session. It
+//! takes the session's own turn, so that no session is served more often because of it. Its result
+//! is decided at execution, as for every request. A forwarding peer expects no more than that: one
+//! request of a session at a time ([`crate::ordering::suspicion`]).
 //!
-//! A shelf holds so many bytes for each peer; a correct one stays below half of that. It is cleared
-//! with each change of view: followers forward anew, and only a leader has use for it.
+//! Forwarded requests have a byte limit for each peer; a correct peer stays below half of it. They
+//! are cleared with each view change: followers forward again, and only a leader has use for them.
 
 use super::session_queue::{Shelved, shelved_of};
 use super::{Offer, Place, Pool, place_of};
@@ -20,7 +20,7 @@ use crate::wire::limits::SHELF_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What each peer has on the shelf.
+/// The forwarded requests of each peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     bytes: BTreeMap<ReplicaId, usize>,
@@ -29,7 +29,7 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// Something of this peer's is gone.
+    /// Accounts for the removal of a request that this peer forwarded.
     pub(super) fn taken(&mut self, peer: ReplicaId, digest: &Digest, length: usize) {
         if let Some(bytes) = self.bytes.get_mut(&peer) {
             *bytes = bytes.saturating_sub(length);
@@ -40,7 +40,7 @@ impl Shelf {
         }
     }
 
-    /// An attempt has been proposed.
+    /// Marks an attempt as proposed.
     pub(super) fn fly(&mut self, digest: &Digest) {
         let openings = self.openings.values_mut();
         for (_, flies) in openings.filter(|(known, _)| known == digest) {
@@ -48,7 +48,7 @@ impl Shelf {
         }
     }
 
-    /// What was proposed may be chosen again.
+    /// Allows proposed attempts to be chosen again.
     pub(super) fn land(&mut self) {
         self.openings.values_mut().for_each(|it| it.1 = false);
     }
@@ -61,7 +61,8 @@ impl Shelf {
 }
 
 impl Pool {
-    /// Takes in what a peer has forwarded to this replica, which leads and had no place for it.
+    /// Accepts a request that a peer has forwarded to this replica, which leads and had no place
+    /// for it.
     pub fn shelve(&mut self, body: &Arc<Envelope>, peer: ReplicaId, now: Monotonic) -> Offer {
         let (digest, length) = (body.digest(), body.frame().len());
         if self.queue.handle(&digest).is_some() {
@@ -97,7 +98,7 @@ impl Pool {
         Offer::New
     }
 
-    /// The view is over, and what its leader had been given with it.
+    /// Drops the forwarded requests, since the view that they were forwarded in has ended.
     pub fn clear_shelf(&mut self) {
         let shelved = self.queue.all().filter(|it| it.shelved.is_some());
         let gone: Vec<Arc<Envelope>> = shelved.map(|it| Arc::clone(&it.body)).collect();
@@ -106,8 +107,8 @@ impl Pool {
         }
     }
 
-    /// Takes something off the shelf, if it is there. If it has come from its client as well
-    /// meanwhile, and found room, it goes on waiting there.
+    /// Removes a forwarded request, if it is one. If its client has sent it too meanwhile and it
+    /// got a place of its own, it stays pending there.
     pub(super) fn unshelve(&mut self, body: &Envelope) {
         let digest = body.digest();
         let Some(handle) = self.queue.handle(&digest) else {

@@ -108,7 +108,11 @@ fn a_batch_is_bounded_and_the_next_one_goes_on_where_it_ended() {
     first.iter().for_each(|body| pool.settle(body));
     let second = sessions_of(&pool.select(NOW));
     let last = sessions_of(&first)[BATCH_REQUESTS_MAX - 1];
-    assert_eq!(second[0], last + 1, "who was not served comes first");
+    assert_eq!(
+        second[0],
+        last + 1,
+        "a session that was not served comes first"
+    );
 }
 
 #[test]
@@ -166,11 +170,11 @@ fn lanes_of_a_session_are_served_in_turn() {
         let batch = pool.select(NOW);
         for body in &batch {
             let Message::Request(chosen) = body.message() else {
-                panic!("it is one");
+                panic!("not a request");
             };
             seen.push(chosen.lane.0);
             pool.settle(body);
-            // The lane goes on at once.
+            // The lane continues at once.
             let next = request(1, chosen.lane.0, number, long);
             assert_eq!(pool.offer(&next, None, NOW), Offer::New);
         }
@@ -219,7 +223,7 @@ fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
     assert_eq!(
         pool.offer(&request(1, 0, 1, 1), None, NOW),
         Offer::Conflict,
-        "what flies keeps its number"
+        "a proposed request keeps its number"
     );
     assert_eq!(pool.offer(&numbered(2), None, NOW), Offer::New);
     assert_eq!(pool.select(NOW)[0].digest(), numbered(2).digest());
@@ -227,7 +231,7 @@ fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
     assert_eq!(
         pool.offer(&numbered(4), None, NOW),
         Offer::Busy,
-        "what flies counts against the credit"
+        "a proposed request counts against the credit"
     );
     pool.settle(&numbered(2));
     assert_eq!((pool.len(), pool.bytes()), (1, numbered(3).frame().len()));
@@ -302,14 +306,18 @@ fn numbers_far_ahead_give_way_to_those_that_can_run_before_them() {
     let further = request(1, 0, 6 << 40, 1);
     assert_eq!(pool.offer(&further, None, NOW), Offer::Busy);
     let next = request(1, 0, 1, 1);
-    assert_eq!(pool.offer(&next, None, NOW), Offer::New, "one makes room");
+    assert_eq!(pool.offer(&next, None, NOW), Offer::New, "one gives way");
     assert_eq!(pool.len() as u64, LANE_AHEAD_MAX);
     let large = request(1, 0, 2, 3_700);
     assert_eq!(pool.offer(&large, None, NOW), Offer::New, "others do");
-    assert_eq!(pool.len(), 2, "what runs before it stays");
+    assert_eq!(pool.len(), 2, "a request that runs before it stays");
     let elsewhere = request(1, 1, 1, 1_000);
     assert_eq!(pool.offer(&elsewhere, None, NOW), Offer::Busy);
-    assert_eq!(pool.len(), 2, "and so does what makes no room by leaving");
+    assert_eq!(
+        pool.len(),
+        2,
+        "and so does one whose removal frees no space"
+    );
     pool.settle(&next);
     pool.settle(&large);
     assert!(pool.is_empty() && pool.bytes() == 0);
@@ -387,7 +395,7 @@ fn openings_have_a_room_of_their_own_and_principals_share_it() {
         }
         assert_eq!(pool.offer(&open(principal, 99), None, NOW), Offer::Busy);
     }
-    // The room is full, and still there is a place for somebody who has none.
+    // The capacity is used up, and still a principal that has no place gets one.
     assert_eq!(pool.offer(&open(500, 1), None, NOW), Offer::New);
     assert_eq!(pool.len(), OPENS_WAITING_MAX);
     assert_eq!(pool.offer(&request(1, 0, 1, 1), None, NOW), Offer::New);
@@ -397,7 +405,7 @@ fn openings_have_a_room_of_their_own_and_principals_share_it() {
 #[test]
 fn principals_are_let_in_in_turn_whatever_keys_they_name() {
     let mut pool = Pool::default();
-    // An honest opening waits while 20 others keep theirs full, with smaller keys all the time.
+    // An honest opening waits while 20 others keep their places full, always with smaller keys.
     let mut rounds = 0;
     for principal in 1..=20 {
         (0..3).for_each(|key| {
@@ -430,7 +438,7 @@ fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
     assert_eq!(taken.count(), OPENS_STRANGERS_MAX);
     assert!(
         pool.is_empty() && pool.oldest_ready().is_none(),
-        "nobody is owed"
+        "a leader need not order strangers"
     );
     assert_eq!(pool.offer(&open(1, 1), None, NOW), Offer::New);
     let batch = pool.select(NOW);
@@ -439,7 +447,7 @@ fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
     assert!(pool.select(NOW).is_empty(), "one at a time");
     let later = Monotonic(NOW.0 + STRANGER_INTERVAL.0);
     assert_eq!(principals_of(&pool.select(later)), [named(1_001)]);
-    // Whoever has become known meanwhile waits no longer.
+    // A principal that has become known meanwhile waits no longer.
     assert_eq!(pool.offer(&open(1_005, 5), None, NOW), Offer::New);
     assert_eq!(principals_of(&pool.select(later)), [named(1_005)]);
     assert!(!pool.is_empty());

@@ -1,4 +1,4 @@
-//! A client that wants to be told what happens.
+//! A client that observes replicas.
 
 use super::*;
 use crate::identity::{Epoch, View};
@@ -57,7 +57,7 @@ impl Desk {
         sent.filter_map(observe).collect()
     }
 
-    /// Watches something since the batch at 9.
+    /// Watches from the batch at 9 on.
     fn watching() -> Self {
         let mut desk = Self::open(|config| config.unordered_reads = true);
         desk.step(Event::Observe {
@@ -138,7 +138,7 @@ fn a_replica_that_reports_and_says_nothing_of_the_session_is_asked_again() {
         let asked: Vec<u16> = desk.asks().into_iter().map(|(to, _)| to).collect();
         match number {
             4.. => assert_eq!(asked, [0, 3]),
-            _ => assert_eq!(asked, [3], "it has not said that it will, after {number}"),
+            _ => assert_eq!(asked, [3], "it has not confirmed, after {number}"),
         }
     }
     assert_eq!(desk.watched, [Watched::Blind]);

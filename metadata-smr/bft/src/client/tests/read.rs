@@ -20,7 +20,7 @@ impl Desk {
         });
     }
 
-    /// Who was asked last, and what.
+    /// The replicas that were asked last, and the query.
     fn asked(&mut self) -> (Vec<u16>, Read) {
         let sent = std::mem::take(&mut self.sent);
         let frame = sent.last().expect("something was sent").1.clone();
@@ -70,7 +70,10 @@ fn a_query_is_asked_of_a_quorum_and_one_gives_all_of_the_answer() {
     desk.ask(1, Kind::Read);
     let (to, read) = desk.asked();
     assert_eq!((to.len(), read.queries.len()), (3, 1));
-    assert!(to.contains(&read.full.0), "one of those who are asked");
+    assert!(
+        to.contains(&read.full.0),
+        "one of the replicas that are asked"
+    );
     for (count, from) in (1..).zip(&to) {
         assert_eq!(desk.delivered.len(), 0, "after {}", count - 1);
         desk.answer(*from, read.nonce, (9, 5), LONG, *from == read.full.0);
@@ -86,13 +89,13 @@ fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
     let (to, read) = desk.asked();
     desk.answer(to[0], read.nonce, (9, 5), b"x", true);
     desk.answer(to[1], read.nonce, (9, 5), b"x", true);
-    // What has changed back since then.
+    // A row that has changed back since then.
     desk.answer(to[2], read.nonce, (9, 8), b"x", true);
     assert_eq!(desk.delivered, []);
     let (everybody, again) = desk.asked();
     assert_eq!((everybody.len(), again.full), (4, Read::EVERYBODY));
     assert_ne!(again.nonce, read.nonce);
-    // A second answer of the same replica does not count, nor one from the future.
+    // A second answer of the same replica does not count, nor does one from the future.
     desk.answer(to[0], read.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
@@ -155,7 +158,7 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
     assert_eq!(
         desk.delivered.len(),
         old,
-        "one of them is behind what was seen"
+        "one of them is older than a state that was seen"
     );
     let (_, read) = desk.asked();
     desk.answer(to[1], read.nonce, (30, 4), b"x", true);
@@ -189,7 +192,7 @@ fn what_waits_for_a_frame_goes_out_together() {
     assert_eq!(bundle.queries.len(), 7);
 }
 
-/// The flaw of reads that count on more replicas than writers wait for.
+/// The flaw of reads that rely on more replicas than writers wait for.
 #[test]
 fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     let mut desk = Desk::open(reading);
@@ -204,7 +207,7 @@ fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     assert_eq!(
         desk.sent.len(),
         4,
-        "those who have executed it hand it to those who have not"
+        "replicas that have executed it hand it to those that have not"
     );
     desk.reply(3, &frame, 9, desk.results(&["done"]));
     assert_eq!(desk.delivered.len(), 1);
@@ -222,12 +225,12 @@ fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     assert_eq!(
         desk.delivered.len(),
         1,
-        "where nobody reads out of order, fewer do"
+        "where no client reads out of order, fewer suffice"
     );
 }
 
-/// What is asked for again is asked under another number, and answers to the number before were
-/// dropped: where as many as are needed take longer than the first patience, none ever counted.
+/// A retry is asked under another number, and answers to the earlier number were dropped: where the
+/// needed number of answers takes longer than the first wait, none ever counted.
 #[test]
 fn answers_to_earlier_tries_count_and_the_next_query_waits_for_as_long() {
     let mut desk = Desk::open(reading);
@@ -334,7 +337,7 @@ fn the_first_try_waits_for_as_long_as_the_session_took_to_be_opened() {
     assert_eq!(desk.asked().0.len(), 4);
 }
 
-/// A frame that is sent again has only those queries that are open, in other places than before.
+/// A frame that is sent again has only the unsettled queries, in other positions than before.
 #[test]
 fn answers_to_every_try_are_for_the_queries_of_that_try() {
     let mut desk = Desk::open(|config| {

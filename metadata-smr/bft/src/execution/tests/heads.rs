@@ -1,8 +1,8 @@
-//! What is kept in memory of sessions and lanes is what their rows say.
+//! The cached sessions and lanes are equal to their rows.
 
 use super::*;
 
-/// What a client, or time, does.
+/// An action of a client, or the passing of time.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Open(u8),
@@ -27,7 +27,7 @@ impl Bench {
         standing.expect("memory")
     }
 
-    /// Remembers nothing any more but what the rows say.
+    /// Clears the cache, so that only the rows are left.
     fn forget(&mut self) {
         self.executor.settle(&mut self.space).expect("memory");
         self.executor.state_replaced();

@@ -1,4 +1,4 @@
-//! Watches: what a batch tells, to whom, and that it follows from the order alone.
+//! Watches: the events of a batch, their watchers, and that they follow from the order alone.
 
 use super::*;
 use crate::observer::{WatchAnswer, WatchEvent, WatchId};
@@ -73,7 +73,7 @@ fn what_is_undone_or_is_nobodys_business_is_not_told() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[watch(id, 0, 1, b"count")]);
-    // A result that finds no room undoes what the operation wrote.
+    // A result that does not fit undoes the operation's writes.
     let too_long = request(id, 0, 2, execute(RESULTS_BYTES_MAX as u32 + 1));
     assert_eq!(bench.run(&[too_long]).events, []);
     let refused = [watch(id, 0, 3, b""), watch(id, 1, 1, b"no")];
@@ -96,7 +96,7 @@ fn a_watch_ends_by_its_owners_wish_or_with_its_session() {
     bench.run(&[close]);
     assert_eq!(bench.run(&[count(one, 0, 4)]).events, []);
     assert_eq!(bench.executor.applied(&bench.space).unwrap().watches, 0);
-    // What comes later is another one, and its chain begins there.
+    // A later watch is another one, and its chain begins there.
     let done = bench.run(&[watch(one, 0, 5, b"count"), count(one, 1, 1)]);
     assert_eq!(done.events, [event(one, 8, 7, &[3])]);
 }

@@ -1,4 +1,4 @@
-//! Taking a tree over: from every state to every other, with liars, crashes and newer roots.
+//! Importing a tree: from every state to every other, with liars, crashes and newer roots.
 
 use crate::identity::{Digest, Sequence};
 use crate::state::{Area, DurableRoot, KeySpace, MemoryStore, Path, Store, Taken};
@@ -83,7 +83,7 @@ fn spoiled(told: &Bytes, dice: &mut Dice) -> Bytes {
     bytes.into()
 }
 
-/// How a run went.
+/// The events of a run.
 #[derive(Default)]
 struct Seen {
     came: usize,
@@ -92,7 +92,7 @@ struct Seen {
     refused: usize,
 }
 
-/// Takes the state of `from` over to `to`.
+/// Imports the state of `from` into `to`.
 fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (Side, Seen) {
     let mut seen = Seen::default();
     let mut target = from.root();
@@ -101,7 +101,7 @@ fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (S
         while to.space.import_advance().unwrap() {}
         if let Some((batch, _)) = to.space.import_write() {
             if trouble > 0 && dice.below(20) == 0 {
-                // A crash, with or without what was just handed out.
+                // A crash, with or without the writes that were just returned.
                 if dice.below(2) == 0 {
                     to.store.apply(&batch);
                 }
@@ -157,7 +157,7 @@ fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (S
     panic!("it does not end");
 }
 
-/// Both hold the same rows, under nodes of which none is superfluous.
+/// Both hold the same rows, in nodes of which none is superfluous.
 fn check(from: &mut Side, to: &mut Side) {
     assert_eq!(to.root().digest, to.space.root_digest().unwrap());
     let rows = |side: &Side| {
@@ -170,7 +170,7 @@ fn check(from: &mut Side, to: &mut Side) {
     if to.root().digest == from.root().digest {
         assert_eq!(rows(from), rows(to));
     }
-    // What only older roots need goes with the next two flushes.
+    // Nodes that only older roots need are removed with the next two flushes.
     let mut rebuilt = Side::open(MemoryStore::new(), to.sequence);
     let (mut one, mut other) = (Dice(77), Dice(77));
     rebuilt.space.begin_import(to.root(), Bytes::new());
@@ -180,11 +180,7 @@ fn check(from: &mut Side, to: &mut Side) {
         rebuilt.change(3, &mut other);
     }
     assert_eq!(to.root(), rebuilt.root());
-    assert_eq!(
-        to.nodes().len(),
-        rebuilt.nodes().len(),
-        "nodes nobody needs"
-    );
+    assert_eq!(to.nodes().len(), rebuilt.nodes().len(), "superfluous nodes");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! What peers forward.
+//! Requests that peers forward.
 
 use super::{NOW, WIDE, open, pool, request, sessions_of};
 use crate::admission::pool::{Offer, Pool};
@@ -26,11 +26,11 @@ fn what_a_peer_forwards_has_a_place_of_its_own_and_takes_its_sessions_turn() {
     assert_eq!(pool.offer(&contradiction, None, NOW), Offer::Conflict);
     assert_eq!(pool.shelve(&contradiction, another, NOW), Offer::New);
     let bytes = pool.bytes();
-    // One that the same peer forwards in the same session takes its place.
+    // Another one that the same peer forwards in the same session replaces it.
     let later = request(1, 2, 1, 200 << 10);
     assert_eq!(pool.shelve(&later, peer, NOW), Offer::New);
     assert_eq!((pool.bytes(), pool.len()), (bytes, 4));
-    // One of them a batch, in its session's turn.
+    // One of them in each batch, in its session's turn.
     let mut batches = || {
         let batch = pool.select(NOW);
         let digests: Vec<_> = batch.iter().map(|body| body.digest()).collect();
@@ -85,10 +85,10 @@ fn what_a_peer_forwarded_and_its_client_sent_goes_on_waiting_when_the_shelf_is_c
     assert_eq!((pool.len(), pool.bytes()), (1, twice.frame().len()));
     assert_eq!(pool.offer(&twice, None, NOW), Offer::Known);
     assert_eq!(pool.select(NOW).len(), 1);
-    assert!(pool.select(NOW).is_empty(), "it flies");
+    assert!(pool.select(NOW).is_empty(), "it is proposed");
     pool.settle(&twice);
     assert!(pool.is_empty() && pool.bytes() == 0);
-    // Nor does it leave when its peer forwards something else.
+    // It also stays when its peer forwards another request.
     let (again, instead) = (request(1, 0, 2, 10), request(1, 1, 1, 10));
     assert_eq!(pool.shelve(&again, ReplicaId(2), NOW), Offer::New);
     assert_eq!(pool.offer(&again, None, NOW), Offer::New);
