@@ -39,22 +39,22 @@
 
 mod answer;
 pub mod clock;
+mod closed_sessions;
 mod credit;
 pub mod delivery;
-mod heads;
-mod lingering;
 mod members;
 mod operations;
 mod read;
 mod replay;
 pub mod reply_cache;
 pub mod session;
+mod session_cache;
 
 mod rows;
 mod watch;
 
+pub use closed_sessions::ClosedSession;
 pub use delivery::{Executed, Executor, Opened, Standing};
-pub use lingering::Lingering;
 
 #[cfg(test)]
 mod tests;

@@ -70,7 +70,7 @@ pub mod command;
 pub mod record;
 
 pub use change::{Announcement, Applied, apply};
-pub use command::{Answer, Command, Refusal};
+pub use command::{Answer, Command, CommandRefusal};
 pub use record::EpochRecord;
 
 use crate::authentication::KeyDirectory;

@@ -164,7 +164,7 @@ counters! {
     /// NEW-VIEWs without the batches that their view begins with.
     new_views_refused,
     /// Messages sent back to the peer that made them, which seems not to know of them.
-    words_returned,
+    messages_returned,
     /// Times that the journal was found to be older than messages of this replica.
     rollbacks_noticed,
 }

@@ -43,4 +43,6 @@ pub mod event;
 pub mod watch;
 
 pub use event::{Activity, Fact, NumberedReport, Observation, Report, Tally};
-pub use watch::{Chain, Observe, Observed, Refusal, WatchAnswer, WatchEvent, WatchId, Watched};
+pub use watch::{
+    Chain, Observe, Observed, WatchAnswer, WatchEvent, WatchId, WatchRefusal, Watched,
+};

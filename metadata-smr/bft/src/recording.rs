@@ -49,7 +49,7 @@ mod mark;
 #[cfg(test)]
 mod tests;
 
-pub use blocks::{Recording, Unreadable, Writer};
+pub use blocks::{Recording, RecordingWriter, Unreadable};
 pub use mark::{Mark, Marker};
 
 use crate::identity::Now;
@@ -67,7 +67,7 @@ pub struct Start {
     pub release: String,
     /// The core's configuration.
     pub config: Config,
-    /// The verdict on the journal; its records follow as [`Entry::Found`].
+    /// The verdict on the journal; its records follow as [`Entry::JournalRecord`].
     pub condition: Condition,
     /// Tokens from this one on were never used.
     pub next: Token,
@@ -79,14 +79,14 @@ pub struct Start {
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A record of the journal that it started with.
-    Found {
+    JournalRecord {
         /// Its token.
         token: Token,
         /// Its bytes.
         record: Bytes,
     },
     /// The core received an event.
-    Told {
+    Event {
         /// When.
         now: Now,
         /// The event.
@@ -100,12 +100,12 @@ pub enum Entry {
         found: Result<Option<Bytes>, String>,
     },
     /// The effects of the last event, or of the start.
-    Did {
+    Effects {
         /// Each effect, in order.
         effects: Vec<Mark>,
     },
     /// The end of the recording.
-    Over {
+    End {
         /// Why.
         why: String,
     },

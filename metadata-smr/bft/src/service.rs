@@ -49,7 +49,7 @@
 //!
 //! fn find(view: &View<'_>, key: &[u8]) -> Result<Option<(u64, Bytes)>, StateError> {
 //!     let Some(row) = view.get(&[b"v", key].concat())? else {
-//!         view.get(b"d")?; // covers what is not there: see above
+//!         view.get(b"d")?; // covers absent keys: see above
 //!         return Ok(None);
 //!     };
 //!     let version = row.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));

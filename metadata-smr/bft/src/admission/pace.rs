@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_bring_nothing_are_paced_as_well() {
+    fn requests_without_results_are_rate_limited_as_well() {
         let mut pace = Pace::default();
         let answered = (0..100_000).filter(|_| pace.allows(Monotonic(1))).count() as u64;
         assert_eq!(answered, SERVE_BURST_BYTES / SERVE_BYTES_MIN);

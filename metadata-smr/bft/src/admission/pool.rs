@@ -17,21 +17,21 @@
 //! All pending requests are in one list, sorted by arrival (`queue`); sessions refer to their
 //! requests by handles into it (`session_queue`).
 
+mod forwarded;
 mod openings;
 mod queue;
 mod selection;
 mod session_queue;
-mod shelf;
 
 use crate::execution::Opened;
 use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, Sequence, SessionId};
 use crate::wire::Envelope;
 use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW};
 use crate::wire::message::{Message, OpenSession, Outcome, Reply};
+use forwarded::Forwarded;
 use openings::{Name, Openings, Taken};
 use queue::{Handle, Queue};
 use session_queue::SessionQueue;
-use shelf::Shelf;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub enum Offer {
 
 /// What a request belongs to and counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum PoolKey {
     Lane(SessionId, Lane, RequestNumber),
     Close(SessionId),
     Open(Name),
@@ -66,20 +66,20 @@ pub struct Pool {
     ended: BTreeMap<SessionId, Sequence>,
     sessions: BTreeMap<SessionId, SessionQueue>,
     openings: Openings,
-    shelf: Shelf,
+    forwarded: Forwarded,
     /// The sessions that have pending requests, in the order of their turns. Each has the place
     /// that it got when it began to wait or was last served.
     turns: BTreeMap<u64, SessionId>,
     places: u64,
 }
 
-fn place_of(body: &Envelope) -> Option<Place> {
+fn pool_key(body: &Envelope) -> Option<PoolKey> {
     match body.message() {
         Message::Request(request) => {
-            Some(Place::Lane(request.session, request.lane, request.number))
+            Some(PoolKey::Lane(request.session, request.lane, request.number))
         }
-        Message::CloseSession(close) => Some(Place::Close(close.session)),
-        Message::OpenSession(open) => Some(Place::Open((open.principal, open.session_key))),
+        Message::CloseSession(close) => Some(PoolKey::Close(close.session)),
+        Message::OpenSession(open) => Some(PoolKey::Open((open.principal, open.session_key))),
         _ => None,
     }
 }
@@ -168,12 +168,12 @@ impl Pool {
         now: Monotonic,
         welcome: bool,
     ) -> Offer {
-        match (place_of(body), body.message()) {
-            (Some(Place::Open(name)), _) => self.offer_opening(body, name, from, (now, welcome)),
-            (Some(Place::Lane(id, lane, number)), _) => {
+        match (pool_key(body), body.message()) {
+            (Some(PoolKey::Open(name)), _) => self.offer_opening(body, name, from, (now, welcome)),
+            (Some(PoolKey::Lane(id, lane, number)), _) => {
                 self.offer_request(body, from, (id, lane, number), now)
             }
-            (Some(Place::Close(id)), _) => {
+            (Some(PoolKey::Close(id)), _) => {
                 let Some(queue) = self.sessions.get_mut(&id) else {
                     return Offer::NoSession;
                 };
@@ -192,9 +192,9 @@ impl Pool {
         }
     }
 
-    fn push(&mut self, body: &Arc<Envelope>, now: Monotonic, owed: bool, flies: bool) {
+    fn push(&mut self, body: &Arc<Envelope>, now: Monotonic, owed: bool, proposed: bool) {
         if self.queue.handle(body.digest_ref()).is_none() {
-            self.queue.push(body, now, owed, flies, None);
+            self.queue.push(body, now, owed, proposed, None);
         }
     }
 
@@ -206,24 +206,24 @@ impl Pool {
         (now, welcome): (Monotonic, bool),
     ) -> Offer {
         let digest = body.digest();
-        let flies = match self.openings.offer(name, digest, from, welcome) {
+        let proposed = match self.openings.offer(name, digest, from, welcome) {
             Taken::New(gave_way) => {
                 let gave_way = gave_way.and_then(|digest| self.queue.handle(&digest));
                 gave_way.into_iter().for_each(|it| self.give_way(it));
                 false
             }
             Taken::Welcomed => {
-                let flies = self.queue.find(&digest).is_some_and(|it| it.flies);
+                let proposed = self.queue.find(&digest).is_some_and(|it| it.proposed);
                 self.take(&digest);
-                flies
+                proposed
             }
             Taken::Known => return Offer::Known,
             Taken::Busy => return Offer::Busy,
             Taken::Conflict => return Offer::Conflict,
         };
-        self.push(body, now, welcome, flies);
-        if self.queue.find(&digest).is_some_and(|it| it.flies) {
-            self.openings.fly(&name);
+        self.push(body, now, welcome, proposed);
+        if self.queue.find(&digest).is_some_and(|it| it.proposed) {
+            self.openings.mark_proposed(&name);
         }
         Offer::New
     }
@@ -260,8 +260,8 @@ impl Pool {
             Some(handle) => handle,
             None => self.queue.push(body, now, true, false, None),
         };
-        let flies = self.queue.at(handle).is_some_and(|it| it.flies);
-        session.insert(lane, number, (handle, length), flies);
+        let proposed = self.queue.at(handle).is_some_and(|it| it.proposed);
+        session.insert(lane, number, (handle, length), proposed);
         give_place(session, id, &mut self.turns, &mut self.places);
         gave_way.into_iter().for_each(|it| self.give_way(it));
         Offer::New
@@ -271,7 +271,7 @@ impl Pool {
     /// request.
     fn give_way(&mut self, handle: Handle) {
         let waiting = self.queue.at(handle);
-        if waiting.is_some_and(|it| it.shelved.is_none()) {
+        if waiting.is_some_and(|it| it.forwarded_by.is_none()) {
             self.take_at(handle);
         }
     }
@@ -293,7 +293,7 @@ impl Pool {
     }
 
     /// Adds a connection that asked for an answer of a session: later answers go there as well.
-    pub fn listens(&mut self, reply: &Reply, connection: ConnectionId) {
+    pub fn add_connection(&mut self, reply: &Reply, connection: ConnectionId) {
         let id = match &reply.outcome {
             Outcome::SessionOpened { session, .. } => *session,
             _ => reply.session,
@@ -333,19 +333,19 @@ impl Pool {
     /// Removes a request that was executed or answered, and all others with its number or an
     /// earlier one in its lane, which will never run.
     pub fn settle(&mut self, body: &Envelope) {
-        match place_of(body) {
-            Some(Place::Lane(id, lane, number)) => {
+        match pool_key(body) {
+            Some(PoolKey::Lane(id, lane, number)) => {
                 let Some(session) = self.sessions.get_mut(&id) else {
                     return;
                 };
-                let (queue, shelf) = (&mut self.queue, &mut self.shelf);
-                session.remove_up_to(lane, number, |handle| take(queue, shelf, handle));
-                let shelved = session.unshelve_up_to(lane, number);
+                let (queue, forwarded) = (&mut self.queue, &mut self.forwarded);
+                session.remove_up_to(lane, number, |handle| take(queue, forwarded, handle));
+                let removed = session.remove_forwarded_up_to(lane, number);
                 give_place(session, id, &mut self.turns, &mut self.places);
-                shelved.iter().for_each(|digest| self.take(digest));
+                removed.iter().for_each(|digest| self.take(digest));
                 return;
             }
-            Some(Place::Close(id)) => {
+            Some(PoolKey::Close(id)) => {
                 if let Some(session) = self.sessions.get_mut(&id)
                     && session.close == Some(body.digest())
                 {
@@ -354,10 +354,10 @@ impl Pool {
                     self.give_place(id);
                 }
             }
-            Some(Place::Open(name)) if self.openings.digest(&name) == Some(body.digest()) => {
+            Some(PoolKey::Open(name)) if self.openings.digest(&name) == Some(body.digest()) => {
                 self.openings.remove(&name);
             }
-            Some(Place::Open(_)) | None => {}
+            Some(PoolKey::Open(_)) | None => {}
         }
         self.take(&body.digest());
     }
@@ -368,9 +368,9 @@ impl Pool {
         let Some(body) = self.get(digest).cloned() else {
             return;
         };
-        self.unshelve(&body);
+        self.remove_forwarded(&body);
         let handle = self.queue.handle(digest);
-        if let Some(Place::Lane(id, lane, number)) = place_of(&body)
+        if let Some(PoolKey::Lane(id, lane, number)) = pool_key(&body)
             && let Some(session) = self.sessions.get_mut(&id)
             && handle.is_some()
             && session.get(lane, number) == handle
@@ -388,45 +388,45 @@ impl Pool {
     }
 
     fn take_at(&mut self, handle: Handle) {
-        take(&mut self.queue, &mut self.shelf, handle);
+        take(&mut self.queue, &mut self.forwarded, handle);
     }
 
     /// Marks a request as proposed: it is not chosen again in this view.
-    pub fn fly(&mut self, digest: &Digest) {
+    pub fn mark_proposed(&mut self, digest: &Digest) {
         if let Some(handle) = self.queue.handle(digest) {
-            self.fly_at(handle);
+            self.mark_proposed_at(handle);
         }
     }
 
-    fn fly_at(&mut self, handle: Handle) {
-        if !self.queue.fly(handle) {
+    fn mark_proposed_at(&mut self, handle: Handle) {
+        if !self.queue.mark_proposed(handle) {
             return;
         }
         let Some(waiting) = self.queue.at(handle) else {
             return;
         };
-        let (place, digest) = (place_of(&waiting.body), waiting.body.digest_ref());
-        let shelved = waiting.shelved.is_some();
+        let (place, digest) = (pool_key(&waiting.body), waiting.body.digest_ref());
+        let was_forwarded = waiting.forwarded_by.is_some();
         match place {
-            Some(Place::Lane(id, lane, _)) => {
+            Some(PoolKey::Lane(id, lane, _)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    if shelved {
-                        session.fly_shelved(digest);
+                    if was_forwarded {
+                        session.mark_forwarded_proposed(digest);
                     }
-                    session.fly(lane, handle);
+                    session.mark_proposed(lane, handle);
                     give_place(session, id, &mut self.turns, &mut self.places);
                 }
             }
-            Some(Place::Close(id)) => {
+            Some(PoolKey::Close(id)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.closing = true;
                 }
                 self.give_place(id);
             }
-            Some(Place::Open(name)) => {
-                self.shelf.fly(digest);
+            Some(PoolKey::Open(name)) => {
+                self.forwarded.mark_proposed(digest);
                 if self.openings.digest(&name) == Some(*digest) {
-                    self.openings.fly(&name);
+                    self.openings.mark_proposed(&name);
                 }
             }
             None => {}
@@ -434,20 +434,20 @@ impl Pool {
     }
 
     /// Ends the view: its proposed requests may be chosen again.
-    pub fn land(&mut self) {
-        self.openings.land();
-        self.shelf.land();
-        let mut landed = Vec::new();
-        for waiting in self.queue.owed().filter(|it| it.flies) {
-            match place_of(&waiting.body) {
-                Some(Place::Lane(id, ..) | Place::Close(id)) => landed.push(id),
-                Some(Place::Open(_)) | None => {}
+    pub fn release_proposed(&mut self) {
+        self.openings.release_proposed();
+        self.forwarded.release_proposed();
+        let mut released = Vec::new();
+        for waiting in self.queue.owed().filter(|it| it.proposed) {
+            match pool_key(&waiting.body) {
+                Some(PoolKey::Lane(id, ..) | PoolKey::Close(id)) => released.push(id),
+                Some(PoolKey::Open(_)) | None => {}
             }
         }
-        self.queue.land();
-        for id in landed {
+        self.queue.release_proposed();
+        for id in released {
             if let Some(session) = self.sessions.get_mut(&id) {
-                session.land();
+                session.release_proposed();
             }
             self.give_place(id);
         }
@@ -546,11 +546,11 @@ fn give_place(
     }
 }
 
-fn take(queue: &mut Queue, shelf: &mut Shelf, handle: Handle) {
+fn take(queue: &mut Queue, forwarded: &mut Forwarded, handle: Handle) {
     if let Some(gone) = queue.take(handle)
-        && let Some(peer) = gone.shelved
+        && let Some(peer) = gone.forwarded_by
     {
-        shelf.taken(peer, gone.body.digest_ref(), gone.body.frame().len());
+        forwarded.taken(peer, gone.body.digest_ref(), gone.body.frame().len());
     }
 }
 

@@ -31,10 +31,10 @@ pub struct ClientConfig {
     pub operations_max: usize,
     /// Bytes of operations that may be waiting or pending, with the same consequence.
     pub bytes_max: usize,
-    /// Whether [`Kind::Read`](super::Kind::Read) is answered out of order. A client that changes
-    /// something then waits for a medium quorum of equal replies instead of r + 1, so that every
-    /// reader finds a correct one of those replicas: all clients of a cluster have to agree on
-    /// this.
+    /// Whether [`OperationKind::Read`](super::OperationKind::Read) is answered out of order. A client
+    /// that changes something then waits for a medium quorum of equal replies instead of r + 1, so
+    /// that every reader finds a correct one of those replicas: all clients of a cluster have to
+    /// agree on this.
     pub unordered_reads: bool,
     /// The delay before the first retry of an unanswered request, until the client has measured the
     /// cluster.
@@ -48,7 +48,7 @@ pub struct ClientConfig {
     pub shown: Sequence,
     /// A defect that only a simulation plants: a watch event counts with one copy.
     #[doc(hidden)]
-    pub believes_one_watch_event: Flag,
+    pub accepts_one_watch_event: Flag,
     /// Spreads the retries of different clients; any number will do.
     pub jitter_seed: u64,
 }
@@ -92,7 +92,7 @@ impl ClientConfig {
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
             shown: Sequence(0),
-            believes_one_watch_event: Flag::CLEAR,
+            accepts_one_watch_event: Flag::CLEAR,
             jitter_seed: 0,
         }
     }

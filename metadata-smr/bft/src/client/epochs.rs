@@ -7,8 +7,8 @@
 //! replicas of the new epoch; earlier replies to them are dropped.
 
 use super::event::{Effect, Effects};
-use super::session::Phase;
-use super::{Client, send, speech};
+use super::session::SessionPhase;
+use super::{Client, encoding, send};
 use crate::authentication::Verifier;
 use crate::identity::{Monotonic, ReplicaId};
 use crate::membership::{EpochRecord, Membership};
@@ -24,7 +24,7 @@ impl Client {
     }
 
     /// A replica is in a later epoch: asks it for the records that lead there, rate-limited.
-    pub(super) fn heard_of_later(
+    pub(super) fn saw_later_epoch(
         &mut self,
         now: Monotonic,
         from: ReplicaId,
@@ -35,7 +35,7 @@ impl Client {
             return;
         }
         self.epochs_asked = Some(now);
-        let frame = speech::fetch_epochs(&self.config);
+        let frame = encoding::fetch_epochs(&self.config);
         send(from, Some(&frame), effects);
     }
 
@@ -74,9 +74,9 @@ impl Client {
         self.reads.enter(&self.config, &mut self.queue);
         self.observing.enter(&self.config, effects);
         match &mut self.phase {
-            Phase::None => {}
-            Phase::Opening { asking, .. } => asking.ask_others(&self.config, now),
-            Phase::Open(session) => session.ask_others(&self.config, now),
+            SessionPhase::None => {}
+            SessionPhase::Opening { asking, .. } => asking.ask_others(&self.config, now),
+            SessionPhase::Open(session) => session.ask_others(&self.config, now),
         }
         let membership = Box::new(membership);
         effects.push(Effect::NewEpoch { membership });

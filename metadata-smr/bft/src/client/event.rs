@@ -15,7 +15,7 @@ pub struct Ticket(pub u64);
 
 /// The kind of an operation, and whether it may change state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum OperationKind {
     /// It runs as `Service::execute`.
     Execute,
     /// It is a [`crate::membership::Command`], for the library.
@@ -63,7 +63,7 @@ pub enum Event {
         /// The submitter's name for it.
         ticket: Ticket,
         /// Whether it may change something.
-        kind: Kind,
+        kind: OperationKind,
         /// The operation in the service's encoding.
         operation: Bytes,
         /// After this instant it counts as failed, if it has not been answered.
@@ -73,7 +73,7 @@ pub enum Event {
     Observe {
         /// The state of the replicas.
         reports: bool,
-        /// Changes of rows that the session watches ([`Kind::Watch`]).
+        /// Changes of rows that the session watches ([`OperationKind::Watch`]).
         watches: bool,
     },
     /// The driver signed what [`Effect::Sign`] asked for.

@@ -6,8 +6,8 @@
 //! epoch the replicas have other numbers, and are asked again once the driver has reported them.
 
 use super::config::ClientConfig;
+use super::encoding;
 use super::event::{Effect, Effects};
-use super::speech;
 use crate::identity::{Monotonic, ReplicaId, Sequence, SessionId};
 use crate::observer::{
     Chain, NumberedReport, Observation, Observe, Observed, Tally, WatchAnswer, WatchEvent, WatchId,
@@ -22,9 +22,9 @@ struct Contact {
     /// When it was last asked.
     asked: Monotonic,
     /// When it last sent something, or was connected.
-    heard: Monotonic,
+    last_message: Monotonic,
     /// When it last reported its standing with the session.
-    stood: Monotonic,
+    last_standing: Monotonic,
 }
 
 /// What a client wants to observe.
@@ -37,7 +37,7 @@ pub(super) struct Observing {
     contacts: BTreeMap<ReplicaId, Contact>,
     tally: Tally,
     chain: Chain,
-    told: Sequence,
+    notified: Sequence,
 }
 
 impl Observing {
@@ -49,12 +49,12 @@ impl Observing {
             session: None,
             contacts: BTreeMap::new(),
             tally: Tally::new(model),
-            chain: Chain::sabotaged(model, config.believes_one_watch_event),
-            told: Sequence(0),
+            chain: Chain::sabotaged(model, config.accepts_one_watch_event),
+            notified: Sequence(0),
         }
     }
 
-    const fn anything(&self) -> bool {
+    const fn is_observing(&self) -> bool {
         self.reports || self.watches
     }
 
@@ -87,7 +87,7 @@ impl Observing {
             reports: self.reports,
             session: self.session.filter(|_| self.watches),
         };
-        let frame = speech::observe(config, observe);
+        let frame = encoding::observe(config, observe);
         effects.push(Effect::Send { to: replica, frame });
     }
 
@@ -100,11 +100,11 @@ impl Observing {
     ) {
         let fresh = Contact {
             asked: now,
-            heard: now,
-            stood: now,
+            last_message: now,
+            last_standing: now,
         };
         self.contacts.insert(replica, fresh);
-        if self.anything() {
+        if self.is_observing() {
             self.ask(replica, config, now, effects);
         }
     }
@@ -113,7 +113,7 @@ impl Observing {
         self.contacts.remove(&replica);
         self.chain.lost(replica);
         observed(self.tally.lost(replica), effects);
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// Enters a later epoch: connected replicas will be reported under their new numbers.
@@ -121,7 +121,7 @@ impl Observing {
         self.contacts.clear();
         self.chain.enter(&config.fault_model);
         observed(self.tally.enter(&config.fault_model), effects);
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// A session is open.
@@ -141,7 +141,7 @@ impl Observing {
     /// The session has ended.
     pub(super) fn ended(&mut self) {
         self.session = None;
-        self.told = Sequence(0);
+        self.notified = Sequence(0);
         self.chain.reset();
     }
 
@@ -152,27 +152,27 @@ impl Observing {
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if self.hears(from, now) {
+        if self.note_contact(from, now) {
             observed(self.tally.reported(from, report, now), effects);
         }
     }
 
-    pub(super) fn stands(
+    pub(super) fn standing(
         &mut self,
         from: ReplicaId,
         standing: &Observed,
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if !self.hears(from, now) {
+        if !self.note_contact(from, now) {
             return;
         }
         if let Some(contact) = self.contacts.get_mut(&from) {
-            contact.stood = now;
+            contact.last_standing = now;
         }
         if self.watches && self.session.is_some() {
             self.chain.standing(from, standing, now);
-            self.hand_on(effects);
+            self.pass_on(effects);
         }
         if matches!(standing, Observed::Refused(_)) {
             observed(self.tally.lost(from), effects);
@@ -186,9 +186,9 @@ impl Observing {
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if self.hears(from, now) && self.watches && self.session == Some(event.session) {
+        if self.note_contact(from, now) && self.watches && self.session == Some(event.session) {
             self.chain.event(from, event, now);
-            self.hand_on(effects);
+            self.pass_on(effects);
         }
     }
 
@@ -205,15 +205,15 @@ impl Observing {
             (Some(answer), None) => self.chain.answered(&answer, now),
             _ => {}
         }
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// The timer ran out.
     pub(super) fn expire(&mut self, config: &ClientConfig, now: Monotonic, effects: &mut Effects) {
         self.chain.expire(now);
-        self.hand_on(effects);
+        self.pass_on(effects);
         observed(self.tally.expire(now), effects);
-        if !self.anything() {
+        if !self.is_observing() {
             return;
         }
         let all: Vec<ReplicaId> = self.contacts.keys().copied().collect();
@@ -221,19 +221,19 @@ impl Observing {
             let Some(contact) = self.contacts.get(&replica).copied() else {
                 continue;
             };
-            if now.since(contact.stood) >= OBSERVED_SILENT {
+            if now.since(contact.last_standing) >= OBSERVED_SILENT {
                 self.chain.lost(replica);
             }
             if self.due(replica, &contact) <= now {
                 self.ask(replica, config, now, effects);
             }
         }
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        if !self.anything() {
+        if !self.is_observing() {
             return None;
         }
         let due = |(replica, contact): (&ReplicaId, &Contact)| self.due(*replica, contact);
@@ -246,22 +246,22 @@ impl Observing {
     /// When a replica is asked again. A replica that lags may not have known the session.
     fn due(&self, replica: ReplicaId, contact: &Contact) -> Monotonic {
         let watches = self.watches && self.session.is_some();
-        if watches && !self.chain.hears(replica) {
+        if watches && !self.chain.is_reporting(replica) {
             return contact.asked.plus(OBSERVED_INTERVAL);
         }
         let last = match watches {
-            true => contact.heard.min(contact.stood),
-            false => contact.heard,
+            true => contact.last_message.min(contact.last_standing),
+            false => contact.last_message,
         };
         contact.asked.max(last).plus(OBSERVED_SILENT)
     }
 
     /// Notes that a replica sent something. False if it is not connected, so that it does not
     /// count.
-    fn hears(&mut self, from: ReplicaId, now: Monotonic) -> bool {
+    fn note_contact(&mut self, from: ReplicaId, now: Monotonic) -> bool {
         match self.contacts.get_mut(&from) {
             Some(contact) => {
-                contact.heard = now;
+                contact.last_message = now;
                 true
             }
             None => false,
@@ -269,15 +269,15 @@ impl Observing {
     }
 
     /// The newest batch that the session was notified of as a watcher.
-    pub(super) const fn told(&self) -> Sequence {
-        self.told
+    pub(super) const fn notified(&self) -> Sequence {
+        self.notified
     }
 
-    fn hand_on(&mut self, effects: &mut Effects) {
+    fn pass_on(&mut self, effects: &mut Effects) {
         for watched in self.chain.take() {
             match &watched {
-                Watched::Changed { sequence, .. } => self.told = self.told.max(*sequence),
-                Watched::Revalidate { up_to } => self.told = self.told.max(*up_to),
+                Watched::Changed { sequence, .. } => self.notified = self.notified.max(*sequence),
+                Watched::Revalidate { up_to } => self.notified = self.notified.max(*up_to),
                 Watched::Blind => {}
             }
             effects.push(Effect::Watched { watched });

@@ -5,7 +5,7 @@
 //! pushes back on the submitter.
 
 use super::config::ClientConfig;
-use super::event::{Effect, Effects, Kind, Ticket};
+use super::event::{Effect, Effects, OperationKind, Ticket};
 use super::failure::Failure;
 use crate::identity::{Monotonic, Sequence};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) operation: Bytes,
     pub(super) deadline: Monotonic,
 }
@@ -144,7 +144,7 @@ mod tests {
     fn pending(ticket: u64, bytes: usize, deadline: u64) -> Pending {
         Pending {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![0; bytes]),
             deadline: Monotonic(deadline),
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_leaves_in_the_order_of_deadlines() {
+    fn expired_operations_leave_in_the_order_of_deadlines() {
         let (config, mut queue) = (config(), Queue::default());
         for (ticket, deadline) in [(0, 30), (1, 10), (2, 20)] {
             queue.push(&config, pending(ticket, 0, deadline)).unwrap();

@@ -38,9 +38,9 @@
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.
 
 use super::config::ClientConfig;
-use super::event::{Effect, Effects, Kind};
+use super::encoding;
+use super::event::{Effect, Effects, OperationKind};
 use super::queue::{Pending, Queue};
-use super::speech;
 use crate::identity::{Digest, Monotonic, Nanos, ReplicaId, Sequence, SessionId};
 use crate::round_trip::RoundTrip;
 use crate::wire::limits::{
@@ -84,7 +84,7 @@ impl Vote {
 
 /// A query and its answers. Settled ones are kept, so that the positions stay valid.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuery {
     pending: Option<Pending>,
     /// A replica that answers several tries may have given several answers.
     votes: Vec<(ReplicaId, Vote)>,
@@ -96,26 +96,26 @@ struct Try {
     /// The positions of the frame's queries in the group.
     places: Vec<usize>,
     of: BTreeSet<ReplicaId>,
-    heard: BTreeSet<ReplicaId>,
+    answered_by: BTreeSet<ReplicaId>,
     sent: Monotonic,
 }
 
 impl Try {
     /// Notes an answer. If it is the last of as many as are needed, the result contains the time it
     /// took.
-    fn heard(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> Heard {
-        if !self.of.contains(&from) || !self.heard.insert(from) {
-            return Heard::Ignored;
+    fn record_answer(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> TryProgress {
+        if !self.of.contains(&from) || !self.answered_by.insert(from) {
+            return TryProgress::Ignored;
         }
-        match self.heard.len() == needed {
-            true => Heard::Enough(now.since(self.sent)),
-            false => Heard::One,
+        match self.answered_by.len() == needed {
+            true => TryProgress::Enough(now.since(self.sent)),
+            false => TryProgress::One,
         }
     }
 }
 
 /// What an answer means to a try.
-enum Heard {
+enum TryProgress {
     /// It does not count: that replica was not asked, or has answered already.
     Ignored,
     /// It is one of its answers.
@@ -126,11 +126,11 @@ enum Heard {
 
 /// Queries that were sent together.
 #[derive(Debug)]
-struct Flight {
+struct QueryGroup {
     /// Answers from a state before this do not count.
     floor: Sequence,
     needed: usize,
-    asked: Vec<Asked>,
+    queries: Vec<PendingQuery>,
     /// The tries, by number.
     tries: BTreeMap<u64, Try>,
     due: Monotonic,
@@ -144,9 +144,9 @@ struct Accepted {
     claimed: Sequence,
 }
 
-impl Flight {
+impl QueryGroup {
     /// The answer that enough replicas give to a query, if one has given it in full.
-    fn settled(&self, asked: &Asked, latest: &Vote) -> Option<Accepted> {
+    fn settled(&self, asked: &PendingQuery, latest: &Vote) -> Option<Accepted> {
         let counts = |vote: &Vote| vote.matches(latest) && vote.applied >= self.floor;
         let matching = || asked.votes.iter().filter(|(_, vote)| counts(vote));
         let mut claims: BTreeMap<ReplicaId, Sequence> = BTreeMap::new();
@@ -168,13 +168,13 @@ impl Flight {
 
     /// Whether some of its queries are unsettled.
     fn open(&self) -> bool {
-        self.asked.iter().any(|asked| asked.pending.is_some())
+        self.queries.iter().any(|asked| asked.pending.is_some())
     }
 
     /// Whether all replicas have answered the last try.
-    fn heard_all(&self) -> bool {
+    fn all_answered(&self) -> bool {
         let last = self.tries.last_key_value();
-        last.is_none_or(|(_, last)| last.heard.len() >= last.of.len())
+        last.is_none_or(|(_, last)| last.answered_by.len() >= last.of.len())
     }
 }
 
@@ -183,7 +183,7 @@ impl Flight {
 pub(super) struct Reads {
     waiting: VecDeque<Pending>,
     /// By the number of their first try.
-    flights: BTreeMap<u64, Flight>,
+    groups: BTreeMap<u64, QueryGroup>,
     /// The group that a try belongs to.
     tries: BTreeMap<u64, u64>,
     /// Tries that were not answered before their queries were ordered, with the number of answers
@@ -196,7 +196,7 @@ pub(super) struct Reads {
     seen: Sequence,
     /// The newest batch that a watcher was notified of. A later query has to see it, even where a
     /// quorum has not executed it yet.
-    told: Sequence,
+    notified: Sequence,
     /// When an operation or query of this session was last ordered.
     ordered: Monotonic,
     trip: RoundTrip,
@@ -213,13 +213,13 @@ impl Reads {
         let turn = |step: u16| ReplicaId(((first + u64::from(step)) % u64::from(count)) as u16);
         Self {
             waiting: VecDeque::new(),
-            flights: BTreeMap::new(),
+            groups: BTreeMap::new(),
             tries: BTreeMap::new(),
             overdue: BTreeMap::new(),
             nonce: 0,
             order: (0..count).map(turn).collect(),
             seen: Sequence(0),
-            told: Sequence(0),
+            notified: Sequence(0),
             ordered: Monotonic(0),
             trip: RoundTrip::default(),
             unmeasured: READ_HEDGE,
@@ -230,12 +230,12 @@ impl Reads {
 
     /// The membership has changed: unsettled queries are ordered instead.
     pub(super) fn enter(&mut self, config: &ClientConfig, queue: &mut Queue) {
-        let flights = std::mem::take(&mut self.flights).into_values();
-        for asked in flights.flat_map(|flight| flight.asked) {
+        let groups = std::mem::take(&mut self.groups).into_values();
+        for asked in groups.flat_map(|group| group.queries) {
             if let Some(pending) = asked.pending {
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
-                    kind: Kind::Query,
+                    kind: OperationKind::Query,
                     ..pending
                 });
             }
@@ -259,8 +259,8 @@ impl Reads {
     }
 
     /// The session was notified that this batch changed something.
-    pub(super) fn told(&mut self, sequence: Sequence) {
-        self.told = self.told.max(sequence);
+    pub(super) fn notified(&mut self, sequence: Sequence) {
+        self.notified = self.notified.max(sequence);
         self.shown(sequence);
     }
 
@@ -281,7 +281,7 @@ impl Reads {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.flights.is_empty()
+        self.waiting.is_empty() && self.groups.is_empty()
     }
 
     /// Sends waiting queries, as far as the limit of frames allows.
@@ -298,46 +298,46 @@ impl Reads {
             _ => READ_FRAMES,
         };
         // A frame that had to be sent again does not count against the limit.
-        let under_way = |flights: &BTreeMap<u64, Flight>| {
-            let first = |flight: &&Flight| flight.tries.len() == 1;
-            flights.values().filter(first).count()
+        let under_way = |groups: &BTreeMap<u64, QueryGroup>| {
+            let first = |group: &&QueryGroup| group.tries.len() == 1;
+            groups.values().filter(first).count()
         };
-        while !self.waiting.is_empty() && under_way(&self.flights) < frames_max {
+        while !self.waiting.is_empty() && under_way(&self.groups) < frames_max {
             let queries = self.next_frame(config);
             let Some(kind) = queries.first().map(|pending| pending.kind) else {
                 return;
             };
             let model = &config.fault_model;
             let (floor, needed) = match kind {
-                Kind::SessionRead => (self.seen, model.small()),
-                _ => (self.told, model.medium()),
+                OperationKind::SessionRead => (self.seen, model.small()),
+                _ => (self.notified, model.medium()),
             };
-            let asked = |pending| Asked {
+            let pending_query = |pending| PendingQuery {
                 pending: Some(pending),
                 votes: Vec::new(),
             };
-            let flight = Flight {
+            let group = QueryGroup {
                 floor,
                 needed: needed.into(),
-                asked: queries.into_iter().map(asked).collect(),
+                queries: queries.into_iter().map(pending_query).collect(),
                 tries: BTreeMap::new(),
                 due: now,
             };
             let id = self.nonce + 1;
-            self.send(config, session, connected, (id, flight), now, effects);
+            self.send(config, session, connected, (id, group), now, effects);
         }
     }
 
     /// Queries of one kind that go together.
     fn next_frame(&mut self, config: &ClientConfig) -> Vec<Pending> {
         let count_max = config.bundle_max.clamp(1, READ_QUERIES_MAX);
-        let mut room = speech::BUNDLE_BYTES_MAX;
+        let mut room = encoding::BUNDLE_BYTES_MAX;
         let mut queries: Vec<Pending> = Vec::new();
         while let Some(next) = self.waiting.front() {
             let cost = next
                 .operation
                 .len()
-                .saturating_add(speech::OPERATION_OVERHEAD);
+                .saturating_add(encoding::OPERATION_OVERHEAD);
             let alike = queries.first().is_none_or(|first| first.kind == next.kind);
             if queries.len() >= count_max || cost > room || !alike {
                 break;
@@ -353,26 +353,26 @@ impl Reads {
         config: &ClientConfig,
         session: SessionId,
         connected: &BTreeSet<ReplicaId>,
-        (id, mut flight): (u64, Flight),
+        (id, mut group): (u64, QueryGroup),
         now: Monotonic,
         effects: &mut Effects,
     ) {
         self.nonce += 1;
-        let first = flight.tries.is_empty();
-        let count = if first { flight.needed } else { usize::MAX };
+        let first = group.tries.is_empty();
+        let count = if first { group.needed } else { usize::MAX };
         let reachable = self.order.iter().filter(|it| connected.contains(it));
         let chosen: Vec<ReplicaId> = reachable.take(count).copied().collect();
         let turn = usize::try_from(self.nonce).unwrap_or_default() % chosen.len().max(1);
         let full = match chosen.get(turn) {
             Some(replica) if first => *replica,
-            _ => Read::EVERYBODY,
+            _ => Read::ALL,
         };
-        let open = flight.asked.iter().enumerate();
+        let open = group.queries.iter().enumerate();
         let open = open.filter_map(|(place, asked)| Some((place, asked.pending.as_ref()?)));
         let (places, queries) = open
             .map(|(place, pending)| (place, pending.operation.clone()))
             .unzip();
-        let frame = speech::read(config, session, self.nonce, full, queries);
+        let frame = encoding::read(config, session, self.nonce, full, queries);
         for to in &chosen {
             let frame = frame.clone();
             effects.push(Effect::Send { to: *to, frame });
@@ -380,14 +380,14 @@ impl Reads {
         let sent = Try {
             places,
             of: chosen.into_iter().collect(),
-            heard: BTreeSet::new(),
+            answered_by: BTreeSet::new(),
             sent: now,
         };
         let patience = self.trip.patience(self.unmeasured, READ_HEDGE_MIN);
-        flight.due = now.plus(patience.min(READ_HEDGE_MAX));
-        flight.tries.insert(self.nonce, sent);
+        group.due = now.plus(patience.min(READ_HEDGE_MAX));
+        group.tries.insert(self.nonce, sent);
         self.tries.insert(self.nonce, id);
-        self.flights.insert(id, flight);
+        self.groups.insert(id, group);
     }
 
     /// Handles a replica's answer.
@@ -403,37 +403,37 @@ impl Reads {
             self.answered_late(from, answer.nonce, now);
             return;
         };
-        let Some(mut flight) = self.flights.remove(&id) else {
+        let Some(mut group) = self.groups.remove(&id) else {
             return;
         };
-        self.count(&mut flight, from, answer, now, queue, effects);
-        if flight.open() {
-            if flight.heard_all() {
-                flight.due = now;
+        self.count(&mut group, from, answer, now, queue, effects);
+        if group.open() {
+            if group.all_answered() {
+                group.due = now;
             }
-            self.flights.insert(id, flight);
+            self.groups.insert(id, group);
         } else {
-            self.forget(&flight);
+            self.forget(&group);
         }
     }
 
     /// Counts a replica's answers to the queries of one try.
     fn count(
         &mut self,
-        flight: &mut Flight,
+        group: &mut QueryGroup,
         from: ReplicaId,
         answer: ReadAnswer,
         now: Monotonic,
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(sent) = flight.tries.get_mut(&answer.nonce) else {
+        let Some(sent) = group.tries.get_mut(&answer.nonce) else {
             return;
         };
-        match sent.heard(from, flight.needed, now) {
-            Heard::Ignored => return,
-            Heard::One => {}
-            Heard::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
+        match sent.record_answer(from, group.needed, now) {
+            TryProgress::Ignored => return,
+            TryProgress::One => {}
+            TryProgress::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
         }
         let places = sent.places.clone();
         let answers = answer.answers.unwrap_or_default();
@@ -441,16 +441,16 @@ impl Reads {
             let Some(vote) = Vote::new(answer.applied, answered) else {
                 continue;
             };
-            let asked = flight.asked.get_mut(place);
+            let asked = group.queries.get_mut(place);
             let Some(asked) = asked.filter(|it| it.pending.is_some()) else {
                 continue;
             };
             asked.votes.push((from, vote.clone()));
-            let Some(asked) = flight.asked.get(place) else {
+            let Some(asked) = group.queries.get(place) else {
                 continue;
             };
-            if let Some(accepted) = flight.settled(asked, &vote) {
-                self.accept(flight, place, accepted, queue, effects);
+            if let Some(accepted) = group.settled(asked, &vote) {
+                self.accept(group, place, accepted, queue, effects);
             }
         }
     }
@@ -460,27 +460,27 @@ impl Reads {
         let Some((late, needed)) = self.overdue.get_mut(&nonce) else {
             return;
         };
-        if let Heard::Enough(took) = late.heard(from, *needed, now) {
+        if let TryProgress::Enough(took) = late.record_answer(from, *needed, now) {
             self.trip.measured(took.min(READ_HEDGE_MAX));
             self.overdue.remove(&nonce);
         }
     }
 
     /// Drops a group that is settled.
-    fn forget(&mut self, flight: &Flight) {
-        for nonce in flight.tries.keys() {
+    fn forget(&mut self, group: &QueryGroup) {
+        for nonce in group.tries.keys() {
             self.tries.remove(nonce);
         }
     }
 
     /// Drops a group that was not answered in time.
-    fn give_up(&mut self, flight: Flight) {
-        self.forget(&flight);
-        let needed = flight.needed;
-        let unheard = flight.tries.into_iter();
-        let unheard = unheard.filter(|(_, it)| it.heard.len() < needed);
+    fn give_up(&mut self, group: QueryGroup) {
+        self.forget(&group);
+        let needed = group.needed;
+        let unanswered = group.tries.into_iter();
+        let unanswered = unanswered.filter(|(_, it)| it.answered_by.len() < needed);
         self.overdue
-            .extend(unheard.map(|(nonce, it)| (nonce, (it, needed))));
+            .extend(unanswered.map(|(nonce, it)| (nonce, (it, needed))));
         while self.overdue.len() > READ_OVERDUE_MAX {
             self.overdue.pop_first();
         }
@@ -488,20 +488,20 @@ impl Reads {
 
     fn accept(
         &mut self,
-        flight: &mut Flight,
+        group: &mut QueryGroup,
         place: usize,
         accepted: Accepted,
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(asked) = flight.asked.get_mut(place) else {
+        let Some(asked) = group.queries.get_mut(place) else {
             return;
         };
         let Some(pending) = asked.pending.take() else {
             return;
         };
         let state = match pending.kind {
-            Kind::SessionRead => accepted.claimed,
+            OperationKind::SessionRead => accepted.claimed,
             _ => accepted.version,
         };
         self.seen = self.seen.max(state);
@@ -519,37 +519,37 @@ impl Reads {
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let is_due = |(id, flight): (&u64, &Flight)| (flight.due <= now).then_some(*id);
-        let due: Vec<u64> = self.flights.iter().filter_map(is_due).collect();
+        let is_due = |(id, group): (&u64, &QueryGroup)| (group.due <= now).then_some(*id);
+        let due: Vec<u64> = self.groups.iter().filter_map(is_due).collect();
         for id in due {
-            let Some(mut flight) = self.flights.remove(&id) else {
+            let Some(mut group) = self.groups.remove(&id) else {
                 continue;
             };
-            let last = flight.tries.last_key_value().map(|(_, last)| last);
+            let last = group.tries.last_key_value().map(|(_, last)| last);
             let late = |id: &ReplicaId| {
-                last.is_some_and(|last| last.of.contains(id) && !last.heard.contains(id))
+                last.is_some_and(|last| last.of.contains(id) && !last.answered_by.contains(id))
             };
             let differ = !self.order.iter().any(late);
             // A stable sort: late replicas go behind all others, whose order does not change.
             self.order.sort_by_key(late);
-            if differ && flight.tries.len() == 1 {
+            if differ && group.tries.len() == 1 {
                 self.order.rotate_left(1);
             }
-            if flight.tries.len() < READ_TRIES {
-                self.send(config, session, connected, (id, flight), now, effects);
+            if group.tries.len() < READ_TRIES {
+                self.send(config, session, connected, (id, group), now, effects);
                 continue;
             }
-            for asked in &mut flight.asked {
+            for asked in &mut group.queries {
                 let Some(pending) = asked.pending.take() else {
                     continue;
                 };
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
-                    kind: Kind::Query,
+                    kind: OperationKind::Query,
                     ..pending
                 });
             }
-            self.give_up(flight);
+            self.give_up(group);
         }
     }
 
@@ -557,17 +557,17 @@ impl Reads {
     pub(super) fn take_expired(&mut self, now: Monotonic) -> Vec<Pending> {
         let passed = |pending: &Pending| pending.deadline <= now;
         let mut expired = Vec::new();
-        for flight in self.flights.values_mut() {
-            let slots = flight.asked.iter_mut().map(|asked| &mut asked.pending);
+        for group in self.groups.values_mut() {
+            let slots = group.queries.iter_mut().map(|asked| &mut asked.pending);
             expired.extend(slots.filter_map(|slot| slot.take_if(|it| passed(it))));
         }
-        let over: Vec<Flight> = self
-            .flights
+        let over: Vec<QueryGroup> = self
+            .groups
             .extract_if(.., |_, it| !it.open())
             .map(|(_, it)| it)
             .collect();
-        for flight in over {
-            self.give_up(flight);
+        for group in over {
+            self.give_up(group);
         }
         if self.waiting.iter().any(passed) {
             let (out, stay) = self.waiting.drain(..).partition(passed);
@@ -579,18 +579,18 @@ impl Reads {
 
     /// Removes all queries, since the session has ended.
     pub(super) fn take_all(&mut self) -> Vec<Pending> {
-        let flights = std::mem::take(&mut self.flights).into_values();
-        let asked = flights.flat_map(|flight| flight.asked);
+        let groups = std::mem::take(&mut self.groups).into_values();
+        let asked = groups.flat_map(|group| group.queries);
         let mut all: Vec<Pending> = asked.filter_map(|asked| asked.pending).collect();
         all.extend(self.waiting.drain(..));
         (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
-        (self.seen, self.told) = (Sequence(0), Sequence(0));
+        (self.seen, self.notified) = (Sequence(0), Sequence(0));
         all
     }
 
     /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        let due = self.flights.values().map(|flight| flight.due);
+        let due = self.groups.values().map(|group| group.due);
         let waiting = self.waiting.iter().map(|pending| pending.deadline).min();
         due.chain(waiting).min()
     }

@@ -41,7 +41,7 @@ impl<T: Eq> ReplyQuorum<T> {
     }
 
     /// The last statement of a replica.
-    pub(super) fn said(&self, from: ReplicaId) -> Option<&T> {
+    pub(super) fn vote_of(&self, from: ReplicaId) -> Option<&T> {
         self.votes.get(&from)
     }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_replica_counts_once_however_often_it_speaks() {
+    fn one_replica_counts_once_however_often_it_replies() {
         let mut quorum = ReplyQuorum::default();
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_laggard_counts_with_its_latest_word() {
+    fn a_laggard_counts_with_its_latest_statement() {
         let mut quorum = ReplyQuorum::default();
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
         assert!(!quorum.vote(ReplicaId(1), 'b', 2));
         assert!(quorum.vote(ReplicaId(0), 'b', 2));
         assert!(!quorum.vote(ReplicaId(2), 'a', 2), "its old vote is gone");
-        assert_eq!(quorum.said(ReplicaId(2)), Some(&'a'));
+        assert_eq!(quorum.vote_of(ReplicaId(2)), Some(&'a'));
         assert_eq!(quorum.take(ReplicaId(2)), Some('a'));
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usually_answered_soon_is_sent_again_soon_but_never_at_once() {
+    fn fast_answers_make_retries_early_but_never_immediate() {
         let config = config(1);
         let mut trip = RoundTrip::default();
         let first = |trip: &RoundTrip| Retry::start(&config, trip, 9, Monotonic(0)).at.0;

@@ -14,10 +14,10 @@
 //! has executed at least as much as was needed to open it.
 
 use super::config::ClientConfig;
-use super::flight::Flight;
+use super::encoding;
+use super::pending_request::PendingRequest;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
-use super::speech;
 use crate::identity::{
     Digest, Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
@@ -93,7 +93,7 @@ impl<T: Eq> Asking<T> {
 
 /// The state of a client.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum SessionPhase {
     /// No session.
     None,
     /// A session has been requested.
@@ -120,7 +120,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct LaneState {
     next: RequestNumber,
-    pub(super) flights: VecDeque<Flight>,
+    pub(super) pending_requests: VecDeque<PendingRequest>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
         let lanes = config.lanes.min(credit.lanes).max(1);
         let lane = || LaneState {
             next: RequestNumber(1),
-            flights: VecDeque::new(),
+            pending_requests: VecDeque::new(),
         };
         Self {
             id,
@@ -159,42 +159,49 @@ impl Session {
     /// The most bytes that a request may carry when no other is pending.
     pub(super) const fn room_max(&self) -> usize {
         let credit = self.credit.bytes as usize;
-        credit.saturating_sub(speech::REQUEST_OVERHEAD + speech::OPERATION_OVERHEAD)
+        credit.saturating_sub(encoding::REQUEST_OVERHEAD + encoding::OPERATION_OVERHEAD)
     }
 
     /// The bytes of operations, with their overhead, that a request may carry now.
     pub(super) fn room(&self) -> usize {
-        let under_way: usize = self.flights().map(|(_, flight)| flight.bytes).sum();
+        let under_way: usize = self
+            .pending_requests()
+            .map(|(_, pending_request)| pending_request.bytes)
+            .sum();
         let credit = (self.credit.bytes as usize).saturating_sub(under_way);
         credit
-            .saturating_sub(speech::REQUEST_OVERHEAD)
-            .min(speech::BUNDLE_BYTES_MAX)
+            .saturating_sub(encoding::REQUEST_OVERHEAD)
+            .min(encoding::BUNDLE_BYTES_MAX)
     }
 
     /// All pending requests.
-    pub(super) fn flights(&self) -> impl Iterator<Item = (Lane, &Flight)> {
-        (0_u16..)
-            .zip(&self.lanes)
-            .flat_map(|(index, lane)| lane.flights.iter().map(move |flight| (Lane(index), flight)))
+    pub(super) fn pending_requests(&self) -> impl Iterator<Item = (Lane, &PendingRequest)> {
+        (0_u16..).zip(&self.lanes).flat_map(|(index, lane)| {
+            lane.pending_requests
+                .iter()
+                .map(move |pending_request| (Lane(index), pending_request))
+        })
     }
 
     /// All pending requests.
-    pub(super) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
+    pub(super) fn pending_requests_mut(&mut self) -> impl Iterator<Item = &mut PendingRequest> {
         self.lanes
             .iter_mut()
-            .flat_map(|lane| lane.flights.iter_mut())
+            .flat_map(|lane| lane.pending_requests.iter_mut())
     }
 
     /// Takes all pending requests.
-    pub(super) fn into_flights(self) -> impl Iterator<Item = Flight> {
-        self.lanes.into_iter().flat_map(|lane| lane.flights)
+    pub(super) fn into_pending_requests(self) -> impl Iterator<Item = PendingRequest> {
+        self.lanes
+            .into_iter()
+            .flat_map(|lane| lane.pending_requests)
     }
 
     /// Other replicas are asked the same from now on.
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.lost = ReplyQuorum::default();
-        for flight in self.flights_mut() {
-            flight.ask_others();
+        for pending_request in self.pending_requests_mut() {
+            pending_request.ask_others();
         }
         if let Some(close) = &mut self.close {
             close.ask_others(config, now);
@@ -203,27 +210,33 @@ impl Session {
 
     /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        let flights = self.flights().map(|(_, flight)| flight.next_deadline());
+        let pending_requests = self
+            .pending_requests()
+            .map(|(_, pending_request)| pending_request.next_deadline());
         let close = self.close.iter().map(|close| close.retry.at);
-        flights.chain(close).min()
+        pending_requests.chain(close).min()
     }
 
     /// One pending request.
-    pub(super) fn flight(&mut self, lane: Lane, number: RequestNumber) -> Option<&mut Flight> {
+    pub(super) fn pending_request(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+    ) -> Option<&mut PendingRequest> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
-        lane.flights
+        lane.pending_requests
             .iter_mut()
-            .find(|flight| flight.number == number)
+            .find(|pending_request| pending_request.number == number)
     }
 
     /// Removes a request that was answered.
-    pub(super) fn land(&mut self, lane: Lane, number: RequestNumber) -> Option<Flight> {
+    pub(super) fn complete(&mut self, lane: Lane, number: RequestNumber) -> Option<PendingRequest> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
         let at = lane
-            .flights
+            .pending_requests
             .iter()
-            .position(|flight| flight.number == number)?;
-        lane.flights.remove(at)
+            .position(|pending_request| pending_request.number == number)?;
+        lane.pending_requests.remove(at)
     }
 }
 
@@ -237,7 +250,7 @@ impl Session {
         &mut self,
         (config, trip): (&ClientConfig, &RoundTrip),
         lane: Lane,
-        landed: &Flight,
+        completed: &PendingRequest,
         connected: &BTreeSet<ReplicaId>,
         now: Monotonic,
     ) -> Vec<(ReplicaId, Bytes)> {
@@ -245,13 +258,15 @@ impl Session {
         let Some(state) = self.lanes.get_mut(usize::from(lane.0)) else {
             return frames;
         };
-        for flight in &mut state.flights {
-            let trouble = landed.retry.repeated() || flight.retry.repeated();
-            let Some(frame) = flight.frame().filter(|_| trouble).cloned() else {
+        for pending_request in &mut state.pending_requests {
+            let trouble = completed.retry.repeated() || pending_request.retry.repeated();
+            let Some(frame) = pending_request.frame().filter(|_| trouble).cloned() else {
                 continue;
             };
-            flight.follow(Retry::start(config, trip, flight.salt(lane), now));
-            let lacking = connected.iter().filter(|to| !flight.answered(**to));
+            pending_request.follow(Retry::start(config, trip, pending_request.salt(lane), now));
+            let lacking = connected
+                .iter()
+                .filter(|to| !pending_request.answered(**to));
             frames.extend(lacking.map(|to| (*to, frame.clone())));
         }
         frames
@@ -261,9 +276,9 @@ impl Session {
 impl LaneState {
     fn window_used(&self) -> u64 {
         let oldest = self
-            .flights
+            .pending_requests
             .front()
-            .map_or(self.next, |flight| flight.number);
+            .map_or(self.next, |pending_request| pending_request.number);
         self.next.0.saturating_sub(oldest.0)
     }
 

@@ -130,7 +130,7 @@ impl Desk {
     fn submit_until(&mut self, ticket: u64, deadline: Monotonic) {
         self.step(Event::Submit {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![ticket as u8; 10]),
             deadline,
         });
@@ -228,7 +228,7 @@ fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
 }
 
 #[test]
-fn whoever_takes_its_word_back_leaves_the_others_to_be_asked() {
+fn a_replica_that_retracts_its_reply_leaves_the_others_to_be_asked() {
     let mut desk = Desk::open(|_| {});
     desk.submit(1);
     let frame = desk.last();
@@ -244,7 +244,7 @@ fn whoever_takes_its_word_back_leaves_the_others_to_be_asked() {
 }
 
 #[test]
-fn what_waits_goes_out_in_one_bundle_and_what_was_sent_is_never_bundled_anew() {
+fn waiting_operations_are_sent_in_one_bundle_and_never_bundled_again() {
     let mut desk = Desk::open(|config| config.lanes = 1);
     desk.submit(1);
     for ticket in 2..6 {
@@ -302,7 +302,7 @@ fn an_answer_out_of_turn_makes_no_room_while_an_older_request_is_unanswered() {
 }
 
 #[test]
-fn what_its_predecessor_held_up_is_sent_again_as_soon_as_that_is_answered() {
+fn a_request_is_sent_again_as_soon_as_its_predecessor_is_answered() {
     for trouble in [false, true] {
         let mut desk = Desk::open(|config| {
             config.lanes = 1;
@@ -459,7 +459,7 @@ fn replicas_that_have_gone_back_in_time_are_refused() {
 }
 
 #[test]
-fn the_queue_is_bounded_and_says_so() {
+fn the_queue_is_bounded_and_reports_it() {
     let mut desk = Desk::open(|config| {
         config.operations_max = 3;
         config.lanes = 1;
@@ -470,7 +470,7 @@ fn the_queue_is_bounded_and_says_so() {
     assert_eq!(desk.failed, [(4, Failure::Full { operations: 3 })]);
     desk.step(Event::Submit {
         ticket: Ticket(5),
-        kind: Kind::Query,
+        kind: OperationKind::Query,
         operation: Bytes::from(vec![0; 20_000]),
         deadline: Monotonic(u64::MAX),
     });
@@ -486,7 +486,7 @@ fn no_bundle_exceeds_the_credit_of_its_session() {
     for ticket in 0..40 {
         desk.step(Event::Submit {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![0; 900]),
             deadline: Monotonic(u64::MAX),
         });

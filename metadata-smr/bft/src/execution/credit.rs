@@ -82,37 +82,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_credit_together_is_what_there_is_and_everybody_has_the_floor(
+        fn the_sum_of_credits_is_bounded_and_every_session_has_the_floor(
             acts in prop::collection::vec((0..5_usize, any::<bool>(), any::<u32>()), 0..3000),
         ) {
             let mut clock = ClockRow::default();
             let mut principals = [PrincipalRow::default(); 5];
             let mut open: Vec<(usize, SessionRow)> = Vec::new();
-            for (who, closes, bytes) in acts {
-                let principal = &mut principals[who];
+            for (owner, closes, bytes) in acts {
+                let principal = &mut principals[owner];
                 if closes && !open.is_empty() {
-                    let (who, row) = open.swap_remove(bytes as usize % open.len());
-                    take_back(&mut clock, &mut principals[who], &row);
+                    let (owner, row) = open.swap_remove(bytes as usize % open.len());
+                    take_back(&mut clock, &mut principals[owner], &row);
                 } else if has_room(&clock, principal) {
                     let wanted = Credit { lanes: 99, bytes };
                     let credit = grant(wanted, 200, &clock, principal);
                     prop_assert!(credit.bytes >= bytes.min(CREDIT_FLOOR));
                     prop_assert_eq!(credit.lanes, LANES_MAX);
                     give(&mut clock, principal, &row(credit));
-                    open.push((who, row(credit)));
+                    open.push((owner, row(credit)));
                 }
                 let sum = |of: Option<usize>| -> u64 {
-                    let those = open.iter().filter(|(who, _)| of.is_none_or(|of| of == *who));
+                    let those = open.iter().filter(|(owner, _)| of.is_none_or(|of| of == *owner));
                     those.map(|(_, row)| u64::from(row.credit.bytes)).sum()
                 };
                 let floors = |sessions: usize| sessions as u64 * u64::from(CREDIT_FLOOR);
                 prop_assert!(open.len() <= SESSIONS_MAX);
                 prop_assert!(sum(None) <= floors(open.len()) + CREDIT_BEYOND_FLOOR);
                 let most = floors(PRINCIPAL_SESSIONS_MAX) + PRINCIPAL_CREDIT_BEYOND_FLOOR;
-                prop_assert!(sum(Some(who)) <= most);
+                prop_assert!(sum(Some(owner)) <= most);
             }
-            for (who, row) in open {
-                take_back(&mut clock, &mut principals[who], &row);
+            for (owner, row) in open {
+                take_back(&mut clock, &mut principals[owner], &row);
             }
             prop_assert_eq!(clock, ClockRow::default());
             prop_assert_eq!(principals, [PrincipalRow::default(); 5]);

@@ -4,11 +4,11 @@
 //! service's tick if it is due, then the requests as the batch lists them.
 
 use super::answer::{answer, answer_open, session_answer};
-use super::heads::{Found, Heads};
-use super::lingering::{self, Lingering};
-use super::reply_cache::{self, Place};
+use super::closed_sessions::{self, ClosedSession};
+use super::reply_cache::{self, NumberStatus};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
+use super::session_cache::{Lookup, SessionCache};
 use super::{clock, credit, members, replay, session, watch};
 use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use crate::membership::Membership;
@@ -37,8 +37,7 @@ pub struct Opened {
 /// The result of a batch, apart from the new state.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
-    /// A reply for each request that has one, in the order of the batch. A request that skips a
-    /// number has none.
+    /// A reply for each request, in the order of the batch; none for one that skips a number.
     pub replies: Vec<Reply>,
     /// Sessions that the batch opened.
     pub opened: Vec<Opened>,
@@ -91,7 +90,7 @@ pub struct Executor<S> {
     idle: Nanos,
     /// The prefixes that sessions watch.
     watches: watch::Index,
-    heads: Heads,
+    cache: SessionCache,
 }
 
 impl<S: Service> Executor<S> {
@@ -104,7 +103,7 @@ impl<S: Service> Executor<S> {
             began: Sequence(0),
             idle: SESSION_IDLE,
             watches: watch::Index::default(),
-            heads: Heads::default(),
+            cache: SessionCache::default(),
         }
     }
 
@@ -120,7 +119,7 @@ impl<S: Service> Executor<S> {
         view: &View<'_>,
         id: SessionId,
     ) -> Result<Option<SessionRow>, StateError> {
-        self.heads.session(view, id)
+        self.cache.session(view, id)
     }
 
     /// An executor that begins at this state, with a planted defect if one of these is set.
@@ -139,12 +138,12 @@ impl<S: Service> Executor<S> {
         view: &View<'_>,
         request: &Request,
         digest: &Digest,
-    ) -> Result<Found, StateError> {
-        Ok(match self.heads.find(view, request, digest)? {
-            Found::At(row, Place::Answered(at, _))
+    ) -> Result<Lookup, StateError> {
+        Ok(match self.cache.find(view, request, digest)? {
+            Lookup::At(row, NumberStatus::Answered(at, _))
                 if self.replies_lost.is_set() && at <= self.began =>
             {
-                Found::At(row, Place::Superseded)
+                Lookup::At(row, NumberStatus::Superseded)
             }
             found => found,
         })
@@ -155,13 +154,13 @@ impl<S: Service> Executor<S> {
     /// # Errors
     /// If the store fails; the key space is of no use then.
     pub fn settle<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
-        self.heads.write(space)
+        self.cache.write(space)
     }
 
     /// The state was replaced by another one, of any sequence.
     pub fn state_replaced(&mut self) {
         self.watches.forget();
-        self.heads.forget();
+        self.cache.forget();
     }
 
     /// The last event of a session; `None` if it watches nothing.
@@ -237,8 +236,11 @@ impl<S: Service> Executor<S> {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn lingering<D: Store>(&self, space: &KeySpace<D>) -> Result<Vec<Lingering>, StateError> {
-        lingering::all(&space.view(Area::Library))
+    pub fn closed_sessions<D: Store>(
+        &self,
+        space: &KeySpace<D>,
+    ) -> Result<Vec<ClosedSession>, StateError> {
+        closed_sessions::all(&space.view(Area::Library))
     }
 
     /// The agreed time at which a batch is due even if there are no requests.
@@ -268,7 +270,7 @@ impl<S: Service> Executor<S> {
             service: &self.service,
             idle: self.idle,
             watches: std::mem::take(&mut self.watches),
-            heads: &self.heads,
+            cache: &self.cache,
             space,
             clock: after,
             context,
@@ -320,20 +322,20 @@ impl<S: Service> Executor<S> {
         let settled = |reply| Ok(Standing::Settled(reply));
         match body.message() {
             Message::Request(request) => match self.find(&view, request, &digest)? {
-                Found::NoSession => {
+                Lookup::NoSession => {
                     settled(answer(request, digest, Sequence(0), Outcome::NoSession))
                 }
-                Found::NoLane => settled(answer(request, digest, Sequence(0), Outcome::Conflict)),
-                Found::At(_, place) => {
+                Lookup::NoLane => settled(answer(request, digest, Sequence(0), Outcome::Conflict)),
+                Lookup::At(_, place) => {
                     let (version, outcome) = match place {
-                        Place::Next | Place::Ahead => return Ok(Standing::New),
-                        Place::FarAhead => return Ok(Standing::FarAhead),
-                        Place::Answered(..) if self.retries_run.is_set() => {
+                        NumberStatus::Next | NumberStatus::Ahead => return Ok(Standing::New),
+                        NumberStatus::FarAhead => return Ok(Standing::FarAhead),
+                        NumberStatus::Answered(..) if self.retries_run.is_set() => {
                             return Ok(Standing::New);
                         }
-                        Place::Answered(version, outcome) => (version, outcome),
-                        Place::Conflict => (Sequence(0), Outcome::Conflict),
-                        Place::Superseded => (Sequence(0), Outcome::Superseded),
+                        NumberStatus::Answered(version, outcome) => (version, outcome),
+                        NumberStatus::Conflict => (Sequence(0), Outcome::Conflict),
+                        NumberStatus::Superseded => (Sequence(0), Outcome::Superseded),
                     };
                     settled(answer(request, digest, version, outcome))
                 }
@@ -360,12 +362,10 @@ impl<S: Service> Executor<S> {
                 }
             }
             Message::CloseSession(close) => match session::find(&view, close.session)? {
-                None => settled(session_answer(
-                    close.session,
-                    digest,
-                    Sequence(0),
-                    Outcome::NoSession,
-                )),
+                None => {
+                    let outcome = Outcome::NoSession;
+                    settled(session_answer(close.session, digest, Sequence(0), outcome))
+                }
                 Some(_) => Ok(Standing::New),
             },
             _ => Ok(Standing::New),
@@ -378,7 +378,7 @@ pub(super) struct Run<'a, S, D> {
     pub(super) service: &'a S,
     pub(super) watches: watch::Index,
     idle: Nanos,
-    heads: &'a Heads,
+    cache: &'a SessionCache,
     pub(super) space: &'a mut KeySpace<D>,
     pub(super) clock: ClockRow,
     pub(super) context: Context,
@@ -390,7 +390,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         replay::forget_old(&mut txn, &mut self.clock)?;
         let sequence = self.context.sequence;
-        self.done.forgotten = lingering::forget(&mut txn, &mut self.clock, sequence)?;
+        self.done.forgotten = closed_sessions::forget(&mut txn, &mut self.clock, sequence)?;
         txn.commit();
         Ok(())
     }
@@ -430,9 +430,9 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         self.watches.session_ended(&mut txn, &mut self.clock, id)?;
         session::remove(&mut txn, &mut self.clock, id, row)?;
-        lingering::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
+        closed_sessions::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
         txn.commit();
-        self.heads.ended(id);
+        self.cache.ended(id);
         self.done.closed.push(id);
         Ok(())
     }
@@ -554,10 +554,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
     ) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
         let (row, place) = match executor.find(&view, request, &digest)? {
-            Found::At(row, place) => (row, place),
+            Lookup::At(row, place) => (row, place),
             found => {
                 let outcome = match found {
-                    Found::NoSession => Outcome::NoSession,
+                    Lookup::NoSession => Outcome::NoSession,
                     _ => Outcome::Conflict,
                 };
                 let reply = answer(request, digest, Sequence(0), outcome);
@@ -566,17 +566,17 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             }
         };
         let (version, outcome) = match place {
-            Place::Ahead | Place::FarAhead => {
+            NumberStatus::Ahead | NumberStatus::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
             }
-            Place::Answered(version, outcome) if !executor.retries_run.is_set() => {
+            NumberStatus::Answered(version, outcome) if !executor.retries_run.is_set() => {
                 self.done.duplicates += 1;
                 (version, outcome)
             }
-            Place::Conflict => (Sequence(0), Outcome::Conflict),
-            Place::Superseded => (Sequence(0), Outcome::Superseded),
-            Place::Next | Place::Answered(..) => {
+            NumberStatus::Conflict => (Sequence(0), Outcome::Conflict),
+            NumberStatus::Superseded => (Sequence(0), Outcome::Superseded),
+            NumberStatus::Next | NumberStatus::Answered(..) => {
                 self.done.ran += 1;
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
@@ -588,7 +588,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                     txn.commit();
                 }
                 let reply = reply_cache::row(request.number, &digest, version, &results);
-                self.heads.ran(request, (digest, version), reply, active);
+                self.cache.note(request, (digest, version), reply, active);
                 (version, Outcome::Results(results))
             }
         };

@@ -2,7 +2,9 @@
 
 use super::rows::{decode, encode};
 use crate::identity::{PublicKey, Sequence};
-use crate::membership::{Announcement, Answer, Applied, Command, Membership, Refusal, apply};
+use crate::membership::{
+    Announcement, Answer, Applied, Command, CommandRefusal, Membership, apply,
+};
 use crate::service::{Credit, Service};
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::MEMBERSHIP_CREDIT;
@@ -21,14 +23,14 @@ const MEMBERSHIP_KEY: &[u8] = b"m";
 /// disk is.
 const SHORT_KEY: &[u8] = b"f";
 
-fn said_to_be_short(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
+fn read_short_disks(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
     let row = view.get(SHORT_KEY)?;
     row.map_or_else(|| Ok(Vec::new()), |bytes| decode(SHORT_KEY, &bytes))
 }
 
 /// Whether enough voters have reported nearly full disks that the state should not grow.
 pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
-    let short = said_to_be_short(view)?;
+    let short = read_short_disks(view)?;
     if short.is_empty() {
         return Ok(false);
     }
@@ -38,7 +40,7 @@ pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
     Ok(count >= membership.model.shortage())
 }
 
-fn keep_short(txn: &mut Txn<'_>, short: &[PublicKey]) -> Result<(), StateError> {
+fn write_short_disks(txn: &mut Txn<'_>, short: &[PublicKey]) -> Result<(), StateError> {
     if short.is_empty() {
         return txn.delete(SHORT_KEY);
     }
@@ -99,17 +101,17 @@ pub(super) fn administer(
     let now = read(&txn.view())?;
     let applied = match Command::decode(command) {
         Ok(command) => {
-            let mut said = Vec::with_capacity(now.peers());
+            let mut announced = Vec::with_capacity(now.peers());
             for member in now.members() {
-                said.push((member.key, announcement(&txn.view(), &member.key)?));
+                announced.push((member.key, announcement(&txn.view(), &member.key)?));
             }
-            let said = |key: &PublicKey| {
-                let found = said.iter().find(|(member, _)| member == key);
-                found.map(|(_, said)| *said).unwrap_or_default()
+            let announced = |key: &PublicKey| {
+                let found = announced.iter().find(|(member, _)| member == key);
+                found.map(|(_, announced)| *announced).unwrap_or_default()
             };
-            apply(&now, &command, (principal, decided), sequence, &said)
+            apply(&now, &command, (principal, decided), sequence, &announced)
         }
-        Err(_) => Err(Refusal::Unknown),
+        Err(_) => Err(CommandRefusal::Unknown),
     };
     let answer = match applied {
         Ok(Applied::Next(next)) => {
@@ -117,27 +119,27 @@ pub(super) fn administer(
             for member in now.members().filter(|it| next.place(&it.key).is_none()) {
                 txn.delete(&announcement_key(&member.key))?;
             }
-            let mut short = said_to_be_short(&txn.view())?;
+            let mut short = read_short_disks(&txn.view())?;
             let before = short.len();
             short.retain(|key| next.place(key).is_some());
             if short.len() < before {
-                keep_short(txn, &short)?;
+                write_short_disks(txn, &short)?;
             }
             return Ok((Answer::Begins(next.epoch).encode(), true));
         }
-        Ok(Applied::Noted(said)) => {
-            txn.put(&announcement_key(principal), encode(&said)?)?;
+        Ok(Applied::Noted(announced)) => {
+            txn.put(&announcement_key(principal), encode(&announced)?)?;
             Answer::Noted
         }
         Ok(Applied::Disk { short: is }) => {
-            let mut short = said_to_be_short(&txn.view())?;
+            let mut short = read_short_disks(&txn.view())?;
             let before = short.len();
             short.retain(|key| key != principal);
             if is {
                 short.push(*principal);
             }
             if short.len() != before {
-                keep_short(txn, &short)?;
+                write_short_disks(txn, &short)?;
             }
             Answer::Noted
         }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_not_to_grow_once_so_many_voters_say_that_liars_alone_are_too_few() {
+    fn the_state_does_not_grow_once_more_voters_report_full_disks_than_may_lie() {
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
         let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let voters = (1..=4).map(member).collect();

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 /// How a request with a given number is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NumberStatus {
     /// It is the next one: run it.
     Next,
     /// It skips a number: it is passed over, and its client will send it again.
@@ -28,12 +28,12 @@ pub enum Place {
 }
 
 /// The standing of a request whose number is above that of the last one that ran.
-pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place> {
+pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<NumberStatus> {
     match number.0.checked_sub(last.0)? {
         0 => None,
-        1 => Some(Place::Next),
-        2..=LANE_AHEAD_MAX => Some(Place::Ahead),
-        _ => Some(Place::FarAhead),
+        1 => Some(NumberStatus::Next),
+        2..=LANE_AHEAD_MAX => Some(NumberStatus::Ahead),
+        _ => Some(NumberStatus::FarAhead),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) const IDLE_PREFIX: &[u8] = b"i";
 /// Begins the keys of the rows that list used openings by when they may be forgotten.
 pub(super) const ENDED_PREFIX: &[u8] = b"e";
 /// Begins the keys of the rows about sessions that ended recently.
-pub(super) const LINGERING_PREFIX: &[u8] = b"l";
+pub(super) const CLOSED_SESSION_PREFIX: &[u8] = b"l";
 /// Begins the keys of the rows that hold watches.
 pub(super) const WATCH_PREFIX: &[u8] = b"x";
 /// Begins the keys of the session rows.
@@ -68,7 +68,7 @@ pub struct ClockRow {
     /// Openings of ended sessions that are remembered.
     pub remembered: u32,
     /// Sessions that have ended, but may still be named by a batch.
-    pub lingering: u32,
+    pub closed_sessions: u32,
     /// Watches of all sessions.
     pub watches: u32,
     /// The last watch id that was assigned.
@@ -93,7 +93,7 @@ pub(super) struct WatchRow {
 
 /// The data needed to check a request of a session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(super) struct LingeringRow {
+pub(super) struct ClosedSessionRow {
     pub(super) principal: PublicKey,
     pub(super) key: PublicKey,
 }
@@ -218,15 +218,15 @@ pub(super) fn idle_of_key(key: &[u8]) -> Option<(Time, SessionId)> {
     ))
 }
 
-pub(super) fn lingering_key(at: Sequence, id: SessionId) -> Vec<u8> {
+pub(super) fn closed_session_key(at: Sequence, id: SessionId) -> Vec<u8> {
     let (at, id) = (at.0.to_be_bytes(), id.0.to_be_bytes());
-    [LINGERING_PREFIX, &at, &id].concat()
+    [CLOSED_SESSION_PREFIX, &at, &id].concat()
 }
 
 /// The end of a session and its id, from the key of its row.
-pub(super) fn lingering_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
+pub(super) fn closed_session_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
     let (at, id) = key
-        .strip_prefix(LINGERING_PREFIX)?
+        .strip_prefix(CLOSED_SESSION_PREFIX)?
         .split_first_chunk::<8>()?;
     let id: [u8; 8] = id.try_into().ok()?;
     Some((

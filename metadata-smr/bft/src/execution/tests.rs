@@ -1,6 +1,6 @@
 //! Exactly-once execution, sessions and atomicity, against a service that counts.
 
-mod heads;
+mod session_cache;
 mod watch;
 
 use super::{Executed, Executor, Standing};
@@ -239,7 +239,7 @@ fn another_request_under_a_used_number_is_a_conflict_and_a_skipped_number_is_pas
 }
 
 #[test]
-fn a_number_that_no_honest_client_has_got_to_is_not_taken() {
+fn a_number_that_no_honest_client_has_reached_is_not_accepted() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[request(id, 0, 1, execute(8))]);
@@ -273,7 +273,7 @@ fn opening_a_session_again_finds_it_and_a_stranger_is_refused() {
 }
 
 #[test]
-fn who_would_be_refused_is_a_stranger() {
+fn a_principal_that_would_be_refused_is_a_stranger() {
     let bench = Bench::new();
     let standing = |body: &Envelope| bench.executor.standing(&bench.space, body, bench.time);
     assert_eq!(standing(&open(1, 5, 0)).expect("memory"), Standing::New);
@@ -334,20 +334,20 @@ fn an_opening_is_not_used_again_after_its_session_has_ended() {
         session: first,
     }))]);
     let second = Nanos::from_secs(1);
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for _ in 0..=OPENING_RECENT.0 / second.0 {
         let done = bench.after(second, std::slice::from_ref(&opening));
         assert!(done.opened.is_empty());
         let settled = bench.executor.standing(&bench.space, &opening, bench.time);
-        told.push(done.replies[0].outcome.clone());
+        outcomes.push(done.replies[0].outcome.clone());
         match settled.expect("memory") {
             Standing::Settled(reply) => assert_eq!(reply.outcome, Outcome::SessionClosed),
             standing => assert_eq!(standing, Standing::Stranger),
         }
     }
-    assert_eq!(told[0], Outcome::SessionClosed);
+    assert_eq!(outcomes[0], Outcome::SessionClosed);
     let time = bench.time;
-    assert_eq!(told.last(), Some(&Outcome::SessionStale { time }));
+    assert_eq!(outcomes.last(), Some(&Outcome::SessionStale { time }));
     let clock = bench.executor.applied(&bench.space).expect("memory");
     assert_eq!(clock.remembered, 0);
     // Signed again with that time, it opens another one.
@@ -355,7 +355,7 @@ fn an_opening_is_not_used_again_after_its_session_has_ended() {
 }
 
 #[test]
-fn an_opening_from_another_time_is_told_the_agreed_one() {
+fn an_opening_from_another_time_gets_the_agreed_one() {
     let mut bench = Bench::new();
     bench.after(Nanos::from_secs(3600), &[]);
     let now = bench.time.plus(Nanos::from_millis(1));
@@ -374,7 +374,7 @@ fn an_opening_from_another_time_is_told_the_agreed_one() {
 }
 
 #[test]
-fn nobody_can_take_the_key_of_another_principals_session() {
+fn no_principal_can_take_the_key_of_anothers_session() {
     let mut bench = Bench::new();
     // A principal that has seen the opening of principal 2 names its key and comes first.
     let done = bench.run(&[open(1, 5, 0), open(2, 5, 0)]);
@@ -394,7 +394,7 @@ fn nobody_can_take_the_key_of_another_principals_session() {
 }
 
 #[test]
-fn what_a_refused_session_wrote_is_gone() {
+fn the_writes_of_a_refused_session_are_undone() {
     let mut bench = Bench::new();
     bench.open(5);
     let before = bench
@@ -414,7 +414,7 @@ fn what_a_refused_session_wrote_is_gone() {
 }
 
 #[test]
-fn what_ran_before_is_answered_and_is_nothing_new() {
+fn a_request_that_ran_before_is_answered_and_is_not_new() {
     let mut bench = Bench::new();
     let id = bench.open(5);
     let one = request(id, 0, 1, execute(8));
@@ -445,9 +445,9 @@ fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
         [&Outcome::SessionClosed, &Outcome::NoSession]
     );
     // Its key stays known while a batch may name it, and no longer.
-    let lingering = bench.executor.lingering(&bench.space).unwrap();
-    assert_eq!(lingering.len(), 1);
-    assert_eq!(lingering[0].id, SessionId(id));
+    let closed_sessions = bench.executor.closed_sessions(&bench.space).unwrap();
+    assert_eq!(closed_sessions.len(), 1);
+    assert_eq!(closed_sessions[0].id, SessionId(id));
     let mut forgotten = Vec::new();
     for passed in 1..=WINDOW {
         assert!(forgotten.is_empty(), "after {passed} batches");

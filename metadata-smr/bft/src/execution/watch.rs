@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_covers_nothing_and_leaves_nothing() {
+    fn removed_watches_cover_nothing_and_leave_nothing() {
         let mut index = Index::default();
         index.add("ab".into(), name(1, 1));
         index.add("ab".into(), name(2, 2));

@@ -65,7 +65,7 @@ pub struct Framing {
 }
 
 /// The fields of a header that verifies.
-struct Header<'a> {
+struct SegmentHeader<'a> {
     named: &'a [u8],
     is_seal: bool,
     length: usize,
@@ -125,7 +125,7 @@ impl Framing {
         page
     }
 
-    fn header<'a>(&self, bytes: &'a [u8], at: usize) -> Option<Header<'a>> {
+    fn header<'a>(&self, bytes: &'a [u8], at: usize) -> Option<SegmentHeader<'a>> {
         let (named, rest) = bytes.get(at..)?.split_at_checked(NAMED_BYTES)?;
         let (found, _) = rest.split_first_chunk::<8>()?;
         if *found != check(&self.header, &[named]) {
@@ -135,7 +135,7 @@ impl Framing {
         let (length, rest) = rest.split_first_chunk::<4>()?;
         let (token, rest) = rest.split_first_chunk::<8>()?;
         let (behind, _) = rest.split_first_chunk::<8>()?;
-        Some(Header {
+        Some(SegmentHeader {
             named,
             is_seal: *tag == SEAL_TAG,
             length: u32::from_le_bytes(*length) as usize,
@@ -185,7 +185,7 @@ impl Framing {
         if at == bytes.len() || page == bytes.len() {
             return Why::Whole;
         }
-        let sealed = |header: &Header<'_>| header.is_seal && header.token == next;
+        let sealed = |header: &SegmentHeader<'_>| header.is_seal && header.token == next;
         if self.header(bytes, page).is_some_and(|it| sealed(&it)) {
             return Why::Whole;
         }

@@ -9,7 +9,7 @@
 //! | `ViewChange` | the own VIEW-CHANGE | it, with everything that it cites |
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with everything that it cites |
 //! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
-//! | `Abstain` | a root below a sequence voted for | up to which sequence no votes are given |
+//! | `VoteBarrier` | a root below a sequence voted for | up to which sequence no votes are given |
 //! | `Refuted` | – (without it a restart asks the others again) | where the own state is wrong |
 //! | `Replaced` | the root of the state that takes its place | which root that is |
 //! | `Incarnation` | any message from then on | an earlier journal was lost: its new incarnation |
@@ -89,7 +89,7 @@ pub enum Record {
     Epoch(Box<EpochRecord>),
     /// The state went back to an earlier one: no votes before this sequence has been executed
     /// again.
-    Abstain {
+    VoteBarrier {
         /// The membership epoch that this holds in.
         epoch: Epoch,
         /// The last one that may have been voted for.
@@ -176,7 +176,7 @@ impl Record {
                 bytes.push(10);
                 record.encode(&mut bytes);
             }
-            Self::Abstain { epoch, until } => {
+            Self::VoteBarrier { epoch, until } => {
                 bytes.push(9);
                 epoch.write(&mut bytes);
                 until.write(&mut bytes);
@@ -222,7 +222,7 @@ impl Record {
                 (None, commit) => commit.as_ref()?,
             },
             Self::ViewChange { frame } | Self::NewView { frame } => frame,
-            Self::Abstain { epoch, .. } => return Some(*epoch),
+            Self::VoteBarrier { epoch, .. } => return Some(*epoch),
             _ => return None,
         };
         Some(frame.header().epoch)
@@ -293,7 +293,7 @@ impl Record {
             },
             7 => Self::Incarnation(reader.get("incarnation")?),
             10 => Self::Epoch(Box::new(EpochRecord::decode(&mut reader)?)),
-            9 => Self::Abstain {
+            9 => Self::VoteBarrier {
                 epoch: reader.get("epoch")?,
                 until: reader.get("until")?,
             },

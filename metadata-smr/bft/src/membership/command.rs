@@ -226,7 +226,7 @@ impl Command {
 /// Why a command is refused. The texts are part of ordered replies, so they have to be the same on
 /// all replicas of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CommandRefusal {
     /// The bytes are no command.
     #[error("this is no command that this release knows")]
     Unknown,
@@ -277,10 +277,10 @@ pub enum Refusal {
     SameAddress,
     /// No administrator would be left.
     #[error("there has to be an administrator")]
-    Nobody,
+    NoAdministrator,
 }
 
-impl Refusal {
+impl CommandRefusal {
     /// Whether the same command may be accepted later without any change by an operator.
     #[must_use]
     pub const fn passes(&self) -> bool {
@@ -302,15 +302,15 @@ pub enum Answer {
         /// Whether it may be accepted later, as it is.
         passes: bool,
         /// The reason of the refusal.
-        words: String,
+        reason: String,
     },
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Self {
+impl From<CommandRefusal> for Answer {
+    fn from(refusal: CommandRefusal) -> Self {
         Self::Refused {
             passes: refusal.passes(),
-            words: refusal.to_string(),
+            reason: refusal.to_string(),
         }
     }
 }
@@ -330,9 +330,9 @@ impl Answer {
                 bytes.push(2);
                 write_bytes(&mut bytes, row);
             }
-            Self::Refused { passes, words } => {
+            Self::Refused { passes, reason } => {
                 bytes.extend_from_slice(&[3, u8::from(*passes)]);
-                write_bytes(&mut bytes, words.as_bytes());
+                write_bytes(&mut bytes, reason.as_bytes());
             }
         }
         bytes.into()
@@ -350,9 +350,9 @@ impl Answer {
             2 => Self::Shown(reader.bytes("membership", bytes.len())?),
             3 => {
                 let passes = reader.get("whether it passes")?;
-                let words = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
-                let words = String::from_utf8_lossy(&words).into_owned();
-                Self::Refused { passes, words }
+                let reason = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
+                let reason = String::from_utf8_lossy(&reason).into_owned();
+                Self::Refused { passes, reason }
             }
             _ => return Err(Malformed::Impossible { field: "answer" }),
         };

@@ -113,10 +113,10 @@ pub enum Observation {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Word {
+struct StoredReport {
     number: u64,
     report: Report,
-    heard: Monotonic,
+    received: Monotonic,
 }
 
 /// The reports of replicas, and the facts derived from them. One report a replica is kept.
@@ -124,7 +124,7 @@ struct Word {
 pub struct Tally {
     small: usize,
     alike: usize,
-    words: BTreeMap<ReplicaId, Word>,
+    reports: BTreeMap<ReplicaId, StoredReport>,
     epoch: Epoch,
     view: View,
     executed: Sequence,
@@ -139,7 +139,7 @@ impl Tally {
         Self {
             small: model.small().into(),
             alike: usize::from(model.replicas().saturating_sub(model.up())),
-            words: BTreeMap::new(),
+            reports: BTreeMap::new(),
             epoch: Epoch(0),
             view: View(0),
             executed: Sequence(0),
@@ -154,13 +154,13 @@ impl Tally {
         let Self {
             small,
             alike,
-            words,
+            reports,
             view,
             ..
         } = self;
         let fresh = Self::new(model);
         (*small, *alike, *view) = (fresh.small, fresh.alike, fresh.view);
-        let gone = std::mem::take(words).into_keys();
+        let gone = std::mem::take(reports).into_keys();
         gone.map(|replica| Observation::Silent { replica })
             .collect()
     }
@@ -169,21 +169,22 @@ impl Tally {
     pub fn reported(
         &mut self,
         replica: ReplicaId,
-        said: &NumberedReport,
+        numbered: &NumberedReport,
         now: Monotonic,
     ) -> Vec<Observation> {
-        let NumberedReport { number, report } = *said;
-        let before = self.words.get(&replica);
+        let NumberedReport { number, report } = *numbered;
+        let before = self.reports.get(&replica);
         // A restarted replica counts from the start again; then no report is known to be missing.
-        let expected = before.map_or(number, |word| word.number.saturating_add(1));
-        let repeated = before.is_some_and(|word| word.number == number && word.report == report);
-        let heard = now;
-        let word = Word {
+        let expected = before.map_or(number, |stored| stored.number.saturating_add(1));
+        let repeated =
+            before.is_some_and(|stored| stored.number == number && stored.report == report);
+        let received = now;
+        let stored = StoredReport {
             number,
             report,
-            heard,
+            received,
         };
-        self.words.insert(replica, word);
+        self.reports.insert(replica, stored);
         if repeated {
             return Vec::new();
         }
@@ -200,14 +201,14 @@ impl Tally {
 
     /// Drops a replica's report. Returns a notification if there was one.
     pub fn lost(&mut self, replica: ReplicaId) -> Option<Observation> {
-        let had = self.words.remove(&replica).is_some();
+        let had = self.reports.remove(&replica).is_some();
         had.then_some(Observation::Silent { replica })
     }
 
     /// Drops the reports of replicas that have been silent for too long.
     pub fn expire(&mut self, now: Monotonic) -> Vec<Observation> {
-        let silent = |word: &Word| now.since(word.heard) >= OBSERVED_SILENT;
-        let gone = self.words.iter().filter(|(_, word)| silent(word));
+        let silent = |stored: &StoredReport| now.since(stored.received) >= OBSERVED_SILENT;
+        let gone = self.reports.iter().filter(|(_, stored)| silent(stored));
         let gone: Vec<ReplicaId> = gone.map(|(replica, _)| *replica).collect();
         gone.into_iter().filter_map(|it| self.lost(it)).collect()
     }
@@ -215,13 +216,15 @@ impl Tally {
     /// When the next report becomes too old.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Monotonic> {
-        let last = self.words.values().map(|word| word.heard).min();
-        last.map(|heard| heard.plus(OBSERVED_SILENT))
+        let last = self.reports.values().map(|stored| stored.received).min();
+        last.map(|received| received.plus(OBSERVED_SILENT))
     }
 
     /// The last report of each replica.
-    pub fn words(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
-        self.words.iter().map(|(id, word)| (*id, &word.report))
+    pub fn reports(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
+        self.reports
+            .iter()
+            .map(|(id, stored)| (*id, &stored.report))
     }
 
     /// The view that a quorum last agreed on, if it did recently.
@@ -232,7 +235,11 @@ impl Tally {
 
     /// The highest value that r + 1 replicas have reached.
     fn reached<T: Ord + Copy>(&self, of: impl Fn(&Report) -> T) -> Option<T> {
-        let mut all: Vec<T> = self.words.values().map(|word| of(&word.report)).collect();
+        let mut all: Vec<T> = self
+            .reports
+            .values()
+            .map(|stored| of(&stored.report))
+            .collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.get(self.small.checked_sub(1)?).copied()
     }
@@ -258,13 +265,13 @@ impl Tally {
 
     /// The activity on which n − u reports agree, if it is new.
     fn alike(&mut self) -> Option<Activity> {
-        let activity = |word: &Word| Activity {
-            epoch: word.report.epoch,
-            view: word.report.view,
-            leader: word.report.leader,
-            active: word.report.active,
+        let activity = |stored: &StoredReport| Activity {
+            epoch: stored.report.epoch,
+            view: stored.report.view,
+            leader: stored.report.leader,
+            active: stored.report.active,
         };
-        let all: Vec<Activity> = self.words.values().map(activity).collect();
+        let all: Vec<Activity> = self.reports.values().map(activity).collect();
         let agreed = all
             .iter()
             .find(|one| all.iter().filter(|other| other == one).count() >= self.alike);
@@ -302,8 +309,8 @@ mod tests {
         fn hear(&mut self, replica: u16, report: Report) -> Vec<Observation> {
             self.1 += 1;
             let number = self.1;
-            let said = NumberedReport { number, report };
-            let mut news = self.0.reported(ReplicaId(replica), &said, Monotonic(0));
+            let numbered = NumberedReport { number, report };
+            let mut news = self.0.reported(ReplicaId(replica), &numbered, Monotonic(0));
             assert!(matches!(news.remove(0), Observation::Single { .. }));
             news
         }
@@ -313,16 +320,16 @@ mod tests {
     fn a_liar_moves_no_fact_beyond_a_correct_replica() {
         let mut watcher = Watcher::new();
         assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
-        let told = watcher.hear(0, report(1, 10));
+        let notified = watcher.hear(0, report(1, 10));
         let expected = [Fact::View(View(1)), Fact::Executed(Sequence(10))];
-        assert_eq!(told, expected.map(Observation::Fact));
+        assert_eq!(notified, expected.map(Observation::Fact));
         assert_eq!(watcher.hear(1, report(0, 7)), [], "a known fact stays");
-        let told = watcher.hear(1, report(1, 12));
-        assert_eq!(told, [Observation::Fact(Fact::Executed(Sequence(12)))]);
+        let notified = watcher.hear(1, report(1, 12));
+        assert_eq!(notified, [Observation::Fact(Fact::Executed(Sequence(12)))]);
     }
 
     #[test]
-    fn a_word_under_an_old_number_does_not_count_beside_the_same_replicas_next() {
+    fn a_report_under_an_old_number_does_not_count_in_addition_to_the_next() {
         let mut watcher = Watcher::new();
         assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
         let next = FaultModel::new(2, 2, 7).unwrap();
@@ -331,10 +338,10 @@ mod tests {
         for (replica, executed) in [(2, 1_000_000), (0, 900_000)] {
             assert_eq!(watcher.hear(replica, report(9, executed)), []);
         }
-        let told = watcher.hear(1, report(0, 12));
+        let notified = watcher.hear(1, report(0, 12));
         let fact = Fact::Executed(Sequence(12));
         assert_eq!(
-            told,
+            notified,
             [Observation::Fact(fact)],
             "two of seven replicas may lie"
         );
@@ -347,8 +354,8 @@ mod tests {
         watcher.hear(1, report(7, 0));
         watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
         watcher.hear(0, report(1, 0));
-        let told = watcher.hear(1, report(1, 0));
-        assert_eq!(told, [Observation::Fact(Fact::View(View(1)))]);
+        let notified = watcher.hear(1, report(1, 0));
+        assert_eq!(notified, [Observation::Fact(Fact::View(View(1)))]);
     }
 
     #[test]
@@ -359,7 +366,7 @@ mod tests {
         let mut between = report(0, 0);
         between.active = false;
         assert_eq!(watcher.hear(2, between), [], "two are not enough");
-        let told = watcher.hear(3, report(0, 0));
+        let notified = watcher.hear(3, report(0, 0));
         let (epoch, leader) = (Epoch(0), ReplicaId(0));
         let activity = Activity {
             epoch,
@@ -367,7 +374,7 @@ mod tests {
             leader,
             active: true,
         };
-        assert_eq!(told, [Observation::Activity(activity)]);
+        assert_eq!(notified, [Observation::Activity(activity)]);
         assert_eq!(watcher.hear(3, report(0, 4)), [], "it is reported once");
     }
 
@@ -376,8 +383,8 @@ mod tests {
         let mut tally = Tally::new(&FaultModel::new(1, 1, 4).unwrap());
         let mut missed = |number, executed| {
             let report = report(0, executed);
-            let said = NumberedReport { number, report };
-            let news = tally.reported(ReplicaId(1), &said, Monotonic(0));
+            let numbered = NumberedReport { number, report };
+            let news = tally.reported(ReplicaId(1), &numbered, Monotonic(0));
             news.into_iter().find_map(|it| match it {
                 Observation::Single { missed, .. } => Some(missed),
                 _ => None,
@@ -395,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_once_and_ends_with_a_word() {
+    fn silence_is_reported_once_and_ends_with_a_report() {
         let mut watcher = Watcher::new();
         watcher.hear(2, report(0, 1));
         let replica = ReplicaId(2);
@@ -405,6 +412,6 @@ mod tests {
         let silent = Observation::Silent { replica };
         assert_eq!(watcher.0.expire(late), [silent]);
         assert_eq!(watcher.0.lost(replica), None);
-        assert_eq!(watcher.0.words().count(), 0);
+        assert_eq!(watcher.0.reports().count(), 0);
     }
 }

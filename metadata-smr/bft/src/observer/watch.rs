@@ -125,12 +125,12 @@ pub enum Observed {
         last: Option<Sequence>,
     },
     /// It refuses.
-    Refused(Refusal),
+    Refused(WatchRefusal),
 }
 
 /// Why a replica refuses to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum WatchRefusal {
     /// It has as many observers as it may have.
     #[error("this replica has as many observers as it may have: ask another one")]
     Full,
@@ -139,7 +139,7 @@ pub enum Refusal {
     NoSession,
 }
 
-/// A batch changed what a session watches.
+/// A batch changed rows that a session watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
     /// The session that watches.
@@ -217,9 +217,9 @@ impl Chain {
 
     /// One with a planted defect, if the flag is set: a single copy counts.
     #[must_use]
-    pub fn sabotaged(model: &FaultModel, believes_one: Flag) -> Self {
+    pub fn sabotaged(model: &FaultModel, accepts_one: Flag) -> Self {
         let mut chain = Self::new(model);
-        if believes_one.is_set() {
+        if accepts_one.is_set() {
             chain.copies = 1;
         }
         chain
@@ -274,10 +274,10 @@ impl Chain {
             self.lost(replica);
         }
         self.single.clear();
-        let believes_one = self.copies < self.small;
+        let accepts_one = self.copies < self.small;
         self.small = model.small().into();
         self.medium = model.medium().into();
-        self.copies = if believes_one { 1 } else { self.small };
+        self.copies = if accepts_one { 1 } else { self.small };
     }
 
     /// A replica does not report any more.
@@ -353,7 +353,7 @@ impl Chain {
 
     /// Whether a replica reports to this session.
     #[must_use]
-    pub fn hears(&self, replica: ReplicaId) -> bool {
+    pub fn is_reporting(&self, replica: ReplicaId) -> bool {
         self.last.contains_key(&replica)
     }
 
@@ -411,194 +411,4 @@ impl Chain {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Monotonic = Monotonic(0);
-
-    struct Watcher(Chain);
-
-    impl Watcher {
-        /// Watches from sequence 10 on; three replicas report.
-        fn new() -> Self {
-            let mut chain = Chain::new(&FaultModel::new(1, 1, 4).unwrap());
-            let answer = WatchAnswer::Watching {
-                watch: WatchId(1),
-                first: true,
-                last: Sequence(9),
-            };
-            chain.answered(&answer, NOW);
-            let mut watcher = Self(chain);
-            for replica in 0..3 {
-                watcher.stands(replica, 0);
-            }
-            assert_eq!(watcher.told(), [revalidate(9)]);
-            watcher
-        }
-
-        fn stands(&mut self, replica: u16, last: u64) {
-            let observed = Observed::Accepted {
-                applied: Sequence(last),
-                last: Some(Sequence(last)),
-            };
-            self.0.standing(ReplicaId(replica), &observed, NOW);
-        }
-
-        fn hears(&mut self, replica: u16, sequence: u64, previous: u64) {
-            let event = WatchEvent {
-                session: SessionId(5),
-                sequence: Sequence(sequence),
-                previous: Sequence(previous),
-                watches: vec![WatchId(1)],
-            };
-            self.0.event(ReplicaId(replica), event, NOW);
-        }
-
-        fn told(&mut self) -> Vec<Watched> {
-            self.0.take()
-        }
-
-        fn waits(&mut self) -> Vec<Watched> {
-            assert_eq!(self.told(), []);
-            self.0.expire(NOW.plus(WATCH_GRACE));
-            self.told()
-        }
-    }
-
-    fn changed(sequence: u64) -> Watched {
-        Watched::Changed {
-            sequence: Sequence(sequence),
-            watches: vec![WatchId(1)],
-        }
-    }
-
-    fn revalidate(up_to: u64) -> Watched {
-        let up_to = Sequence(up_to);
-        Watched::Revalidate { up_to }
-    }
-
-    #[test]
-    fn an_event_counts_with_two_equal_copies_and_once() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        watcher.hears(0, 12, 9);
-        assert_eq!(watcher.told(), [], "one replica twice is one");
-        watcher.hears(1, 12, 8);
-        assert_eq!(watcher.told(), [], "and another chain another event");
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-        watcher.hears(1, 12, 9);
-        watcher.hears(3, 12, 9);
-        assert_eq!(watcher.told(), []);
-    }
-
-    #[test]
-    fn events_wait_for_their_predecessors() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        for replica in [1, 3] {
-            watcher.hears(replica, 15, 12);
-        }
-        assert_eq!(
-            watcher.told(),
-            [],
-            "one replica that withholds does not make a gap"
-        );
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [changed(12), changed(15)]);
-        assert_eq!(watcher.0.next_deadline(), None);
-    }
-
-    #[test]
-    fn a_predecessor_that_does_not_come_is_covered() {
-        let mut watcher = Watcher::new();
-        for replica in [1, 2] {
-            watcher.hears(replica, 15, 12);
-        }
-        assert_eq!(watcher.waits(), [revalidate(12), changed(15)]);
-        assert_eq!(watcher.waits(), []);
-        watcher.hears(0, 12, 9);
-        watcher.hears(3, 12, 9);
-        assert_eq!(watcher.told(), [], "a covered event is not passed on again");
-    }
-
-    #[test]
-    fn a_last_event_that_does_not_come_is_covered_too() {
-        let mut watcher = Watcher::new();
-        watcher.stands(3, u64::MAX);
-        assert_eq!(watcher.waits(), [], "a single liar has no effect");
-        watcher.stands(0, 20);
-        assert_eq!(watcher.waits(), [revalidate(20)]);
-        for replica in [1, 2] {
-            watcher.hears(replica, 22, 20);
-        }
-        assert_eq!(watcher.told(), [changed(22)]);
-    }
-
-    #[test]
-    fn too_few_who_tell_make_a_watcher_blind_until_it_looks_again() {
-        let mut watcher = Watcher::new();
-        watcher.0.lost(ReplicaId(0));
-        watcher.0.lost(ReplicaId(0));
-        assert_eq!(watcher.told(), [Watched::Blind]);
-        for replica in [1, 2] {
-            watcher.hears(replica, 12, 9);
-        }
-        assert_eq!(watcher.told(), [changed(12)], "two copies are enough");
-        watcher.stands(1, 12);
-        watcher.stands(2, 12);
-        watcher.stands(0, 17);
-        assert_eq!(watcher.told(), [revalidate(12)]);
-    }
-
-    #[test]
-    fn a_copy_under_an_old_number_does_not_count_in_the_next_epoch() {
-        let mut watcher = Watcher::new();
-        watcher.hears(3, 12, 9);
-        watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [Watched::Blind], "it may be the same one");
-        for replica in 0..3 {
-            watcher.stands(replica, 9);
-        }
-        assert_eq!(watcher.told(), [revalidate(9)]);
-        watcher.hears(0, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-    }
-
-    #[test]
-    fn what_a_liar_invents_costs_its_own_room() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        for sequence in 100..100 + 10 * WATCH_EVENTS_KEPT as u64 {
-            watcher.hears(3, sequence, sequence - 1);
-        }
-        let kept = watcher.0.single.values().map(BTreeMap::len);
-        assert!(kept.max() <= Some(WATCH_EVENTS_KEPT));
-        watcher.hears(1, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-    }
-
-    #[test]
-    fn a_chain_ends_with_its_last_watch_and_begins_anew() {
-        let mut watcher = Watcher::new();
-        watcher.0.ended(WatchId(1));
-        watcher.stands(0, 12);
-        watcher.stands(1, 12);
-        assert_eq!(watcher.waits(), []);
-        let answer = WatchAnswer::Watching {
-            watch: WatchId(2),
-            first: true,
-            last: Sequence(29),
-        };
-        watcher.0.answered(&answer, NOW);
-        assert_eq!(
-            watcher.told(),
-            [],
-            "it may read now, and is notified from now on"
-        );
-        watcher.hears(0, 31, 29);
-        watcher.hears(1, 31, 29);
-        assert_eq!(watcher.told(), [changed(31)]);
-    }
-}
+mod tests;

@@ -61,7 +61,7 @@ pub enum Unreadable {
 
 /// Encodes a recording.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RecordingWriter {
     /// Where the next block will begin.
     at: u64,
     /// That block, with space for its header.
@@ -69,7 +69,7 @@ pub struct Writer {
     checks: Checks,
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Begins a recording; returns the first bytes of the file.
     #[must_use]
     pub fn begin(start: &Start) -> (Self, Vec<u8>) {

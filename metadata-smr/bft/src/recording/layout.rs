@@ -155,12 +155,12 @@ impl Entry {
 
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Found { token, record } => {
+            Self::JournalRecord { token, record } => {
                 to.push(0);
                 token.0.write(to);
                 write_bytes(to, record);
             }
-            Self::Told { now, event } => {
+            Self::Event { now, event } => {
                 to.push(1);
                 put_now(*now, to);
                 put_event(event, to);
@@ -174,11 +174,11 @@ impl Entry {
                     Err(reason) => write_bytes(to, reason.as_bytes()),
                 }
             }
-            Self::Did { effects } => {
+            Self::Effects { effects } => {
                 to.push(3);
                 write_list(to, effects, |mark, to| mark.0.write(to));
             }
-            Self::Over { why } => {
+            Self::End { why } => {
                 to.push(4);
                 write_bytes(to, why.as_bytes());
             }
@@ -187,11 +187,11 @@ impl Entry {
 
     pub(super) fn decode(from: &mut Reader<'_>) -> Parsed<Self> {
         Ok(match from.get::<u8>("entry")? {
-            0 => Self::Found {
+            0 => Self::JournalRecord {
                 token: Token(from.get("token")?),
                 record: from.bytes("record", RECORD_BYTES_MAX)?,
             },
-            1 => Self::Told {
+            1 => Self::Event {
                 now: now(from)?,
                 event: event(from)?,
             },
@@ -202,10 +202,10 @@ impl Entry {
                     false => Err(text(from, "failure")?),
                 },
             },
-            3 => Self::Did {
+            3 => Self::Effects {
                 effects: from.list("effects", EFFECTS_MAX, |it| it.get("effect").map(Mark))?,
             },
-            4 => Self::Over {
+            4 => Self::End {
                 why: text(from, "end")?,
             },
             _ => return Err(Malformed::UnknownKind),

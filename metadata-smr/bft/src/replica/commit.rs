@@ -92,12 +92,12 @@ pub(super) fn announce_sessions<S: Service, D: Store>(
         pool.session_opened(&opened);
         effects.push(announced(&opened));
     }
-    for lingering in executor.lingering(space)? {
-        pool.session_closed(lingering.id, lingering.at);
+    for closed in executor.closed_sessions(space)? {
+        pool.session_closed(closed.id, closed.at);
         effects.push(announced(&Opened {
-            id: lingering.id,
-            key: lingering.key,
-            principal: lingering.principal,
+            id: closed.id,
+            key: closed.key,
+            principal: closed.principal,
             credit: Credit { lanes: 0, bytes: 0 },
         }));
     }
@@ -517,7 +517,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if self.abstain > self.tip.sequence {
             let (epoch, until) = (self.context.epoch, self.abstain);
-            let record = Record::Abstain { epoch, until };
+            let record = Record::VoteBarrier { epoch, until };
             self.promises.persist(&record, effects);
         }
         if let Some(certificate) = self.states.known.stable().cloned() {

@@ -45,7 +45,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let mut after = None;
         if let (true, Ok(token)) = (knows, shown) {
-            let in_full = [self.config.replica, Read::EVERYBODY].contains(&read.full);
+            let in_full = [self.config.replica, Read::ALL].contains(&read.full);
             answer.answers = self.executor.read(&self.space, read, tip, in_full)?;
             after = token;
         }

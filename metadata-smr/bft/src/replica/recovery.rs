@@ -258,7 +258,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.flush_if_due(effects)?;
                 Ok(true)
             }
-            Record::Abstain { until, .. } => {
+            Record::VoteBarrier { until, .. } => {
                 self.abstain = self.abstain.max(until);
                 Ok(true)
             }

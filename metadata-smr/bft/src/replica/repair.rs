@@ -92,7 +92,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
         let words = self.own_words_of(peer, view, status);
-        self.counters.words_returned += words.len() as u64;
+        self.counters.messages_returned += words.len() as u64;
         for envelope in words {
             self.send(Destination::Replica(peer), &envelope, None, effects);
         }

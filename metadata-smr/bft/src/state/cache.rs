@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Debug)]
-struct Entry {
+struct CachedNode {
     node: Arc<Node>,
     weight: usize,
     used: u64,
@@ -17,7 +17,7 @@ struct Entry {
 /// Nodes by id and by when they were last used.
 #[derive(Debug)]
 pub(super) struct Cache {
-    entries: BTreeMap<NodeId, Entry>,
+    entries: BTreeMap<NodeId, CachedNode>,
     by_use: BTreeMap<u64, NodeId>,
     clock: u64,
     weight: usize,
@@ -52,7 +52,7 @@ impl Cache {
         self.by_use.insert(self.clock, id);
         self.entries.insert(
             id,
-            Entry {
+            CachedNode {
                 node,
                 weight,
                 used: self.clock,

@@ -53,8 +53,8 @@ impl<D: Store> KeySpace<D> {
             }
         }
         let stored = self.store.get(&node_key(at.id))?;
-        let told = stored.as_ref().and_then(node::exported);
-        told.map(Some).ok_or_else(|| StateError::Damaged {
+        let exported = stored.as_ref().and_then(node::exported);
+        exported.map(Some).ok_or_else(|| StateError::Damaged {
             place: format!("node {}", at.id.0),
             reason: "it is missing or does not decode".to_owned(),
         })
@@ -103,7 +103,7 @@ impl<D: Store> KeySpace<D> {
 
     /// Up to `count` nodes to request.
     pub fn import_wanted(&mut self, count: usize) -> Vec<Path> {
-        let import = self.import.as_mut().filter(|import| !import.sated());
+        let import = self.import.as_mut().filter(|import| !import.is_saturated());
         import.map_or_else(Vec::new, |import| import.wanted(count))
     }
 
@@ -118,12 +118,12 @@ impl<D: Store> KeySpace<D> {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn import_take(&mut self, path: &Path, told: &Bytes) -> Result<Taken, StateError> {
+    pub fn import_take(&mut self, path: &Path, received: &Bytes) -> Result<Taken, StateError> {
         let Some(import) = &mut self.import else {
             return Ok(Taken::Unasked);
         };
         import.skip_to(self.tree.next_id);
-        let taken = import.take(&self.store, path, told, self.trusting)?;
+        let taken = import.take(&self.store, path, received, self.trusting)?;
         self.tree.next_id = import.next_id();
         Ok(taken)
     }

@@ -423,16 +423,16 @@ impl Import {
         let Some(open) = self.remove(path) else {
             return Ok(Taken::Unasked);
         };
-        let came = (named, node, bytes);
+        let arrived = (named, node, bytes);
         match open.node {
-            None => self.root_came(store, open, came)?,
-            Some(_) => self.came(store, open, came)?,
+            None => self.root_arrived(store, open, arrived)?,
+            Some(_) => self.node_arrived(store, open, arrived)?,
         }
         Ok(Taken::Good)
     }
 
     /// The root of the tree: the own tree, or an earlier import, may have the same.
-    fn root_came(
+    fn root_arrived(
         &mut self,
         store: &dyn Store,
         open: Open,
@@ -448,13 +448,13 @@ impl Import {
         } else {
             self.root = Some(named);
             self.next_id = NodeId(named.id.0 + 1);
-            self.came(store, open, (named, node, bytes))?;
+            self.node_arrived(store, open, (named, node, bytes))?;
         }
         Ok(())
     }
 
     /// Adds a missing node that matches its digest.
-    fn came(
+    fn node_arrived(
         &mut self,
         store: &dyn Store,
         open: Open,
@@ -475,9 +475,9 @@ impl Import {
                         child.id = kept.id;
                         continue;
                     }
-                    let came = partial.filter(|it| same(it) && it.id >= self.first_id);
-                    child.id = came.map_or(self.next_id, |came| came.id);
-                    if came.is_none() {
+                    let arrived = partial.filter(|it| same(it) && it.id >= self.first_id);
+                    child.id = arrived.map_or(self.next_id, |arrived| arrived.id);
+                    if arrived.is_none() {
                         self.next_id = NodeId(self.next_id.0 + 1);
                     }
                     self.push(&open.path, *own, *child, old, partial);
@@ -518,7 +518,7 @@ impl Import {
 
     /// Whether so much waits to be written that no more nodes should be requested.
     #[must_use]
-    pub const fn sated(&self) -> bool {
+    pub const fn is_saturated(&self) -> bool {
         self.unwritten_bytes >= UNWRITTEN_MAX
     }
 

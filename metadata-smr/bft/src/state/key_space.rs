@@ -19,7 +19,7 @@ use super::node::NodeId;
 use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest, rows_digest};
 use super::tree::{Tree, node_key};
 use super::txn::Txn;
-use super::view::{Pending, View};
+use super::view::{PendingWrites, View};
 use super::{DurableRoot, StateError, Store, WriteBatch};
 use crate::identity::{Digest, Sequence};
 use crate::sabotage::Flag;
@@ -84,7 +84,7 @@ pub(super) struct Flush {
 pub struct KeySpace<D> {
     pub(super) store: D,
     pub(super) tree: Tree,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingWrites,
     pub(super) durable: Option<Retained>,
     pub(super) previous: Option<Retained>,
     /// Nodes that `durable` no longer needs: the next flush removes them.
@@ -161,7 +161,7 @@ impl<D: Store> KeySpace<D> {
                 cache_bytes,
                 leaf_bytes_max,
             ),
-            pending: Pending::new(),
+            pending: PendingWrites::new(),
             durable,
             previous: record.and_then(|record| record.previous),
             garbage,

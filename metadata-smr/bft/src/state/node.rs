@@ -181,16 +181,16 @@ pub(super) fn exported(stored: &Bytes) -> Option<Bytes> {
 }
 
 /// A node that another replica has sent, and its digest. The ids of its children are void.
-pub(super) fn imported(told: &Bytes) -> Option<(Node, Digest)> {
-    if told.first() != Some(&BRANCH_TAG) {
-        return decode(told);
+pub(super) fn imported(received: &Bytes) -> Option<(Node, Digest)> {
+    if received.first() != Some(&BRANCH_TAG) {
+        return decode(received);
     }
-    let head = told.get(1..3)?;
+    let head = received.get(1..3)?;
     let nibbles = usize::from(u16::from_le_bytes(head.try_into().ok()?));
     let at = nibbles.div_ceil(2).checked_add(3)?;
-    let mask = told.get(at..at.checked_add(4)?)?;
+    let mask = received.get(at..at.checked_add(4)?)?;
     let count = u32::from_le_bytes(mask.try_into().ok()?).count_ones();
-    let mut whole = BytesMut::from(told.as_ref());
+    let mut whole = BytesMut::from(received.as_ref());
     whole.put_bytes(0, usize::try_from(count).ok()?.checked_mul(8)?);
     decode(&whole.freeze())
 }

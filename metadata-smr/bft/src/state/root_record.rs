@@ -59,7 +59,7 @@ pub(super) fn garbage_digest(list: &[u8]) -> Digest {
 }
 
 #[derive(BorshSerialize, BorshDeserialize)]
-struct Tree {
+struct TreeReference {
     id: u64,
     digest: Digest,
     bytes: u64,
@@ -70,7 +70,7 @@ struct Tree {
 struct Root {
     sequence: Sequence,
     digest: Digest,
-    tree: Option<Tree>,
+    tree: Option<TreeReference>,
 }
 
 #[derive(BorshSerialize, BorshDeserialize)]
@@ -86,7 +86,7 @@ impl From<Retained> for Root {
         Self {
             sequence: retained.root.sequence,
             digest: retained.root.digest,
-            tree: retained.tree.map(|tree| Tree {
+            tree: retained.tree.map(|tree| TreeReference {
                 id: tree.id.0,
                 digest: tree.digest,
                 bytes: tree.bytes,

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A put or a deletion.
-pub(super) type Change = (Bytes, Option<Born>);
+pub(super) type RowChange = (Bytes, Option<Born>);
 /// Nodes that are not durable yet, with their bytes.
 pub(super) type NewNodes = BTreeMap<NodeId, (Arc<Node>, Bytes)>;
 
@@ -132,7 +132,7 @@ impl Tree {
     pub(super) fn apply(
         &mut self,
         store: &dyn Store,
-        changes: &[Change],
+        changes: &[RowChange],
     ) -> Result<(), StateError> {
         let mut editor = Editor { tree: self, store };
         let root = match editor.tree.root {
@@ -144,8 +144,8 @@ impl Tree {
     }
 }
 
-fn puts(changes: &[Change]) -> Vec<BornRow> {
-    let row = |(key, value): &Change| value.clone().map(|value| (key.clone(), value));
+fn puts(changes: &[RowChange]) -> Vec<BornRow> {
+    let row = |(key, value): &RowChange| value.clone().map(|value| (key.clone(), value));
     changes.iter().filter_map(row).collect()
 }
 
@@ -157,7 +157,7 @@ fn split_slot<T>(items: &[Keyed<T>], depth: usize, own: u8) -> (&[Keyed<T>], &[K
 }
 
 /// The rows of a leaf with changes applied; `None` if that changes nothing.
-fn merge(leaf: &Leaf, changes: &[Change]) -> Option<Vec<BornRow>> {
+fn merge(leaf: &Leaf, changes: &[RowChange]) -> Option<Vec<BornRow>> {
     let mut merged = Vec::new();
     let mut changed = false;
     let mut changes = changes.iter().peekable();
@@ -192,7 +192,7 @@ struct Editor<'a> {
 }
 
 impl Editor<'_> {
-    fn apply(&mut self, at: NodeRef, changes: &[Change]) -> Result<Option<NodeRef>, StateError> {
+    fn apply(&mut self, at: NodeRef, changes: &[RowChange]) -> Result<Option<NodeRef>, StateError> {
         let node = self.tree.load(self.store, &at)?;
         let branch = match &*node {
             Node::Branch(branch) => branch,

@@ -3,7 +3,7 @@
 use super::key_space::Area;
 use super::node::Born;
 use super::tree::Tree;
-use super::view::{Pending, View};
+use super::view::{PendingWrites, View};
 use super::{KEY_BYTES_MAX, Row, StateError, Store, VALUE_BYTES_MAX};
 use crate::identity::Sequence;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use std::ops::Range;
 /// makes writes durable, and commits since the last flush are recovered by replaying the log.
 pub struct Txn<'a> {
     tree: &'a Tree,
-    pending: &'a mut Pending,
+    pending: &'a mut PendingWrites,
     store: &'a dyn Store,
     area: Area,
     birth: Sequence,
@@ -34,7 +34,7 @@ pub struct Savepoint(usize);
 
 impl<'a> Txn<'a> {
     pub(super) const fn new(
-        (tree, pending): (&'a Tree, &'a mut Pending),
+        (tree, pending): (&'a Tree, &'a mut PendingWrites),
         store: &'a dyn Store,
         area: Area,
         birth: Sequence,

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Rows written since the tree was last settled; `None` is a deletion.
-pub(super) type Pending = BTreeMap<Bytes, Option<Born>>;
+pub(super) type PendingWrites = BTreeMap<Bytes, Option<Born>>;
 
 /// When the rows that were read last changed.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl LastChange {
 pub struct View<'a> {
     pub(super) tree: &'a Tree,
     pub(super) root: Option<NodeRef>,
-    pub(super) pending: Option<&'a Pending>,
+    pub(super) pending: Option<&'a PendingWrites>,
     pub(super) store: &'a dyn Store,
     pub(super) area: Area,
     pub(super) noted: Option<&'a LastChange>,
@@ -121,7 +121,7 @@ impl View<'_> {
         let (from, to) = (self.area.key(range.start), self.area.key(range.end));
         let mut cursor = Cursor::seek(self.tree, self.store, self.root, &from)?;
         let mut below: Option<BornRow> = cursor.next()?;
-        let nothing = Pending::new();
+        let nothing = PendingWrites::new();
         let pending = self.pending.unwrap_or(&nothing);
         let mut above = pending.range(from..to.clone()).peekable();
         while rows.len() < limit {

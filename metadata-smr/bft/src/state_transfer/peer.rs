@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 /// A request for nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct NodeRequest {
     pub(super) paths: Vec<Path>,
     pub(super) at: Monotonic,
     /// Whether other peers may have been asked for the same since.
@@ -29,13 +29,13 @@ pub(super) struct Question {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
     /// Open requests, oldest first.
-    pub(super) asked: VecDeque<Question>,
+    pub(super) open_requests: VecDeque<NodeRequest>,
     /// It has not answered in time.
-    pub(super) silent: Monotonic,
+    pub(super) silent_until: Monotonic,
     /// It has answered wrongly.
-    pub(super) wrong: Monotonic,
+    pub(super) wrong_until: Monotonic,
     /// It does not have this root.
-    pub(super) without: Monotonic,
+    pub(super) without_root_until: Monotonic,
     trip: RoundTrip,
     shortest: Option<Nanos>,
 }
@@ -54,37 +54,43 @@ impl Peer {
 
     /// The number of further requests that it may have now.
     pub(super) fn room(&self, now: Monotonic) -> usize {
-        let until = self.silent.max(self.wrong).max(self.without);
+        let until = self
+            .silent_until
+            .max(self.wrong_until)
+            .max(self.without_root_until);
         if until > now {
             return 0;
         }
         let shortest = self.shortest.unwrap_or_default();
         let pieces = usize::try_from(shortest.0 / TRANSFER_PIECE.0).unwrap_or(usize::MAX);
         let most = pieces.saturating_add(1).min(TRANSFER_QUESTIONS_MAX);
-        let open = self.asked.iter().filter(|question| !question.overdue);
+        let open = self.open_requests.iter().filter(|request| !request.overdue);
         most.saturating_sub(open.count())
     }
 
     /// Removes the request that this answers, and measures how long it took.
-    pub(super) fn answers(&mut self, nodes: &Nodes, now: Monotonic) -> Option<Question> {
+    pub(super) fn answers(&mut self, nodes: &Nodes, now: Monotonic) -> Option<NodeRequest> {
         let at = match nodes.nodes.first() {
-            Some((path, _)) => self.asked.iter().position(|it| it.paths.contains(path))?,
+            Some((path, _)) => self
+                .open_requests
+                .iter()
+                .position(|it| it.paths.contains(path))?,
             None => 0,
         };
-        let question = self.asked.remove(at)?;
-        let took = now.since(question.at);
+        let request = self.open_requests.remove(at)?;
+        let took = now.since(request.at);
         self.trip.measured(took.min(TRANSFER_WAIT_MAX));
         let shortest = self.shortest.map_or(took, |it| it.min(took));
         self.shortest = Some(shortest);
-        self.silent = Monotonic::default();
-        Some(question)
+        self.silent_until = Monotonic::default();
+        Some(request)
     }
 
     /// The part that still holds when another root is requested.
-    pub(super) fn known(&self) -> Self {
+    pub(super) fn without_requests(&self) -> Self {
         Self {
-            asked: VecDeque::new(),
-            without: Monotonic::default(),
+            open_requests: VecDeque::new(),
+            without_root_until: Monotonic::default(),
             ..self.clone()
         }
     }

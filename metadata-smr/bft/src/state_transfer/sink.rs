@@ -1,6 +1,6 @@
 //! The requests of a replica that takes a state over.
 
-use super::peer::{Peer, Question};
+use super::peer::{NodeRequest, Peer};
 use crate::checkpoint::CheckpointCertificate;
 use crate::identity::{Monotonic, Nanos, ReplicaId};
 use crate::state::{KeySpace, Path, StateError, Store, Taken};
@@ -39,9 +39,9 @@ pub struct Sink {
     pub ending: Ending,
     peers: BTreeMap<ReplicaId, Peer>,
     /// Whether a peer has reported that this root is not served any more.
-    gone: bool,
+    root_gone: bool,
     /// When the last useful node or batch arrived.
-    came: Monotonic,
+    last_arrival: Monotonic,
     turn: usize,
     batch_asked: Option<(ReplicaId, Monotonic)>,
 }
@@ -65,8 +65,8 @@ impl Sink {
             writing: false,
             ending: Ending::Open,
             peers: BTreeMap::new(),
-            gone: false,
-            came: now,
+            root_gone: false,
+            last_arrival: now,
             turn: 0,
             batch_asked: None,
         }
@@ -76,8 +76,11 @@ impl Sink {
     /// others stay known. A peer that only lacked the older root is asked at once: it may be the
     /// only one to ask, and roots may expire as fast as a replica waits for them.
     #[must_use]
-    pub fn moved(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
-        let known = self.peers.iter().map(|(id, peer)| (*id, peer.known()));
+    pub fn retargeted(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
+        let known = self
+            .peers
+            .iter()
+            .map(|(id, peer)| (*id, peer.without_requests()));
         Self {
             peers: known.collect(),
             writing: self.writing,
@@ -87,19 +90,19 @@ impl Sink {
 
     /// Whether it would be better to move to a newer checkpoint, if there is one.
     #[must_use]
-    pub fn stuck(&self, now: Monotonic) -> bool {
-        self.gone || now.since(self.came) > TRANSFER_STUCK
+    pub fn is_stuck(&self, now: Monotonic) -> bool {
+        self.root_gone || now.since(self.last_arrival) > TRANSFER_STUCK
     }
 
     /// Requests to send now: as many to each peer as its distance allows, with the missing nodes
     /// shared among them.
-    pub fn questions<D: Store>(
+    pub fn next_requests<D: Store>(
         &mut self,
         space: &mut KeySpace<D>,
         peers: &[ReplicaId],
         now: Monotonic,
     ) -> Vec<(ReplicaId, Vec<Path>)> {
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
         let room = |peer: &ReplicaId| {
             let known = self.peers.get(peer);
             known.map_or(1, |known| known.room(now))
@@ -116,22 +119,22 @@ impl Sink {
             for (peer, _) in free.iter().filter(|(_, room)| *room > round) {
                 let paths = space.import_wanted(share.min(TRANSFER_NODES_MAX));
                 if paths.is_empty() {
-                    return questions;
+                    return requests;
                 }
-                let asked = &mut self.peers.entry(*peer).or_default().asked;
-                asked.push_back(Question {
+                let open_requests = &mut self.peers.entry(*peer).or_default().open_requests;
+                open_requests.push_back(NodeRequest {
                     paths: paths.clone(),
                     at: now,
                     overdue: false,
                 });
-                questions.push((*peer, paths));
+                requests.push((*peer, paths));
             }
         }
-        questions
+        requests
     }
 
     /// The peer to ask for the checkpoint's batch now, if it is missing: all peers in turn.
-    pub fn batch_question(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
+    pub fn next_batch_source(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
         let longest = self.longest_wait();
         let waits = |(peer, at): (ReplicaId, Monotonic)| {
             let known = self.peers.get(&peer);
@@ -162,14 +165,14 @@ impl Sink {
         let longest = self.longest_wait();
         for peer in self.peers.values_mut() {
             let patience = peer.patience().min(longest);
-            let late = |it: &&mut Question| !it.overdue && now.since(it.at) >= patience;
-            for question in peer.asked.iter_mut().filter(late) {
-                space.import_give_back(&question.paths);
-                question.overdue = true;
-                peer.silent = now.plus(TRANSFER_PASS.max(patience));
+            let late = |it: &&mut NodeRequest| !it.overdue && now.since(it.at) >= patience;
+            for request in peer.open_requests.iter_mut().filter(late) {
+                space.import_give_back(&request.paths);
+                request.overdue = true;
+                peer.silent_until = now.plus(TRANSFER_PASS.max(patience));
             }
-            while peer.asked.len() > 2 * TRANSFER_QUESTIONS_MAX {
-                let oldest = peer.asked.pop_front();
+            while peer.open_requests.len() > 2 * TRANSFER_QUESTIONS_MAX {
+                let oldest = peer.open_requests.pop_front();
                 if let Some(lost) = oldest.filter(|it| !it.overdue) {
                     space.import_give_back(&lost.paths);
                 }
@@ -195,12 +198,12 @@ impl Sink {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return Ok(received);
         };
-        let Some(question) = peer.answers(nodes, now) else {
+        let Some(request) = peer.answers(nodes, now) else {
             return Ok(received);
         };
         let mut known = false;
         for (path, node) in &nodes.nodes {
-            if !question.paths.contains(path) {
+            if !request.paths.contains(path) {
                 continue;
             }
             match space.import_take(path, node)? {
@@ -210,19 +213,19 @@ impl Sink {
                 Taken::Unasked => known = true,
             }
         }
-        if !question.overdue {
-            space.import_give_back(&question.paths);
+        if !request.overdue {
+            space.import_give_back(&request.paths);
         }
         if received.good > 0 {
             // Any peer's report shows that it is served.
-            self.gone = false;
-            self.came = now;
+            self.root_gone = false;
+            self.last_arrival = now;
         }
         if received.wrong > 0 {
-            peer.wrong = now.plus(PAROLE);
+            peer.wrong_until = now.plus(PAROLE);
         } else if nodes.gone || (received.good == 0 && !known) {
-            self.gone |= nodes.gone;
-            peer.without = now.plus(TRANSFER_PASS);
+            self.root_gone |= nodes.gone;
+            peer.without_root_until = now.plus(TRANSFER_PASS);
         }
         Ok(received)
     }
@@ -250,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_root_no_more_is_asked_for_the_next_one_at_once() {
+    fn a_peer_without_the_root_is_asked_for_the_next_one_at_once() {
         let mut space = KeySpace::open(MemoryStore::default()).unwrap();
         let mut sink = Sink::new(target(3), NOW);
-        let asked = &mut sink.peers.entry(PEER).or_default().asked;
-        asked.push_back(Question {
+        let open_requests = &mut sink.peers.entry(PEER).or_default().open_requests;
+        open_requests.push_back(NodeRequest {
             paths: Vec::new(),
             at: NOW,
             overdue: false,
@@ -266,11 +269,11 @@ mod tests {
         };
         sink.answered(&mut space, PEER, &nodes, NOW).unwrap();
         let room = |sink: &Sink| sink.peers[&PEER].room(NOW);
-        assert!(sink.stuck(NOW) && room(&sink) == 0);
-        assert!(room(&sink.moved(target(6), NOW)) > 0);
-        sink.peers.entry(PEER).or_default().wrong = NOW.plus(PAROLE);
+        assert!(sink.is_stuck(NOW) && room(&sink) == 0);
+        assert!(room(&sink.retargeted(target(6), NOW)) > 0);
+        sink.peers.entry(PEER).or_default().wrong_until = NOW.plus(PAROLE);
         assert_eq!(
-            room(&sink.moved(target(6), NOW)),
+            room(&sink.retargeted(target(6), NOW)),
             0,
             "it is marked as faulty"
         );
@@ -323,15 +326,15 @@ mod tests {
     fn an_answer_that_is_late_counts_and_the_next_one_is_waited_for() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER], NOW);
         sink.overdue(&mut space, at(100));
-        let again = sink.questions(&mut space, &[PEER], at(120));
+        let again = sink.next_requests(&mut space, &[PEER], at(120));
         assert!(again.is_empty(), "it is bypassed");
         let nodes = answer(&source, root, &first[0].1);
         let received = sink.answered(&mut space, PEER, &nodes, at(150)).unwrap();
         assert_eq!((received.good, received.wrong), (1, 0));
         while space.import_advance().unwrap() {}
-        let next = sink.questions(&mut space, &[PEER], at(150));
+        let next = sink.next_requests(&mut space, &[PEER], at(150));
         assert_eq!(next.len(), 1, "and it is asked again at once");
         sink.overdue(&mut space, at(290));
         assert_eq!(space.import_missing(), 0, "nothing is given back yet");
@@ -340,11 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn far_away_peers_have_several_questions_open_and_near_ones_one() {
+    fn distant_peers_have_several_requests_open_and_near_ones_one() {
         let (source, root) = filled();
         for (trip, most) in [(1, 1), (24, 1), (60, 3), (160, 7), (500, 8)] {
             let (mut space, mut sink) = begun(root);
-            let mut open = sink.questions(&mut space, &[PEER], NOW);
+            let mut open = sink.next_requests(&mut space, &[PEER], NOW);
             let mut now = 0;
             for _ in 0..4 {
                 now += trip;
@@ -353,7 +356,7 @@ mod tests {
                     sink.answered(&mut space, peer, &nodes, at(now)).unwrap();
                 }
                 while space.import_advance().unwrap() {}
-                open = sink.questions(&mut space, &[PEER], at(now));
+                open = sink.next_requests(&mut space, &[PEER], at(now));
             }
             while space.import_advance().unwrap() {}
             assert!(space.import_missing() > 0, "there would be more to ask");
@@ -362,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_what_came_meanwhile_is_not_passed_over() {
+    fn a_peer_is_not_bypassed_if_its_nodes_came_from_another_one_meanwhile() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER, OTHER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER, OTHER], NOW);
         let (late, paths) = &first[0];
         sink.overdue(&mut space, at(100));
-        let again = sink.questions(&mut space, &[PEER, OTHER], at(100));
+        let again = sink.next_requests(&mut space, &[PEER, OTHER], at(100));
         assert_eq!(
             (again.len(), &again[0].1),
             (1, paths),
@@ -394,15 +397,15 @@ mod tests {
     fn no_peer_is_waited_for_much_longer_than_the_quickest() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER], NOW);
         sink.overdue(&mut space, at(100));
-        let other = sink.questions(&mut space, &[OTHER], at(100));
+        let other = sink.next_requests(&mut space, &[OTHER], at(100));
         let nodes = answer(&source, root, &first[0].1);
         sink.answered(&mut space, OTHER, &nodes, at(101)).unwrap();
         sink.answered(&mut space, PEER, &nodes, at(1_900)).unwrap();
         assert_eq!((first.len(), other.len()), (1, 1));
         while space.import_advance().unwrap() {}
-        let held = sink.questions(&mut space, &[PEER], at(2_000));
+        let held = sink.next_requests(&mut space, &[PEER], at(2_000));
         assert_eq!((held.len(), space.import_missing()), (1, 0));
         sink.overdue(&mut space, at(2_400));
         assert_eq!(space.import_missing(), held[0].1.len(), "it is given back");

@@ -292,7 +292,7 @@ pub const LAG_OUTRIGHT_MIN: Nanos = Nanos::from_millis(5);
 pub const WATCHED_BYTES_MAX: usize = BATCH_BYTES_MAX;
 /// Bytes that a leader has room for of what one peer forwards, besides what has a place anyway:
 /// twice what is watched, since the peer may know earlier what has been executed.
-pub const SHELF_BYTES_MAX: usize = 2 * WATCHED_BYTES_MAX;
+pub const FORWARDED_BYTES_MAX: usize = 2 * WATCHED_BYTES_MAX;
 /// Two later batches that pass over a request we forwarded make a leader unfair.
 pub const UNFAIR_BATCHES: u32 = 2;
 /// Fresh proposals in a row whose time trails ours by more than [`CLOCK_LEAD_MAX`].

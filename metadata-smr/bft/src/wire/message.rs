@@ -329,7 +329,7 @@ pub struct Read {
     /// Handed back.
     pub nonce: u64,
     /// Who answers in full, where the others need only give digests of what is long;
-    /// [`Read::EVERYBODY`] for all.
+    /// [`Read::ALL`] for all.
     pub full: ReplicaId,
     /// The queries, answered one by one.
     pub queries: Vec<Bytes>,
@@ -337,7 +337,7 @@ pub struct Read {
 
 impl Read {
     /// No replica's number: all answer in full.
-    pub const EVERYBODY: ReplicaId = ReplicaId(u16::MAX);
+    pub const ALL: ReplicaId = ReplicaId(u16::MAX);
 }
 
 /// One replica's answers to a [`Read`].

@@ -443,14 +443,14 @@ fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
             Operation::Unwatch(WatchId(2)),
         ],
     };
-    let said = NumberedReport { number: 4, report };
+    let numbered = NumberedReport { number: 4, report };
     let refused = Observed::Refused(Refusal::Full);
     vec![
         ("request_watch", signed(0, Message::Request(watching))),
         ("observe", unsigned(Message::Observe(observe))),
         ("observed", unsigned(Message::Observed(accepted))),
         ("observed_refused", unsigned(Message::Observed(refused))),
-        ("report", unsigned(Message::Report(said))),
+        ("report", unsigned(Message::Report(numbered))),
         ("watch_event", unsigned(Message::WatchEvent(event))),
     ]
 }
@@ -510,7 +510,7 @@ fn records() -> Vec<(&'static str, Record)> {
         ("epoch", Record::Epoch(Box::new(epoch_record()))),
         (
             "abstain",
-            Record::Abstain {
+            Record::VoteBarrier {
                 epoch: Epoch(7),
                 until: Sequence(12),
             },

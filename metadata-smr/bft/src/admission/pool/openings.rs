@@ -27,7 +27,7 @@ struct Opening {
     arrival: u64,
     welcome: bool,
     /// Whether it has been proposed.
-    flies: bool,
+    proposed: bool,
 }
 
 /// The result of offering an attempt.
@@ -72,7 +72,7 @@ impl Openings {
                 connections: from.into_iter().collect(),
                 arrival: self.next(),
                 welcome,
-                flies: false,
+                proposed: false,
             };
             self.waiting.insert(name, opening);
             self.give_place(name.0, welcome);
@@ -167,15 +167,15 @@ impl Openings {
     }
 
     /// Marks it as proposed.
-    pub(super) fn fly(&mut self, name: &Name) {
+    pub(super) fn mark_proposed(&mut self, name: &Name) {
         if let Some(opening) = self.waiting.get_mut(name) {
-            opening.flies = true;
+            opening.proposed = true;
         }
     }
 
     /// Allows proposed attempts to be chosen again.
-    pub(super) fn land(&mut self) {
-        self.waiting.values_mut().for_each(|it| it.flies = false);
+    pub(super) fn release_proposed(&mut self) {
+        self.waiting.values_mut().for_each(|it| it.proposed = false);
     }
 
     /// The connections that wait for it.
@@ -198,7 +198,7 @@ impl Openings {
     pub(super) fn select(&mut self, most: usize, now: Monotonic) -> Vec<Digest> {
         let mut queues: BTreeMap<u64, (PublicKey, BTreeMap<u64, Digest>)> = BTreeMap::new();
         for ((principal, _), opening) in self.waiting.iter() {
-            if !opening.welcome || opening.flies {
+            if !opening.welcome || opening.proposed {
                 continue;
             }
             let place = self.places.get(principal).copied().unwrap_or(0);
@@ -222,7 +222,7 @@ impl Openings {
         let strangers = self
             .waiting
             .values()
-            .filter(|it| due && !it.welcome && !it.flies);
+            .filter(|it| due && !it.welcome && !it.proposed);
         if let Some(first) = strangers.min_by_key(|opening| opening.arrival) {
             chosen.push(first.digest);
             self.stranger = Some(now);

@@ -37,9 +37,9 @@ pub(super) struct Waiting {
     /// `None` for a request that no leader has to order: a stranger's attempt to open a session.
     pub(super) arrival: Option<u64>,
     /// Whether it has been proposed.
-    pub(super) flies: bool,
+    pub(super) proposed: bool,
     /// The peer that forwarded it, if it has no place of its own here.
-    pub(super) shelved: Option<ReplicaId>,
+    pub(super) forwarded_by: Option<ReplicaId>,
 }
 
 impl Waiting {
@@ -48,7 +48,7 @@ impl Waiting {
     }
 
     const fn is_ready(&self) -> bool {
-        self.arrival.is_some() && !self.flies
+        self.arrival.is_some() && !self.proposed
     }
 }
 
@@ -90,15 +90,15 @@ impl Queue {
         body: &Arc<Envelope>,
         now: Monotonic,
         owed: bool,
-        flies: bool,
-        shelved: Option<ReplicaId>,
+        proposed: bool,
+        forwarded_by: Option<ReplicaId>,
     ) -> Handle {
         let waiting = Waiting {
             body: Arc::clone(body),
             since: now,
             arrival: owed.then_some(self.arrivals),
-            flies,
-            shelved,
+            proposed,
+            forwarded_by,
         };
         let (length, ready, arrival) = (waiting.length(), waiting.is_ready(), waiting.arrival);
         let handle = match self.free.pop() {
@@ -143,29 +143,33 @@ impl Queue {
     }
 
     /// Clears the mark that a peer forwarded a request, and returns that peer, if there is one.
-    pub(super) fn unshelve(&mut self, handle: Handle) -> Option<ReplicaId> {
-        self.slab.get_mut(handle.place())?.as_mut()?.shelved.take()
+    pub(super) fn remove_forwarded(&mut self, handle: Handle) -> Option<ReplicaId> {
+        self.slab
+            .get_mut(handle.place())?
+            .as_mut()?
+            .forwarded_by
+            .take()
     }
 
     /// Marks a request as proposed. Returns whether it had not been.
-    pub(super) fn fly(&mut self, handle: Handle) -> bool {
+    pub(super) fn mark_proposed(&mut self, handle: Handle) -> bool {
         let place = self.slab.get_mut(handle.place()).and_then(Option::as_mut);
-        let Some(waiting) = place.filter(|it| !it.flies) else {
+        let Some(waiting) = place.filter(|it| !it.proposed) else {
             return false;
         };
         if waiting.is_ready() {
             self.ready -= 1;
             self.ready_bytes -= waiting.length();
         }
-        waiting.flies = true;
+        waiting.proposed = true;
         self.tidy();
         true
     }
 
     /// Makes proposed requests ready again.
-    pub(super) fn land(&mut self) {
-        for waiting in self.slab.iter_mut().flatten().filter(|it| it.flies) {
-            waiting.flies = false;
+    pub(super) fn release_proposed(&mut self) {
+        for waiting in self.slab.iter_mut().flatten().filter(|it| it.proposed) {
+            waiting.proposed = false;
             if waiting.is_ready() {
                 self.ready += 1;
                 self.ready_bytes += waiting.length();
@@ -176,7 +180,7 @@ impl Queue {
     }
 
     /// The request that an entry of the list still means.
-    fn meant(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
+    fn resolve(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
         let waiting = slab.get(handle.place())?.as_ref()?;
         (waiting.arrival == Some(arrival)).then_some(waiting)
     }
@@ -184,17 +188,17 @@ impl Queue {
     /// Drops removed requests from the list, and moves the mark to the first ready one.
     fn tidy(&mut self) {
         let slab = &self.slab;
-        let gone = |entry: &mut (u64, Handle)| Self::meant(slab, *entry).is_none();
+        let gone = |entry: &mut (u64, Handle)| Self::resolve(slab, *entry).is_none();
         while self.order.pop_front_if(gone).is_some() {
             self.ready_from = self.ready_from.saturating_sub(1);
         }
         if self.order.len() > GONE_MIN + 2 * self.owed {
             self.order
-                .retain(|entry| Self::meant(slab, *entry).is_some());
+                .retain(|entry| Self::resolve(slab, *entry).is_some());
             self.ready_from = 0;
         }
         let ready =
-            |entry: &(u64, Handle)| Self::meant(slab, *entry).is_some_and(Waiting::is_ready);
+            |entry: &(u64, Handle)| Self::resolve(slab, *entry).is_some_and(Waiting::is_ready);
         while let Some(entry) = self.order.get(self.ready_from)
             && !ready(entry)
         {
@@ -205,7 +209,7 @@ impl Queue {
     /// Since when the oldest ready request has been pending.
     pub(super) fn oldest_ready(&self) -> Option<Monotonic> {
         let entry = self.order.get(self.ready_from)?;
-        Self::meant(&self.slab, *entry).map(|waiting| waiting.since)
+        Self::resolve(&self.slab, *entry).map(|waiting| waiting.since)
     }
 
     /// The number of ready requests, and their total length.
@@ -216,7 +220,7 @@ impl Queue {
     /// The requests that a leader has to order, oldest first.
     pub(super) fn owed(&self) -> impl Iterator<Item = &Waiting> {
         let order = self.order.iter();
-        order.filter_map(|entry| Self::meant(&self.slab, *entry))
+        order.filter_map(|entry| Self::resolve(&self.slab, *entry))
     }
 
     /// All pending requests, sorted by digest.
@@ -272,11 +276,11 @@ mod tests {
                         prop_assert_eq!(gone.body.digest(), digest);
                     }
                     (8..=10, Some(at)) => {
-                        prop_assert_eq!(queue.fly(model[at].0), !model[at].4);
+                        prop_assert_eq!(queue.mark_proposed(model[at].0), !model[at].4);
                         model[at].4 = true;
                     }
                     (_, Some(_)) => {
-                        queue.land();
+                        queue.release_proposed();
                         model.iter_mut().for_each(|it| it.4 = false);
                     }
                 }

@@ -21,7 +21,7 @@ impl Pool {
         for digest in self.openings.select(BATCH_OPENS_MAX, now) {
             batch.add(&self.queue, self.queue.handle(&digest));
         }
-        for digest in self.shelf.openings() {
+        for digest in self.forwarded.openings() {
             batch.add(&self.queue, self.queue.handle(&digest));
         }
         // First a round of all sessions in turn, then rounds of those that were served, as long as
@@ -55,7 +55,7 @@ impl Pool {
             }
         }
         for handle in &batch.chosen {
-            self.fly_at(*handle);
+            self.mark_proposed_at(*handle);
         }
         batch.bodies
     }
@@ -123,8 +123,8 @@ impl Selection {
 
     /// Whether it has been chosen already: a forwarded request may have another place as well.
     fn has(&self, queue: &Queue, handle: Handle) -> bool {
-        let shelved = queue.at(handle).is_some_and(|it| it.shelved.is_some());
-        shelved && self.chosen.contains(&handle)
+        let forwarded = queue.at(handle).is_some_and(|it| it.forwarded_by.is_some());
+        forwarded && self.chosen.contains(&handle)
     }
 
     /// Adds a request, unless the batch is full or contains it.

@@ -1,6 +1,6 @@
 //! Fairness, credit and bounds.
 
-mod shelf;
+mod forwarded;
 
 use super::{Offer, Pool};
 use crate::execution::Opened;
@@ -116,7 +116,7 @@ fn a_batch_is_bounded_and_the_next_one_goes_on_where_it_ended() {
 }
 
 #[test]
-fn however_much_some_send_everybody_is_served_within_a_round() {
+fn every_session_is_served_within_a_round_however_much_others_send() {
     // Ten sessions refill all their 64 lanes after every batch, 1,000 have one request each.
     let mut pool = pool(1_010, WIDE);
     let mut number = 0;
@@ -185,7 +185,7 @@ fn lanes_of_a_session_are_served_in_turn() {
 }
 
 #[test]
-fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
+fn a_request_that_was_never_decided_is_chosen_again_in_the_next_view() {
     let mut pool = pool(4, WIDE);
     (1..=3).for_each(|id| {
         pool.offer(&request(id, 0, 1, 1), None, NOW);
@@ -199,7 +199,7 @@ fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
         assert_eq!(pool.select(NOW).len(), 5);
         assert!(pool.select(NOW).is_empty() && pool.oldest_ready().is_none());
         assert!(!pool.is_empty(), "it still has to be decided");
-        pool.land();
+        pool.release_proposed();
         assert_eq!(pool.oldest_ready(), Some(NOW));
     }
     pool.session_closed(SessionId(2), Sequence(1));
@@ -210,7 +210,7 @@ fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
 }
 
 #[test]
-fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
+fn a_lane_continues_in_the_next_batch_while_its_last_request_is_proposed() {
     let credit = Credit {
         lanes: 1,
         bytes: 4_000,
@@ -324,7 +324,7 @@ fn numbers_far_ahead_give_way_to_those_that_can_run_before_them() {
 }
 
 #[test]
-fn within_its_credit_nobody_is_busy_because_of_others() {
+fn no_session_within_its_credit_is_busy_because_of_others() {
     let credit = Credit {
         lanes: 1,
         bytes: CREDIT_FLOOR,
@@ -356,7 +356,7 @@ fn the_same_again_is_known_and_another_under_its_number_a_conflict() {
 }
 
 #[test]
-fn what_was_executed_takes_its_rivals_and_predecessors_with_it() {
+fn an_executed_request_removes_its_rivals_and_predecessors() {
     let mut pool = pool(1, WIDE);
     pool.offer(&request(1, 0, 1, 10), None, NOW);
     pool.offer(&request(1, 0, 2, 10), None, NOW);
@@ -366,7 +366,7 @@ fn what_was_executed_takes_its_rivals_and_predecessors_with_it() {
 }
 
 #[test]
-fn what_was_passed_over_leaves_alone() {
+fn a_request_that_was_passed_over_is_removed_alone() {
     let mut pool = pool(1, WIDE);
     let (first, second) = (request(1, 0, 1, 10), request(1, 0, 2, 10));
     pool.offer(&second, None, NOW);
@@ -385,7 +385,7 @@ fn principals_of(batch: &[Arc<Envelope>]) -> Vec<PublicKey> {
 }
 
 #[test]
-fn openings_have_a_room_of_their_own_and_principals_share_it() {
+fn openings_have_a_capacity_of_their_own_that_principals_share() {
     let mut pool = pool(1, WIDE);
     let crowd = (OPENS_WAITING_MAX / OPENS_PER_PRINCIPAL_MAX) as u16;
     for principal in 1..=crowd {
@@ -431,7 +431,7 @@ fn principals_are_let_in_in_turn_whatever_keys_they_name() {
 }
 
 #[test]
-fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
+fn strangers_wait_at_their_own_pace_and_delay_no_others() {
     let mut pool = Pool::default();
     let taken = (0..100)
         .filter(|key| pool.offer_stranger(&open(1_000 + key, *key), None, NOW) == Offer::New);
@@ -454,7 +454,7 @@ fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
 }
 
 #[test]
-fn an_opened_session_inherits_who_waits_for_it() {
+fn an_opened_session_inherits_the_waiting_connections() {
     let mut pool = Pool::default();
     let body = open(1, 2);
     pool.offer(&body, Some(ConnectionId(9)), NOW);
@@ -469,7 +469,7 @@ fn an_opened_session_inherits_who_waits_for_it() {
 }
 
 #[test]
-fn closing_comes_after_what_the_session_still_waits_for() {
+fn closing_comes_after_the_pending_requests_of_the_session() {
     let mut pool = pool(1, WIDE);
     let close = signed(Message::CloseSession(CloseSession {
         session: SessionId(1),

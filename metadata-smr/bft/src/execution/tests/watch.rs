@@ -37,7 +37,7 @@ fn event(session: u64, sequence: u64, previous: u64, watches: &[u64]) -> WatchEv
 }
 
 #[test]
-fn a_change_is_told_once_a_batch_to_each_session_with_its_predecessor() {
+fn a_change_makes_one_event_a_batch_for_each_session_with_its_predecessor() {
     let mut bench = Bench::new();
     let (one, two) = (bench.open(1), bench.open(2));
     let done = bench.run(&[watch(one, 0, 1, b"count"), watch(one, 1, 1, b"c")]);
@@ -61,7 +61,7 @@ fn a_change_is_told_once_a_batch_to_each_session_with_its_predecessor() {
 }
 
 #[test]
-fn a_watch_is_told_of_what_its_own_batch_changes_after_it() {
+fn a_watch_is_notified_of_later_changes_in_its_own_batch() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     let done = bench.run(&[watch(id, 0, 1, b"count"), count(id, 1, 1)]);
@@ -69,7 +69,7 @@ fn a_watch_is_told_of_what_its_own_batch_changes_after_it() {
 }
 
 #[test]
-fn what_is_undone_or_is_nobodys_business_is_not_told() {
+fn undone_and_private_changes_make_no_event() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[watch(id, 0, 1, b"count")]);
@@ -102,7 +102,7 @@ fn a_watch_ends_by_its_owners_wish_or_with_its_session() {
 }
 
 #[test]
-fn there_are_no_more_watches_than_may_be() {
+fn the_number_of_watches_is_bounded() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     let mut number = 0;
@@ -118,7 +118,7 @@ fn there_are_no_more_watches_than_may_be() {
 }
 
 #[test]
-fn what_is_told_follows_from_the_rows_and_not_from_who_executes() {
+fn events_follow_from_the_rows_and_not_from_the_executor() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[watch(id, 0, 1, b"count"), watch(id, 1, 1, b"closed")]);
@@ -135,7 +135,7 @@ fn what_is_told_follows_from_the_rows_and_not_from_who_executes() {
 }
 
 #[test]
-fn while_nobody_watches_no_change_is_noted() {
+fn without_watches_no_change_is_noted() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[count(id, 0, 1)]);
@@ -149,7 +149,7 @@ fn while_nobody_watches_no_change_is_noted() {
 }
 
 #[test]
-fn as_many_prefixes_as_may_be_and_no_more() {
+fn the_number_of_prefixes_is_bounded() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     for (number, count) in (1..).zip([WATCH_PREFIXES_MAX, WATCH_PREFIXES_MAX + 1]) {

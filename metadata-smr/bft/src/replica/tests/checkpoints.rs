@@ -92,7 +92,7 @@ fn what_became_durable_while_somebody_abstained_is_spoken_for_afterwards() {
     cluster.run_for(1_000);
     cluster.crash(2);
     let (epoch, until) = (Epoch(0), Sequence(40));
-    cluster.write(2, &Record::Abstain { epoch, until });
+    cluster.write(2, &Record::VoteBarrier { epoch, until });
     cluster.start(2);
     // Without its word there is no quorum.
     cluster.tap = Some(Box::new(|from, _, envelope| {

@@ -62,8 +62,8 @@ impl Import {
             }
             let towards = slot(prefix.bytes(), theirs);
             if own {
-                let beside = branch.children.iter().filter(|(own, _)| *own != towards);
-                self.sweep.extend(beside.map(|(_, child)| *child));
+                let siblings = branch.children.iter().filter(|(own, _)| *own != towards);
+                self.sweep.extend(siblings.map(|(_, child)| *child));
             }
             match branch.child(towards) {
                 Some(child) => at = child,

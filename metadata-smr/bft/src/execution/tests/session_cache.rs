@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn an_executor_that_remembers_answers_as_one_that_reads_its_rows(
+    fn an_executor_with_a_cache_answers_as_one_that_reads_its_rows(
         acts in prop::collection::vec((prop::collection::vec(act(), 1..6), any::<bool>()), 1..40),
     ) {
         let (mut kept, mut read) = (Bench::new(), Bench::new());

@@ -5,8 +5,8 @@
 
 use super::Bundle;
 use super::config::ClientConfig;
-use super::event::Kind;
-use super::flight::{Answer, Statement};
+use super::event::OperationKind;
+use super::pending_request::{ReplyResults, Statement};
 use super::queue::Pending;
 use super::session::Opening;
 use crate::identity::{
@@ -44,7 +44,7 @@ pub(super) struct RequestName {
 
 /// A message that we signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum OwnMessage {
     Open { key: PublicKey, digest: Digest },
     Request(RequestName),
     Close { session: SessionId, digest: Digest },
@@ -52,7 +52,7 @@ pub(super) enum Own {
 
 /// A message of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum DecodedMessage {
     Opening {
         request: Digest,
         opening: Opening,
@@ -113,11 +113,13 @@ pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigne
 /// Asks for the execution of a bundle.
 pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
     let operation = |(kind, operation)| match kind {
-        Kind::Execute => Operation::Execute(operation),
-        Kind::Administer => Operation::Administer(operation),
-        Kind::Query | Kind::Read | Kind::SessionRead => Operation::Query(operation),
-        Kind::Watch => Operation::Watch(operation),
-        Kind::Unwatch => Operation::Unwatch(watch_named(&operation)),
+        OperationKind::Execute => Operation::Execute(operation),
+        OperationKind::Administer => Operation::Administer(operation),
+        OperationKind::Query | OperationKind::Read | OperationKind::SessionRead => {
+            Operation::Query(operation)
+        }
+        OperationKind::Watch => Operation::Watch(operation),
+        OperationKind::Unwatch => Operation::Unwatch(watch_named(&operation)),
     };
     let request = Request {
         session,
@@ -145,7 +147,7 @@ pub(super) fn read(
     encode(header(config), &Message::Read(read))
 }
 
-/// The watch that an operation of [`Kind::Unwatch`] names; the number 0 if it is malformed.
+/// The watch that an operation of [`OperationKind::Unwatch`] names; 0 if it is malformed.
 pub(super) fn watch_named(operation: &[u8]) -> WatchId {
     WatchId(operation.try_into().map_or(0, u64::from_le_bytes))
 }
@@ -170,20 +172,20 @@ pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
 }
 
 /// Recognises a message that we asked to have signed.
-pub(super) fn own(message: &Envelope) -> Option<Own> {
+pub(super) fn own_message(message: &Envelope) -> Option<OwnMessage> {
     let digest = message.digest();
     match message.message() {
-        Message::OpenSession(open) => Some(Own::Open {
+        Message::OpenSession(open) => Some(OwnMessage::Open {
             key: open.session_key,
             digest,
         }),
-        Message::Request(request) => Some(Own::Request(RequestName {
+        Message::Request(request) => Some(OwnMessage::Request(RequestName {
             session: request.session,
             lane: request.lane,
             number: request.number,
             digest,
         })),
-        Message::CloseSession(close) => Some(Own::Close {
+        Message::CloseSession(close) => Some(OwnMessage::Close {
             session: close.session,
             digest,
         }),
@@ -192,29 +194,29 @@ pub(super) fn own(message: &Envelope) -> Option<Own> {
 }
 
 /// Decodes a frame from a replica.
-pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
+pub(super) fn decode(config: &ClientConfig, frame: &Bytes) -> Option<DecodedMessage> {
     let envelope = Envelope::decode(frame.clone()).ok()?;
     let theirs = envelope.header();
     if theirs.cluster != config.cluster {
         return None;
     }
     if matches!(envelope.message(), Message::Epochs(_)) {
-        return Some(Heard::Epochs);
+        return Some(DecodedMessage::Epochs);
     }
     if theirs.epoch != config.epoch {
-        return (theirs.epoch > config.epoch).then_some(Heard::Later);
+        return (theirs.epoch > config.epoch).then_some(DecodedMessage::Later);
     }
     match envelope.message() {
-        Message::Reply(reply) => Some(understand(reply)),
-        Message::ReadAnswer(answer) => Some(Heard::Read(answer.clone())),
-        Message::Report(report) => Some(Heard::Report(*report)),
-        Message::Observed(observed) => Some(Heard::Observed(*observed)),
-        Message::WatchEvent(event) => Some(Heard::Event(event.clone())),
+        Message::Reply(reply) => Some(decode_reply(reply)),
+        Message::ReadAnswer(answer) => Some(DecodedMessage::Read(answer.clone())),
+        Message::Report(report) => Some(DecodedMessage::Report(*report)),
+        Message::Observed(observed) => Some(DecodedMessage::Observed(*observed)),
+        Message::WatchEvent(event) => Some(DecodedMessage::Event(event.clone())),
         _ => None,
     }
 }
 
-fn understand(reply: &Reply) -> Heard {
+fn decode_reply(reply: &Reply) -> DecodedMessage {
     let request = RequestName {
         session: reply.session,
         lane: reply.lane,
@@ -228,31 +230,31 @@ fn understand(reply: &Reply) -> Heard {
             let long = reply.outcome.results_bytes() > REPLY_COMPARED_BYTES;
             let (results, whole) = match long {
                 true => (
-                    Answer::Digest(results_digest(results)),
+                    ReplyResults::Digest(results_digest(results)),
                     Some(results.clone()),
                 ),
-                false => (Answer::Whole(results.clone()), None),
+                false => (ReplyResults::Whole(results.clone()), None),
             };
-            Heard::Answer {
+            DecodedMessage::Answer {
                 request,
                 statement: Statement::Results { version, results },
                 whole,
             }
         }
-        Outcome::ResultsDigest(digest) => Heard::Answer {
+        Outcome::ResultsDigest(digest) => DecodedMessage::Answer {
             request,
             statement: Statement::Results {
                 version,
-                results: Answer::Digest(*digest),
+                results: ReplyResults::Digest(*digest),
             },
             whole: None,
         },
-        Outcome::Superseded | Outcome::Conflict => Heard::Answer {
+        Outcome::Superseded | Outcome::Conflict => DecodedMessage::Answer {
             request,
             statement: Statement::Forgotten,
             whole: None,
         },
-        Outcome::SessionOpened { session, credit } => Heard::Opening {
+        Outcome::SessionOpened { session, credit } => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Opened {
                 session: *session,
@@ -260,16 +262,16 @@ fn understand(reply: &Reply) -> Heard {
                 version,
             },
         },
-        Outcome::SessionRefused => Heard::Opening {
+        Outcome::SessionRefused => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Refused,
         },
-        Outcome::SessionStale { time } => Heard::Opening {
+        Outcome::SessionStale { time } => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Stale { time: *time },
         },
-        Outcome::SessionClosed => Heard::Closed { session },
-        Outcome::NoSession => Heard::NoSession { session },
-        Outcome::Busy => Heard::Busy,
+        Outcome::SessionClosed => DecodedMessage::Closed { session },
+        Outcome::NoSession => DecodedMessage::NoSession { session },
+        Outcome::Busy => DecodedMessage::Busy,
     }
 }

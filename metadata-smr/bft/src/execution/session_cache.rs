@@ -7,14 +7,15 @@
 //!
 //! The reply to a request becomes a row of its own, which the lane's next request but one
 //! overwrites. So the row is *outstanding*: it is held here and is written when the state as a
-//! whole is needed, usually for a checkpoint ([`Heads::write`]). Of the many requests of a lane
-//! between two checkpoints only two are written. Nothing else reads these rows, and each is written
-//! with the sequence at which it ran, so the state is the same as if it had been written at once.
+//! whole is needed, usually for a checkpoint ([`SessionCache::write`]). Of the many requests of a
+//! lane between two checkpoints only two are written. Nothing else reads these rows, and each is
+//! written with the sequence at which it ran, so the state is the same as if it had been written at
+//! once.
 //!
 //! Memory: open sessions only, with as many lanes each as their credit has; and two outstanding
 //! replies for each lane, as many as would wait in the key space to be settled.
 
-use super::reply_cache::{Place, ahead};
+use super::reply_cache::{NumberStatus, ahead};
 use super::rows::{ReplyHead, ReplyRow, SessionRow, decode, decode_head, reply_key};
 use super::session;
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId, Time};
@@ -26,13 +27,13 @@ use std::collections::BTreeMap;
 
 /// A request of a lane that ran, and its outstanding reply row with the sequence of the batch.
 #[derive(Clone, Debug)]
-pub(super) struct Ran {
+pub(super) struct ExecutedRequest {
     pub(super) head: ReplyHead,
-    pub(super) owed: Option<(Sequence, Bytes)>,
+    pub(super) outstanding_row: Option<(Sequence, Bytes)>,
 }
 
 /// The last two requests of a lane that ran, each at the parity of its number.
-pub(super) type LaneHeads = [Option<Ran>; 2];
+pub(super) type LaneRequests = [Option<ExecutedRequest>; 2];
 
 /// A request's slot: the parity of its number.
 pub(super) const fn slot(number: RequestNumber) -> u8 {
@@ -40,51 +41,58 @@ pub(super) const fn slot(number: RequestNumber) -> u8 {
 }
 
 /// Reads the same from the rows.
-fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<LaneHeads, StateError> {
-    let mut heads = LaneHeads::default();
-    for (place, slot) in heads.iter_mut().zip(0..) {
+fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<LaneRequests, StateError> {
+    let mut requests = LaneRequests::default();
+    for (place, slot) in requests.iter_mut().zip(0..) {
         let key = reply_key(id, lane, slot);
         if let Some(row) = view.get(&key)? {
             let head = decode_head(&key, &row)?;
-            *place = Some(Ran { head, owed: None });
+            *place = Some(ExecutedRequest {
+                head,
+                outstanding_row: None,
+            });
         }
     }
-    Ok(heads)
+    Ok(requests)
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedSession {
     row: SessionRow,
-    lanes: Vec<Option<LaneHeads>>,
+    lanes: Vec<Option<LaneRequests>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: BTreeMap<SessionId, Kept>,
+    sessions: BTreeMap<SessionId, CachedSession>,
     /// Lanes that may have an outstanding reply.
-    owing: Vec<(SessionId, Lane)>,
+    outstanding: Vec<(SessionId, Lane)>,
 }
 
 /// The result of looking up a request.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// Its session is not open.
     NoSession,
     /// Its session has no such lane.
     NoLane,
     /// It is in this session, with this standing in its lane.
-    At(SessionRow, Place),
+    At(SessionRow, NumberStatus),
 }
 
 /// Sessions and lanes that were looked up.
 #[derive(Debug, Default)]
-pub(super) struct Heads {
+pub(super) struct SessionCache {
     inner: RefCell<Inner>,
 }
 
 impl Inner {
     /// The session, read from its row if it is not cached.
-    fn session(&mut self, view: &View<'_>, id: SessionId) -> Result<Option<&mut Kept>, StateError> {
+    fn session(
+        &mut self,
+        view: &View<'_>,
+        id: SessionId,
+    ) -> Result<Option<&mut CachedSession>, StateError> {
         use std::collections::btree_map::Entry;
         match self.sessions.entry(id) {
             Entry::Occupied(known) => Ok(Some(known.into_mut())),
@@ -93,13 +101,13 @@ impl Inner {
                     return Ok(None);
                 };
                 let lanes = vec![None; usize::from(row.credit.lanes)];
-                Ok(Some(unknown.insert(Kept { row, lanes })))
+                Ok(Some(unknown.insert(CachedSession { row, lanes })))
             }
         }
     }
 }
 
-impl Heads {
+impl SessionCache {
     /// The open session with this number.
     pub(super) fn session(
         &self,
@@ -107,7 +115,7 @@ impl Heads {
         id: SessionId,
     ) -> Result<Option<SessionRow>, StateError> {
         let mut inner = self.inner.borrow_mut();
-        Ok(inner.session(view, id)?.map(|kept| kept.row))
+        Ok(inner.session(view, id)?.map(|cached| cached.row))
     }
 
     /// The standing of a request with this digest.
@@ -116,52 +124,52 @@ impl Heads {
         view: &View<'_>,
         request: &Request,
         digest: &Digest,
-    ) -> Result<Found, StateError> {
+    ) -> Result<Lookup, StateError> {
         let (id, lane) = (request.session, request.lane);
         let mut inner = self.inner.borrow_mut();
-        let Some(kept) = inner.session(view, id)? else {
-            return Ok(Found::NoSession);
+        let Some(cached) = inner.session(view, id)? else {
+            return Ok(Lookup::NoSession);
         };
-        let row = kept.row;
-        let Some(heads) = kept.lanes.get_mut(usize::from(lane.0)) else {
-            return Ok(Found::NoLane);
+        let row = cached.row;
+        let Some(requests) = cached.lanes.get_mut(usize::from(lane.0)) else {
+            return Ok(Lookup::NoLane);
         };
-        let heads = match heads {
-            Some(heads) => heads,
-            None => heads.insert(read(view, id, lane)?),
+        let requests = match requests {
+            Some(requests) => requests,
+            None => requests.insert(read(view, id, lane)?),
         };
-        let last = heads.iter().flatten().map(|ran| ran.head.number.0).max();
+        let last = requests.iter().flatten().map(|ran| ran.head.number.0).max();
         if let Some(place) = ahead(request.number, RequestNumber(last.unwrap_or(0))) {
-            return Ok(Found::At(row, place));
+            return Ok(Lookup::At(row, place));
         }
-        let ran = heads.iter().flatten();
+        let ran = requests.iter().flatten();
         let place = match ran
             .into_iter()
             .find(|ran| ran.head.number == request.number)
         {
-            None => Place::Superseded,
-            Some(ran) if ran.head.request != *digest => Place::Conflict,
+            None => NumberStatus::Superseded,
+            Some(ran) if ran.head.request != *digest => NumberStatus::Conflict,
             Some(ran) => {
                 let key = reply_key(id, lane, slot(request.number));
-                let row = match &ran.owed {
-                    Some((_, owed)) => Some(owed.clone()),
+                let row = match &ran.outstanding_row {
+                    Some((_, outstanding_row)) => Some(outstanding_row.clone()),
                     None => view.get(&key)?,
                 };
                 match row {
                     Some(row) => {
                         let row: ReplyRow = decode(&key, &row)?;
-                        Place::Answered(row.version, row.outcome())
+                        NumberStatus::Answered(row.version, row.outcome())
                     }
-                    None => Place::Superseded,
+                    None => NumberStatus::Superseded,
                 }
             }
         };
-        Ok(Found::At(row, place))
+        Ok(Lookup::At(row, place))
     }
 
     /// Notes that this request has run in the batch at `sequence`, that `row` is to be written for
     /// it, and that its session was last `active` then.
-    pub(super) fn ran(
+    pub(super) fn note(
         &self,
         request: &Request,
         (digest, sequence): (Digest, Sequence),
@@ -169,43 +177,55 @@ impl Heads {
         active: Time,
     ) {
         let mut inner = self.inner.borrow_mut();
-        let Inner { sessions, owing } = &mut *inner;
-        let Some(kept) = sessions.get_mut(&request.session) else {
+        let Inner {
+            sessions,
+            outstanding,
+        } = &mut *inner;
+        let Some(cached) = sessions.get_mut(&request.session) else {
             return;
         };
-        kept.row.active = active;
-        let heads = kept.lanes.get_mut(usize::from(request.lane.0));
-        let Some(heads) = heads.and_then(Option::as_mut) else {
+        cached.row.active = active;
+        let requests = cached.lanes.get_mut(usize::from(request.lane.0));
+        let Some(requests) = requests.and_then(Option::as_mut) else {
             return;
         };
-        let owes = heads.iter().flatten().any(|ran| ran.owed.is_some());
-        if let Some(place) = heads.get_mut(usize::from(slot(request.number))) {
+        let listed = requests
+            .iter()
+            .flatten()
+            .any(|ran| ran.outstanding_row.is_some());
+        if let Some(place) = requests.get_mut(usize::from(slot(request.number))) {
             let head = ReplyHead {
                 number: request.number,
                 request: digest,
             };
-            let owed = Some((sequence, row));
-            *place = Some(Ran { head, owed });
+            let outstanding_row = Some((sequence, row));
+            *place = Some(ExecutedRequest {
+                head,
+                outstanding_row,
+            });
         }
-        if !owes {
-            owing.push((request.session, request.lane));
+        if !listed {
+            outstanding.push((request.session, request.lane));
         }
     }
 
     /// Writes the outstanding rows.
     pub(super) fn write<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
         let mut inner = self.inner.borrow_mut();
-        let Inner { sessions, owing } = &mut *inner;
-        for (id, lane) in owing.drain(..) {
-            let kept = sessions.get_mut(&id).map(|kept| &mut kept.lanes);
-            let heads = kept.and_then(|lanes| lanes.get_mut(usize::from(lane.0)));
-            for ran in heads
+        let Inner {
+            sessions,
+            outstanding,
+        } = &mut *inner;
+        for (id, lane) in outstanding.drain(..) {
+            let cached = sessions.get_mut(&id).map(|cached| &mut cached.lanes);
+            let requests = cached.and_then(|lanes| lanes.get_mut(usize::from(lane.0)));
+            for ran in requests
                 .and_then(Option::as_mut)
                 .into_iter()
                 .flatten()
                 .flatten()
             {
-                if let Some((sequence, row)) = ran.owed.take() {
+                if let Some((sequence, row)) = ran.outstanding_row.take() {
                     let mut txn = space.begin(Area::Library, sequence);
                     txn.put(&reply_key(id, lane, slot(ran.head.number)), row)?;
                     txn.commit();

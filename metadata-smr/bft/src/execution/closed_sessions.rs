@@ -7,19 +7,19 @@
 //! so all replicas refuse the same requests.
 
 use super::rows::{
-    ClockRow, LINGERING_PREFIX, LingeringRow, SessionRow, damaged, decode, encode, lingering_key,
-    lingering_of_key,
+    CLOSED_SESSION_PREFIX, ClockRow, ClosedSessionRow, SessionRow, closed_session_key,
+    closed_session_of_key, damaged, decode, encode,
 };
 use crate::identity::{PublicKey, Sequence, SessionId};
 use crate::state::{StateError, Txn, View, prefix_end};
 use crate::wire::limits::{BATCH_REQUESTS_MAX, SESSIONS_CLOSED_PER_BATCH, WINDOW};
 
 /// As many as can end within a window, and in one batch more, which then has to remove some.
-const LINGERING_MAX: usize = (WINDOW + 1) * (BATCH_REQUESTS_MAX + SESSIONS_CLOSED_PER_BATCH);
+const CLOSED_SESSIONS_MAX: usize = (WINDOW + 1) * (BATCH_REQUESTS_MAX + SESSIONS_CLOSED_PER_BATCH);
 
 /// A session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lingering {
+pub struct ClosedSession {
     /// Its number.
     pub id: SessionId,
     /// The batch that it ended with.
@@ -38,23 +38,23 @@ pub(super) fn ended(
     id: SessionId,
     row: &SessionRow,
 ) -> Result<(), StateError> {
-    let lingering = LingeringRow {
+    let closed = ClosedSessionRow {
         principal: row.principal,
         key: row.key,
     };
-    clock.lingering = clock.lingering.saturating_add(1);
-    txn.put(&lingering_key(at, id), encode(&lingering)?)
+    clock.closed_sessions = clock.closed_sessions.saturating_add(1);
+    txn.put(&closed_session_key(at, id), encode(&closed)?)
 }
 
 /// All sessions that may still be named, in the order of their ends.
-pub(super) fn all(view: &View<'_>) -> Result<Vec<Lingering>, StateError> {
-    let end = prefix_end(LINGERING_PREFIX);
-    let rows = view.scan(LINGERING_PREFIX..end.as_slice(), LINGERING_MAX)?;
+pub(super) fn all(view: &View<'_>) -> Result<Vec<ClosedSession>, StateError> {
+    let end = prefix_end(CLOSED_SESSION_PREFIX);
+    let rows = view.scan(CLOSED_SESSION_PREFIX..end.as_slice(), CLOSED_SESSIONS_MAX)?;
     let read = rows.into_iter().map(|(key, value)| {
         let wrong = || damaged("the list of ended sessions", "a key has another length");
-        let (at, id) = lingering_of_key(&key).ok_or_else(wrong)?;
-        let LingeringRow { principal, key } = decode(&key, &value)?;
-        Ok(Lingering {
+        let (at, id) = closed_session_of_key(&key).ok_or_else(wrong)?;
+        let ClosedSessionRow { principal, key } = decode(&key, &value)?;
+        Ok(ClosedSession {
             id,
             at,
             key,
@@ -71,16 +71,16 @@ pub(super) fn forget(
     now: Sequence,
 ) -> Result<Vec<SessionId>, StateError> {
     let mut forgotten = Vec::new();
-    if clock.lingering == 0 {
+    if clock.closed_sessions == 0 {
         return Ok(forgotten);
     }
-    for lingering in all(&txn.view())? {
-        if lingering.at.0.saturating_add(WINDOW as u64) > now.0 {
+    for closed in all(&txn.view())? {
+        if closed.at.0.saturating_add(WINDOW as u64) > now.0 {
             break;
         }
-        clock.lingering = clock.lingering.saturating_sub(1);
-        txn.delete(&lingering_key(lingering.at, lingering.id))?;
-        forgotten.push(lingering.id);
+        clock.closed_sessions = clock.closed_sessions.saturating_sub(1);
+        txn.delete(&closed_session_key(closed.at, closed.id))?;
+        forgotten.push(closed.id);
     }
     Ok(forgotten)
 }

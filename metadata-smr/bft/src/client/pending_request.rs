@@ -5,10 +5,10 @@
 //! numbers of a lane must not skip one.
 
 use super::config::ClientConfig;
+use super::encoding;
 use super::queue::Pending;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
-use super::speech;
 use crate::identity::{Digest, Lane, Monotonic, Nanos, ReplicaId, RequestNumber, Sequence};
 use crate::round_trip::RoundTrip;
 use crate::wire::limits::REPLY_HEDGE;
@@ -19,10 +19,10 @@ use std::ops::Bound;
 
 /// Results, or their digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ReplyResults {
     /// Short results.
     Whole(Vec<OperationResult>),
-    /// The digest of long results; [`Flight::wholes`] has the results if they have arrived.
+    /// The digest of long results; [`PendingRequest::wholes`] has the results if they have arrived.
     Digest(Digest),
 }
 
@@ -30,7 +30,10 @@ pub(super) enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     /// It was executed with these results.
-    Results { version: Sequence, results: Answer },
+    Results {
+        version: Sequence,
+        results: ReplyResults,
+    },
     /// Its results are not known any more, or another request was executed under its number.
     Forgotten,
 }
@@ -41,7 +44,7 @@ fn salt(number: RequestNumber, lane: Lane) -> u64 {
 
 /// A request that has been bundled and is not answered yet.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct PendingRequest {
     pub(super) number: RequestNumber,
     pub(super) bytes: usize,
     pub(super) operations: Vec<Option<Pending>>,
@@ -56,7 +59,7 @@ pub(super) struct Flight {
     wanted: Option<(Digest, ReplicaId)>,
 }
 
-impl Flight {
+impl PendingRequest {
     /// Creates a request that waits for its signature.
     pub(super) fn new(
         config: &ClientConfig,
@@ -68,7 +71,7 @@ impl Flight {
     ) -> Self {
         Self {
             number,
-            bytes: speech::request_bytes(&operations),
+            bytes: encoding::request_bytes(&operations),
             operations: operations.into_iter().map(Some).collect(),
             signed: None,
             sent: Some(now),
@@ -96,7 +99,7 @@ impl Flight {
     }
 
     /// The time until its answer, if it was sent only once.
-    pub(super) fn took(&self, now: Monotonic) -> Option<Nanos> {
+    pub(super) fn measured_time(&self, now: Monotonic) -> Option<Nanos> {
         let sent = self.sent.filter(|_| !self.retry.repeated())?;
         Some(now.since(sent))
     }
@@ -114,7 +117,12 @@ impl Flight {
     }
 
     /// Adds long results that a replica gave in full.
-    pub(super) fn gave(&mut self, from: ReplicaId, digest: Digest, results: Vec<OperationResult>) {
+    pub(super) fn add_whole(
+        &mut self,
+        from: ReplicaId,
+        digest: Digest,
+        results: Vec<OperationResult>,
+    ) {
         self.wholes.insert(from, (digest, results));
     }
 
@@ -122,9 +130,9 @@ impl Flight {
     /// soon.
     pub(super) fn has_whole(&mut self, from: ReplicaId, now: Monotonic) -> bool {
         let Some(Statement::Results {
-            results: Answer::Digest(digest),
+            results: ReplyResults::Digest(digest),
             ..
-        }) = self.quorum.said(from)
+        }) = self.quorum.vote_of(from)
         else {
             return true;
         };
@@ -155,7 +163,7 @@ impl Flight {
     /// If only the full results are missing, the replica to ask for them: the next one of those
     /// that gave their digest. If fewer than `needed` of them still give it, more is missing than
     /// that.
-    pub(super) fn whom_to_ask(
+    pub(super) fn next_to_ask(
         &mut self,
         connected: &BTreeSet<ReplicaId>,
         needed: u16,
@@ -163,13 +171,13 @@ impl Flight {
         let (digest, last) = self.wanted?;
         let same = |statement: &Statement| {
             matches!(statement, Statement::Results { results, .. }
-                if *results == Answer::Digest(digest))
+                if *results == ReplyResults::Digest(digest))
         };
         if !self.quorum.agrees(needed, same) {
             self.wanted = None;
             return None;
         }
-        let gave = |it: &&ReplicaId| self.quorum.said(**it).is_some_and(same);
+        let gave = |it: &&ReplicaId| self.quorum.vote_of(**it).is_some_and(same);
         let after = connected.range((Bound::Excluded(last), Bound::Unbounded));
         let next = after.chain(connected).find(gave).copied()?;
         self.wanted = Some((digest, next));
@@ -190,8 +198,8 @@ impl Flight {
 
     /// Whether this replica has given its results, so that asking it again is useless.
     pub(super) fn answered(&self, replica: ReplicaId) -> bool {
-        let said = self.quorum.said(replica);
-        matches!(said, Some(Statement::Results { .. }))
+        let statement = self.quorum.vote_of(replica);
+        matches!(statement, Some(Statement::Results { .. }))
     }
 }
 
@@ -204,15 +212,24 @@ mod tests {
     /// Otherwise a lane that lost a request once would take its wait for the usual one, and wait as
     /// long when it loses the next.
     #[test]
-    fn what_waited_for_its_predecessor_says_nothing_about_round_trips() {
+    fn a_request_delayed_by_its_predecessor_is_no_measurement_of_round_trips() {
         let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let config = ClientConfig::new(ClusterId([0; 16]), model, PublicKey([0; 32]));
         let (trip, sent) = (RoundTrip::default(), Monotonic(5));
         let number = RequestNumber(2);
-        let mut flight = Flight::new(&config, &trip, number, Lane(0), Vec::new(), sent);
+        let mut pending_request =
+            PendingRequest::new(&config, &trip, number, Lane(0), Vec::new(), sent);
         let later = sent.plus(Nanos::from_secs(2));
-        assert_eq!(flight.took(later), Some(Nanos::from_secs(2)));
-        flight.follow(Retry::start(&config, &trip, flight.salt(Lane(0)), later));
-        assert_eq!(flight.took(later.plus(Nanos(7))), None);
+        assert_eq!(
+            pending_request.measured_time(later),
+            Some(Nanos::from_secs(2))
+        );
+        pending_request.follow(Retry::start(
+            &config,
+            &trip,
+            pending_request.salt(Lane(0)),
+            later,
+        ));
+        assert_eq!(pending_request.measured_time(later.plus(Nanos(7))), None);
     }
 }
