@@ -44,10 +44,9 @@ impl Client {
                 let membership = Membership::decode(&row).map_err(unknown)?;
                 Ok(Administered::Shown(Box::new(membership)))
             }
-            Answer::Refused { passes, words } => Err(ClientError::CommandRefused {
-                passes,
-                reason: words,
-            }),
+            Answer::Refused { passes, reason } => {
+                Err(ClientError::CommandRefused { passes, reason })
+            }
         }
     }
 }

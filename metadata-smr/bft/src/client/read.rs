@@ -146,9 +146,9 @@ struct Accepted {
 
 impl QueryGroup {
     /// The answer that enough replicas give to a query, if one has given it in full.
-    fn settled(&self, asked: &PendingQuery, latest: &Vote) -> Option<Accepted> {
+    fn settled(&self, query: &PendingQuery, latest: &Vote) -> Option<Accepted> {
         let counts = |vote: &Vote| vote.matches(latest) && vote.applied >= self.floor;
-        let matching = || asked.votes.iter().filter(|(_, vote)| counts(vote));
+        let matching = || query.votes.iter().filter(|(_, vote)| counts(vote));
         let mut claims: BTreeMap<ReplicaId, Sequence> = BTreeMap::new();
         for (from, vote) in matching() {
             let claim = claims.entry(*from).or_default();
@@ -168,7 +168,7 @@ impl QueryGroup {
 
     /// Whether some of its queries are unsettled.
     fn open(&self) -> bool {
-        self.queries.iter().any(|asked| asked.pending.is_some())
+        self.queries.iter().any(|query| query.pending.is_some())
     }
 
     /// Whether all replicas have answered the last try.
@@ -231,8 +231,8 @@ impl Reads {
     /// The membership has changed: unsettled queries are ordered instead.
     pub(super) fn enter(&mut self, config: &ClientConfig, queue: &mut Queue) {
         let groups = std::mem::take(&mut self.groups).into_values();
-        for asked in groups.flat_map(|group| group.queries) {
-            if let Some(pending) = asked.pending {
+        for query in groups.flat_map(|group| group.queries) {
+            if let Some(pending) = query.pending {
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
                     kind: OperationKind::Query,
@@ -368,7 +368,7 @@ impl Reads {
             _ => Read::ALL,
         };
         let open = group.queries.iter().enumerate();
-        let open = open.filter_map(|(place, asked)| Some((place, asked.pending.as_ref()?)));
+        let open = open.filter_map(|(place, query)| Some((place, query.pending.as_ref()?)));
         let (places, queries) = open
             .map(|(place, pending)| (place, pending.operation.clone()))
             .unzip();
@@ -441,15 +441,15 @@ impl Reads {
             let Some(vote) = Vote::new(answer.applied, answered) else {
                 continue;
             };
-            let asked = group.queries.get_mut(place);
-            let Some(asked) = asked.filter(|it| it.pending.is_some()) else {
+            let query = group.queries.get_mut(place);
+            let Some(query) = query.filter(|it| it.pending.is_some()) else {
                 continue;
             };
-            asked.votes.push((from, vote.clone()));
-            let Some(asked) = group.queries.get(place) else {
+            query.votes.push((from, vote.clone()));
+            let Some(query) = group.queries.get(place) else {
                 continue;
             };
-            if let Some(accepted) = group.settled(asked, &vote) {
+            if let Some(accepted) = group.settled(query, &vote) {
                 self.accept(group, place, accepted, queue, effects);
             }
         }
@@ -494,10 +494,10 @@ impl Reads {
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(asked) = group.queries.get_mut(place) else {
+        let Some(query) = group.queries.get_mut(place) else {
             return;
         };
-        let Some(pending) = asked.pending.take() else {
+        let Some(pending) = query.pending.take() else {
             return;
         };
         let state = match pending.kind {
@@ -539,8 +539,8 @@ impl Reads {
                 self.send(config, session, connected, (id, group), now, effects);
                 continue;
             }
-            for asked in &mut group.queries {
-                let Some(pending) = asked.pending.take() else {
+            for query in &mut group.queries {
+                let Some(pending) = query.pending.take() else {
                     continue;
                 };
                 self.fallen_back = self.fallen_back.saturating_add(1);
@@ -558,7 +558,7 @@ impl Reads {
         let passed = |pending: &Pending| pending.deadline <= now;
         let mut expired = Vec::new();
         for group in self.groups.values_mut() {
-            let slots = group.queries.iter_mut().map(|asked| &mut asked.pending);
+            let slots = group.queries.iter_mut().map(|query| &mut query.pending);
             expired.extend(slots.filter_map(|slot| slot.take_if(|it| passed(it))));
         }
         let over: Vec<QueryGroup> = self
@@ -580,8 +580,8 @@ impl Reads {
     /// Removes all queries, since the session has ended.
     pub(super) fn take_all(&mut self) -> Vec<Pending> {
         let groups = std::mem::take(&mut self.groups).into_values();
-        let asked = groups.flat_map(|group| group.queries);
-        let mut all: Vec<Pending> = asked.filter_map(|asked| asked.pending).collect();
+        let queries = groups.flat_map(|group| group.queries);
+        let mut all: Vec<Pending> = queries.filter_map(|query| query.pending).collect();
         all.extend(self.waiting.drain(..));
         (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
         (self.seen, self.notified) = (Sequence(0), Sequence(0));

@@ -152,7 +152,7 @@ fn entries() -> Vec<Entry> {
 
 /// The recording, in blocks of `together` entries, and where each block ends.
 fn written(together: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut writer, mut file) = Writer::begin(&start());
+    let (mut writer, mut file) = RecordingWriter::begin(&start());
     let mut ends = vec![file.len()];
     for entries in entries().chunks(together) {
         entries.iter().for_each(|entry| writer.put(entry));

@@ -17,7 +17,7 @@ use quorumfs_bft::journal::Record;
 use quorumfs_bft::membership::{EpochRecord, Member, Membership};
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::observer::{
-    NumberedReport, Observe, Observed, Refusal, Report, WatchEvent, WatchId,
+    NumberedReport, Observe, Observed, Report, WatchEvent, WatchId, WatchRefusal,
 };
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::state::DurableRoot;
@@ -444,7 +444,7 @@ fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
         ],
     };
     let numbered = NumberedReport { number: 4, report };
-    let refused = Observed::Refused(Refusal::Full);
+    let refused = Observed::Refused(WatchRefusal::Full);
     vec![
         ("request_watch", signed(0, Message::Request(watching))),
         ("observe", unsigned(Message::Observe(observe))),

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use crate::identity::{Sequence, SessionId};
-use crate::observer::{Observe, Observed, Refusal};
+use crate::observer::{Observe, Observed, WatchRefusal};
 use crate::wire::limits::OBSERVERS_MAX;
 use crate::wire::message::Message;
 
@@ -76,7 +76,7 @@ fn there_are_so_many_observers_and_the_place_of_one_who_left_is_free() {
     let refused = |cluster: &Cluster, connection| {
         let told = cluster.told(1, connection).iter();
         let full =
-            |it: &&Message| matches!(it, Message::Observed(Observed::Refused(Refusal::Full)));
+            |it: &&Message| matches!(it, Message::Observed(Observed::Refused(WatchRefusal::Full)));
         told.filter(full).count()
     };
     assert_eq!((refused(&cluster, 900), refused(&cluster, 1000)), (1, 0));
@@ -104,7 +104,7 @@ fn a_session_that_is_not_open_is_not_watched() {
         [Message::Observed(observed)] => *observed,
         other => panic!("{other:?}"),
     };
-    let refused = Observed::Refused(Refusal::NoSession);
+    let refused = Observed::Refused(WatchRefusal::NoSession);
     assert_eq!(told(&cluster, 900), refused);
     let applied = cluster.status(2).sequence;
     let accepted = Observed::Accepted {
