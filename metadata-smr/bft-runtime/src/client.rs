@@ -43,7 +43,7 @@ use crate::unsigned;
 use bytes::Bytes;
 use links::{Dialing, Links, Reach};
 use machine::{Machine, Notice};
-use quorumfs_bft::client::{self as core, Event, Failure, Kind};
+use quorumfs_bft::client::{self as core, Event, Failure, OperationKind};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
     ClusterId, Incarnation, PublicKey, ReplicaId, Sequence, SessionId, Time,
@@ -303,7 +303,7 @@ impl Client {
     /// If it was not answered in time or the session has ended; the error says whether the
     /// operation may have been executed.
     pub async fn execute(&self, operation: Bytes) -> Result<Bytes, ClientError> {
-        self.submit(Kind::Execute, operation).await
+        self.submit(OperationKind::Execute, operation).await
     }
 
     /// Gets a query answered, in the order like everything else.
@@ -311,7 +311,7 @@ impl Client {
     /// # Errors
     /// Like [`Client::execute`]; a query changes nothing in any case.
     pub async fn query(&self, query: Bytes) -> Result<Bytes, ClientError> {
-        self.submit(Kind::Query, query).await
+        self.submit(OperationKind::Query, query).await
     }
 
     /// Gets a query answered out of order, from a state in which everything has happened that
@@ -322,7 +322,7 @@ impl Client {
     /// # Errors
     /// Like [`Client::query`].
     pub async fn read(&self, query: Bytes) -> Result<Bytes, ClientError> {
-        self.submit(Kind::Read, query).await
+        self.submit(OperationKind::Read, query).await
     }
 
     /// Gets a query answered from a state that is no older than any that this session was shown
@@ -332,7 +332,7 @@ impl Client {
     /// # Errors
     /// Like [`Client::query`].
     pub async fn read_in_session(&self, query: Bytes) -> Result<Bytes, ClientError> {
-        self.submit(Kind::SessionRead, query).await
+        self.submit(OperationKind::SessionRead, query).await
     }
 
     /// How many queries were answered out of order so far, and how many were put into it because
@@ -342,7 +342,7 @@ impl Client {
         self.inner.machine.reads()
     }
 
-    async fn submit(&self, kind: Kind, operation: Bytes) -> Result<Bytes, ClientError> {
+    async fn submit(&self, kind: OperationKind, operation: Bytes) -> Result<Bytes, ClientError> {
         let deadline = self.inner.config.deadline;
         let mut attempts = NO_ROOM_ATTEMPTS;
         loop {

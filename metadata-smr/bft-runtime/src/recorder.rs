@@ -134,7 +134,7 @@ impl Recorder {
             _ => 0,
         };
         let event = event.clone();
-        self.put(Item::Entry(Entry::Told { now, event }), bytes);
+        self.put(Item::Entry(Entry::Event { now, event }), bytes);
     }
 
     fn read(&self, key: &[u8], found: &Result<Option<Bytes>, StateError>) {

@@ -104,7 +104,7 @@ pub const KNOWN: &[&str] = &[
     "states_lost",
     "disks_rolled_back",
     "rollbacks_noticed",
-    "words_returned",
+    "messages_returned",
     "forged_nodes_accepted",
     "replayed",
     "ticks",

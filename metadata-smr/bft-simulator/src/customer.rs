@@ -7,7 +7,7 @@ use crate::random::Random;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer as _;
 use quorumfs_bft::client::{
-    Client, ClientConfig, Effect, Effects, End, Event, Failure, Kind, SigningKey, Ticket,
+    Client, ClientConfig, Effect, Effects, End, Event, Failure, OperationKind, SigningKey, Ticket,
 };
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, ReplicaId, SessionId};
 use quorumfs_bft::membership::Membership;
@@ -105,7 +105,7 @@ impl Customer {
             in_flight: plan.in_flight,
             unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
-            believes_one_watch_event: Planted::new(sabotage).flag(Sabotage::WatchOnOneCopy),
+            accepts_one_watch_event: Planted::new(sabotage).flag(Sabotage::WatchOnOneCopy),
             ..ClientConfig::following(cluster, membership.clone(), key)
         };
         Self {
@@ -153,7 +153,7 @@ impl Customer {
         self.watches.insert(ticket, operation.clone());
         let submit = Event::Submit {
             ticket,
-            kind: Kind::Watch,
+            kind: OperationKind::Watch,
             operation,
             deadline: now.plus(WATCH_PATIENCE),
         };
@@ -165,7 +165,7 @@ impl Customer {
         &mut self,
         now: Monotonic,
         call: usize,
-        kind: Kind,
+        kind: OperationKind,
         operation: Bytes,
         patience: Nanos,
     ) -> Vec<Wish> {

@@ -6,11 +6,11 @@
 
 use crate::history::Call;
 use bytes::Bytes;
-use quorumfs_bft::client::Kind;
+use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::{Sequence, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 
-type Asked = (SessionId, Kind, Bytes);
+type Asked = (SessionId, OperationKind, Bytes);
 
 /// After which batch, answered when, which call, what it asked.
 type Read = (u64, u64, usize, Asked);
@@ -28,7 +28,7 @@ impl ExecutionOrder {
     pub(crate) fn submitted(
         &mut self,
         session: SessionId,
-        kind: Kind,
+        kind: OperationKind,
         operation: &Bytes,
         call: usize,
     ) {

@@ -1,7 +1,7 @@
 //! What the clients did and saw: all that a judge of a run may rest on.
 
 use bytes::Bytes;
-pub use quorumfs_bft::client::Kind;
+pub use quorumfs_bft::client::OperationKind;
 
 /// One operation as a client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Call {
     /// Which client asked.
     pub client: usize,
     /// Whether it could change something.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// What was asked.
     pub operation: Bytes,
     /// When it was submitted, in virtual nanoseconds.

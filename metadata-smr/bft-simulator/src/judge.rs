@@ -10,7 +10,7 @@
 use crate::execution_order::ExecutionOrder;
 use crate::observed::Executed;
 use bytes::Bytes;
-use quorumfs_bft::client::Kind;
+use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::{Digest, ReplicaId, Sequence, SessionId};
 use quorumfs_bft::state::DurableRoot;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ impl Judge {
             None => {
                 self.agreed.insert(*sequence, (*hash, replica));
                 for (session, kind, operation) in &batch.operations {
-                    if *kind == Kind::Execute {
+                    if *kind == OperationKind::Execute {
                         let key = (*session, operation.clone());
                         self.times.entry(key).or_default().executed += 1;
                     }

@@ -36,7 +36,7 @@
 //! ```
 //! use bytes::Bytes;
 //! use quorumfs_bft::identity::PublicKey;
-//! use quorumfs_bft_simulator::history::{Call, History, Kind};
+//! use quorumfs_bft_simulator::history::{Call, History, OperationKind};
 //! use quorumfs_bft_simulator::linearizability::{self, Model};
 //! use quorumfs_bft_simulator::profile::Profile;
 //! use quorumfs_bft_simulator::random::Random;
@@ -85,7 +85,7 @@
 //!     }
 //!     fn apply(&self, sum: &u64, call: &Call) -> Vec<u64> {
 //!         let add = match call.kind {
-//!             Kind::Execute => call.operation[0],
+//!             OperationKind::Execute => call.operation[0],
 //!             _ => 0, // queries: nobody watches, and nobody changes the membership
 //!         };
 //!         let next = sum + u64::from(add);
@@ -107,10 +107,10 @@
 //!     fn genesis(&self, _: &[PublicKey]) -> Bytes {
 //!         Bytes::new()
 //!     }
-//!     fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+//!     fn next(&mut self, _: usize, random: &mut Random) -> (OperationKind, Bytes) {
 //!         match random.below(3) {
-//!             0 => (Kind::Query, Bytes::new()),
-//!             add => (Kind::Execute, Bytes::from(vec![add as u8])),
+//!             0 => (OperationKind::Query, Bytes::new()),
+//!             add => (OperationKind::Execute, Bytes::from(vec![add as u8])),
 //!         }
 //!     }
 //!     fn judge(&self, history: &History) -> Result<(), String> {

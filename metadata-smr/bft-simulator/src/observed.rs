@@ -6,7 +6,7 @@
 //! rests on nothing that the library says about itself.
 
 use bytes::Bytes;
-use quorumfs_bft::client::Kind;
+use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{Row, StateError, Txn, View, prefix_end};
@@ -22,7 +22,7 @@ pub struct Executed {
     /// The hash of everything that was asked and answered.
     pub hash: [u8; 32],
     /// The operations and queries in their order, with the session that asked for each.
-    pub operations: Vec<(SessionId, Kind, Bytes)>,
+    pub operations: Vec<(SessionId, OperationKind, Bytes)>,
     /// How many ticks it had.
     pub ticks: u32,
     /// What is watched and was changed by it.
@@ -69,7 +69,7 @@ impl Log {
         }
     }
 
-    fn ran(&self, session: SessionId, kind: Kind, operation: &[u8]) {
+    fn ran(&self, session: SessionId, kind: OperationKind, operation: &[u8]) {
         self.note(|batch| {
             let operation = Bytes::copy_from_slice(operation);
             batch.operations.push((session, kind, operation));
@@ -201,7 +201,8 @@ impl Service for Observed {
         let who = caller_bytes(caller);
         self.log
             .fold(context, &[b"execute", &who, operation, &answer]);
-        self.log.ran(caller.session, Kind::Execute, operation);
+        self.log
+            .ran(caller.session, OperationKind::Execute, operation);
         self.compare(&txn.view(), &before)?;
         Ok(answer)
     }
@@ -221,7 +222,7 @@ impl Service for Observed {
         let answer = self.inner.read_in_order(view, context, caller, query)?;
         let who = caller_bytes(caller);
         self.log.fold(context, &[b"read", &who, query, &answer]);
-        self.log.ran(caller.session, Kind::Query, query);
+        self.log.ran(caller.session, OperationKind::Query, query);
         Ok(answer)
     }
 

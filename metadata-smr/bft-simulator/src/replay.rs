@@ -201,13 +201,13 @@ impl<R: Read> Player<'_, R> {
         loop {
             self.committed = core.committed();
             match self.take()? {
-                Some(Entry::Told { now, event }) => {
+                Some(Entry::Event { now, event }) => {
                     self.events += 1;
                     self.tell(now, Some(event.clone()));
                     core.step(now, event, &mut effects);
                     self.compare(&mut effects)?;
                 }
-                Some(Entry::Over { why }) => return Err(End::Same { over: Some(why) }),
+                Some(Entry::End { why }) => return Err(End::Same { over: Some(why) }),
                 Some(other) => {
                     let other = telling::entry(&other);
                     return Err(self.different(format!("the recording goes on with {other}")));
@@ -259,8 +259,8 @@ impl<R: Read> Player<'_, R> {
             });
         }
         let marks = match self.take()? {
-            Some(Entry::Did { effects }) => effects,
-            Some(Entry::Over { why }) => return Err(End::Same { over: Some(why) }),
+            Some(Entry::Effects { effects }) => effects,
+            Some(Entry::End { why }) => return Err(End::Same { over: Some(why) }),
             None => return Err(End::Same { over: None }),
             Some(other) => {
                 let other = telling::entry(&other);

@@ -11,7 +11,7 @@
 //! are no more than repeated bytes and the word `nonsense`. Their calls are not in the history, so
 //! such operations must have no effect, or one that the judge allows for.
 
-use crate::history::{History, Kind};
+use crate::history::{History, OperationKind};
 use crate::random::Random;
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
@@ -30,7 +30,7 @@ pub trait Workload {
     fn genesis(&self, principals: &[PublicKey]) -> Bytes;
 
     /// The next operation of a client.
-    fn next(&mut self, client: usize, random: &mut Random) -> (Kind, Bytes);
+    fn next(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes);
 
     /// What clients watch ([`Service::watch`]): each of them all of these. The simulator then looks
     /// at the rows under the prefixes before and after everything that it asks of the service, and

@@ -1,20 +1,22 @@
-//! What stands between the network and the order.
+//! Admission: which requests and frames a replica accepts, and how fast it serves its peers.
 //!
-//! Verified requests wait in a [`Pool`]; who misbehaved with a signature of its own is on the
-//! [`Blacklist`] for a while; what peers ask for is served at a [`Pace`]. Checks run from the
-//! cheapest to the dearest: blacklist, session and lane, credit, duplicate, and the signature
-//! before all of this only because the driver verifies on other threads.
+//! Verified requests wait in a [`Pool`]. A peer that signed a bad message is on the [`Blacklist`]
+//! for a while. What peers fetch is served at a [`Pace`]. Checks run from the cheapest to the most
+//! expensive: blacklist, session and lane, credit, duplicate. The signature comes before all of
+//! these only because the driver verifies on other threads.
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! * Nothing grows without bound: a session has its credit, and the credit of all has a sum;
-//!   openings have a small room. Beyond it the answer is BUSY, which says that sending again later
-//!   helps.
-//! * Within its credit a session's request is never dropped, so a correct leader has what its
-//!   followers wait for.
-//! * Sessions are served in turn: one that sends much delays itself. So are principals that open
-//!   sessions, and whoever the service would refuse stands behind them.
-//! * Only the signer of a bad message is ever punished, never somebody named in it.
+//! * Nothing grows without bound. Every session has a credit, and the sum of all credits is
+//!   bounded; openings have a small capacity of their own. Beyond these bounds the answer is BUSY,
+//!   which means that sending again later helps.
+//! * A session's request within its credit is never dropped, so a correct leader has the requests
+//!   that its followers wait for.
+//! * Sessions are served in turn: a session that sends much delays only itself. Principals that
+//!   open sessions are served in turn too, and principals that the service would refuse come after
+//!   all others.
+//! * Only the signer of a bad message is punished, never a replica or client that the message
+//!   names.
 //!
 //! Source: A. Clement, "UpRight Fault Tolerance" (2010), §3.3.1 (admission of client requests).
 

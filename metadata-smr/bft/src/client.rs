@@ -8,50 +8,52 @@
 //!   its one timer ────────┘                     └─► Opened, Ended
 //! ```
 //!
-//! A client opens a *session* by an ordered request that its principal signs; everything after
-//! that is signed by the session's own key. A session has *lanes*: closed loops in which requests
-//! are numbered from 1 and at most [`config::ClientConfig::in_flight`] are unanswered. What waits
-//! when a lane has room goes out together as one *bundle* under one signature: its operations have
-//! independent results.
+//! A client opens a *session* by an ordered request that its principal signs; everything after that
+//! is signed by the session's own key. A session has *lanes*: closed loops in which requests are
+//! numbered from 1 and at most [`config::ClientConfig::in_flight`] are unanswered. The operations
+//! that wait when a lane has capacity are sent together as one *bundle* under one signature; they
+//! have independent results.
 //!
-//! What always holds:
+//! # Invariants
 //!
-//! * What was sent once is never bundled anew and never changed: a retry resends the same bytes to
-//!   every replica, so an operation runs once, whoever crashes.
+//! * A request that was sent once is never bundled again and never changed. A retry resends the
+//!   same bytes to every replica, so an operation runs once, whatever crashes.
 //! * A result is delivered when a medium quorum gave the same one for the same request at the same
-//!   version, for `read` counts on that; where all clients do without reads out of order, r + 1.
-//!   At least one of them is correct.
+//!   version, since `read` relies on that; where no client reads out of order, r + 1 replicas
+//!   suffice. At least one of them is correct.
 //! * Every ticket is answered exactly once: by [`Effect::Deliver`] or by [`Effect::Failed`].
 //! * Nothing grows without bound: the queue has a limit and refuses beyond it.
 //!
-//! What can go wrong: a deadline passes while the request is under way, or the session ends. The
-//! operation may or may not have been executed then, and [`failure::Failure::OutcomeUnknown`] says
-//! so; the lane goes on retrying the request until it is answered, because the next number must
-//! not be used before. A lost session is never reopened by itself, for whoever owns it has to know.
+//! # Failures
 //!
-//! A driver handles all inputs that are ready with [`Client::step`] and then calls
-//! [`Client::dispatch`], which closes bundles: thereby all completions of a reply are delivered,
-//! and what is submitted because of them is waiting, before the next bundle is closed.
+//! A deadline may pass while the request is pending, or the session may end. The operation may or
+//! may not have been executed then: [`failure::Failure::OutcomeUnknown`]. The lane continues to
+//! retry the request until it is answered, because the next number must not be used before. The
+//! client never reopens a lost session by itself, since its owner has to learn of the loss.
+//!
+//! A driver handles all ready inputs with [`Client::step`] and then calls [`Client::dispatch`],
+//! which closes bundles. So all completions of a reply are delivered, and the operations submitted
+//! because of them are queued, before the next bundle is closed.
 //!
 //! Source: Castro and Liskov, "Practical Byzantine Fault Tolerance" (1999), §4.1; sessions and
 //! bundles after Clement, "UpRight Fault Tolerance" (2010), chapter 5.
 
 mod answer;
 pub mod config;
+mod encoding;
 mod epochs;
 pub mod event;
 pub mod failure;
-mod flight;
 mod observing;
+mod pending_request;
 mod queue;
 mod read;
 mod reply_quorum;
 mod retry;
 mod session;
-mod speech;
 
 pub use config::ClientConfig;
-pub use event::{Effect, Effects, End, Event, Kind, SigningKey, Ticket};
+pub use event::{Effect, Effects, End, Event, OperationKind, SigningKey, Ticket};
 pub use failure::Failure;
 
 use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, Time};
@@ -59,12 +61,12 @@ use crate::round_trip::RoundTrip;
 use crate::wire::Verified;
 use crate::wire::limits::READ_IN_ORDER_EVERY;
 use bytes::Bytes;
-use flight::Flight;
+use encoding::OwnMessage;
 use observing::Observing;
+use pending_request::PendingRequest;
 use queue::{Pending, Queue};
 use read::Reads;
-use session::{Asking, Phase};
-use speech::Own;
+use session::{Asking, SessionPhase};
 use std::collections::BTreeSet;
 
 /// A client. See the module's documentation.
@@ -77,21 +79,21 @@ pub struct Client {
     observing: Observing,
     /// How long requests take.
     trip: RoundTrip,
-    phase: Phase,
+    phase: SessionPhase,
     timer: Option<Monotonic>,
     busy: u64,
     retries: u64,
-    /// When records of later epochs were asked for last.
+    /// When records of later epochs were last requested.
     epochs_asked: Option<Monotonic>,
     /// The state at which the newest session was opened.
     opened_at: Sequence,
 }
 
-/// A bundle that has its place: what has to be signed.
+/// A bundle that has its lane and number, and has to be signed.
 struct Bundle {
     lane: Lane,
     number: RequestNumber,
-    operations: Vec<(Kind, Bytes)>,
+    operations: Vec<(OperationKind, Bytes)>,
 }
 
 impl Client {
@@ -105,7 +107,7 @@ impl Client {
             connected: BTreeSet::new(),
             queue: Queue::default(),
             trip: RoundTrip::default(),
-            phase: Phase::None,
+            phase: SessionPhase::None,
             timer: None,
             busy: 0,
             retries: 0,
@@ -114,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The newest state that the client was shown, by a quorum.
+    /// The newest state that a quorum has shown the client.
     #[must_use]
     pub fn shown(&self) -> Sequence {
         let before = self.config.shown.max(self.opened_at);
@@ -133,7 +135,7 @@ impl Client {
         self.retries
     }
 
-    /// How many queries were answered out of order, and how many had to be put into it.
+    /// How many queries were answered out of order, and how many had to be ordered.
     #[must_use]
     pub const fn reads(&self) -> (u64, u64) {
         (self.reads.accepted, self.reads.fallen_back)
@@ -144,8 +146,8 @@ impl Client {
         match event {
             Event::Open { session_key, time } => self.open(now, session_key, time, effects),
             Event::Close => match &mut self.phase {
-                Phase::Open(session) => session.closing = true,
-                Phase::None | Phase::Opening { .. } => self.end(End::Closed, effects),
+                SessionPhase::Open(session) => session.closing = true,
+                SessionPhase::None | SessionPhase::Opening { .. } => self.end(End::Closed, effects),
             },
             Event::Submit {
                 ticket,
@@ -185,60 +187,60 @@ impl Client {
                 self.observing.expire(&self.config, now, effects);
             }
         }
-        self.reads.told(self.observing.told());
+        self.reads.notified(self.observing.notified());
     }
 
-    /// Closes bundles of what waits, ends a session that is to be closed, and sets the timer. Call
-    /// it after all inputs that were ready have been handled.
+    /// Closes bundles of waiting operations, ends a session that is to be closed, and sets the
+    /// timer. Call it after all ready inputs have been handled.
     pub fn dispatch(&mut self, now: Monotonic, effects: &mut Effects) {
-        if let Phase::Open(session) = &self.phase {
+        if let SessionPhase::Open(session) = &self.phase {
             let (config, reads, id) = (&self.config, &mut self.reads, session.id);
             let queue = &mut self.queue;
             reads.hedge(config, id, &self.connected, now, queue, effects);
             reads.dispatch(config, id, &self.connected, now, effects);
         }
         while let Some(bundle) = self.next_bundle(now) {
-            if let Phase::Open(session) = &self.phase {
+            if let SessionPhase::Open(session) = &self.phase {
                 effects.push(Effect::Sign {
                     key: SigningKey::Session,
-                    message: speech::request(&self.config, session.id, bundle),
+                    message: encoding::request(&self.config, session.id, bundle),
                 });
             }
         }
-        if let Phase::Open(session) = &mut self.phase
+        if let SessionPhase::Open(session) = &mut self.phase
             && session.closing
             && session.close.is_none()
             && self.queue.is_empty()
             && self.reads.is_empty()
-            && session.flights().next().is_none()
+            && session.pending_requests().next().is_none()
         {
             session.close = Some(Asking::new(&self.config, session.id.0, now));
             effects.push(Effect::Sign {
                 key: SigningKey::Session,
-                message: speech::close(&self.config, session.id),
+                message: encoding::close(&self.config, session.id),
             });
         }
         self.set_timer(now, effects);
     }
 
     fn open(&mut self, now: Monotonic, key: PublicKey, time: Time, effects: &mut Effects) {
-        if matches!(self.phase, Phase::None) {
+        if matches!(self.phase, SessionPhase::None) {
             let asking = Asking::new(&self.config, time.0, now);
-            self.phase = Phase::Opening { key, asking };
+            self.phase = SessionPhase::Opening { key, asking };
             self.reads.ordered(now);
             effects.push(Effect::Sign {
                 key: SigningKey::Principal,
-                message: speech::open(&self.config, key, time),
+                message: encoding::open(&self.config, key, time),
             });
         }
     }
 
     fn submit(&mut self, now: Monotonic, mut pending: Pending) -> Result<(), Failure> {
         let bytes_max = match &self.phase {
-            Phase::None => return Err(Failure::NoSession),
-            Phase::Open(session) if session.closing => return Err(Failure::NoSession),
-            Phase::Open(session) => speech::OPERATION_BYTES_MAX.min(session.room_max()),
-            Phase::Opening { .. } => speech::OPERATION_BYTES_MAX,
+            SessionPhase::None => return Err(Failure::NoSession),
+            SessionPhase::Open(session) if session.closing => return Err(Failure::NoSession),
+            SessionPhase::Open(session) => encoding::OPERATION_BYTES_MAX.min(session.room_max()),
+            SessionPhase::Opening { .. } => encoding::OPERATION_BYTES_MAX,
         };
         let bytes = pending.operation.len();
         if bytes > bytes_max {
@@ -246,13 +248,16 @@ impl Client {
         }
         let long_ago = now.since(self.reads.last_ordered()) >= READ_IN_ORDER_EVERY;
         match pending.kind {
-            Kind::Read if self.config.unordered_reads && !long_ago => {}
-            Kind::SessionRead if !long_ago => {}
-            Kind::Execute | Kind::Administer | Kind::Watch | Kind::Unwatch => {
+            OperationKind::Read if self.config.unordered_reads && !long_ago => {}
+            OperationKind::SessionRead if !long_ago => {}
+            OperationKind::Execute
+            | OperationKind::Administer
+            | OperationKind::Watch
+            | OperationKind::Unwatch => {
                 return self.queue.push(&self.config, pending);
             }
-            Kind::Query | Kind::Read | Kind::SessionRead => {
-                pending.kind = Kind::Query;
+            OperationKind::Query | OperationKind::Read | OperationKind::SessionRead => {
+                pending.kind = OperationKind::Query;
                 return self.queue.push(&self.config, pending);
             }
         }
@@ -261,20 +266,21 @@ impl Client {
         Ok(())
     }
 
-    /// Takes what waits into a lane that has room, as far as credit and one request reach.
+    /// Moves waiting operations into a lane that has capacity, as many as credit and one request
+    /// allow.
     fn next_bundle(&mut self, now: Monotonic) -> Option<Bundle> {
-        let Phase::Open(session) = &mut self.phase else {
+        let SessionPhase::Open(session) = &mut self.phase else {
             return None;
         };
         let bundle_max = self
             .config
             .bundle_max
-            .clamp(1, speech::BUNDLE_OPERATIONS_MAX);
+            .clamp(1, encoding::BUNDLE_OPERATIONS_MAX);
         let mut room = session.room();
         let (lane, state) = session.free_lane(self.config.in_flight)?;
         let mut bundle = Vec::new();
         while let Some(bytes) = self.queue.peek() {
-            let cost = bytes.saturating_add(speech::OPERATION_OVERHEAD);
+            let cost = bytes.saturating_add(encoding::OPERATION_OVERHEAD);
             if cost > room || bundle.len() >= bundle_max {
                 break;
             }
@@ -290,7 +296,7 @@ impl Client {
             .iter()
             .map(|pending| (pending.kind, pending.operation.clone()))
             .collect();
-        state.flights.push_back(Flight::new(
+        state.pending_requests.push_back(PendingRequest::new(
             &self.config,
             &self.trip,
             number,
@@ -307,29 +313,34 @@ impl Client {
 
     fn signed(&mut self, message: &Verified, effects: &mut Effects) {
         let frame = message.frame().clone();
-        match (speech::own(message), &mut self.phase) {
-            (Some(Own::Open { key: own, digest }), Phase::Opening { key, asking })
-                if own == *key =>
-            {
+        match (encoding::own_message(message), &mut self.phase) {
+            (
+                Some(OwnMessage::Open { key: own, digest }),
+                SessionPhase::Opening { key, asking },
+            ) if own == *key => {
                 asking.sign(digest, frame.clone());
             }
-            (Some(Own::Request(own)), Phase::Open(session)) if own.session == session.id => {
-                match session.flight(own.lane, own.number) {
-                    Some(flight) => flight.signed = Some((own.digest, frame.clone())),
+            (Some(OwnMessage::Request(own)), SessionPhase::Open(session))
+                if own.session == session.id =>
+            {
+                match session.pending_request(own.lane, own.number) {
+                    Some(pending_request) => {
+                        pending_request.signed = Some((own.digest, frame.clone()))
+                    }
                     None => return,
                 }
             }
             (
-                Some(Own::Close {
+                Some(OwnMessage::Close {
                     session: own,
                     digest,
                 }),
-                Phase::Open(session),
+                SessionPhase::Open(session),
             ) if own == session.id => match &mut session.close {
                 Some(close) => close.sign(digest, frame.clone()),
                 None => return,
             },
-            // What was signed for a session that has ended meanwhile.
+            // A message that was signed for a session that has ended meanwhile.
             _ => return,
         }
         for to in &self.connected {
@@ -340,11 +351,11 @@ impl Client {
     fn connected(&mut self, replica: ReplicaId, effects: &mut Effects) {
         self.connected.insert(replica);
         match &self.phase {
-            Phase::None => {}
-            Phase::Opening { asking, .. } => send(replica, asking.frame(), effects),
-            Phase::Open(session) => {
-                for (_, flight) in session.flights() {
-                    send(replica, flight.frame(), effects);
+            SessionPhase::None => {}
+            SessionPhase::Opening { asking, .. } => send(replica, asking.frame(), effects),
+            SessionPhase::Open(session) => {
+                for (_, pending_request) in session.pending_requests() {
+                    send(replica, pending_request.frame(), effects);
                 }
                 let close = session.close.as_ref();
                 send(replica, close.and_then(Asking::frame), effects);
@@ -360,16 +371,16 @@ impl Client {
         for pending in self.reads.take_expired(now) {
             self.queue.fail(&pending, Failure::Expired, effects);
         }
-        if let Phase::Open(session) = &mut self.phase {
-            for flight in session.flights_mut() {
-                for pending in flight.take_expired(now) {
+        if let SessionPhase::Open(session) = &mut self.phase {
+            for pending_request in session.pending_requests_mut() {
+                for pending in pending_request.take_expired(now) {
                     self.queue.fail(&pending, Failure::OutcomeUnknown, effects);
                 }
             }
         }
     }
 
-    /// Sends again what is due to those that have not answered it.
+    /// Sends overdue messages again to the replicas that have not answered them.
     fn retry(&mut self, now: Monotonic, effects: &mut Effects) {
         let (config, connected) = (&self.config, &self.connected);
         let mut retries = 0_u64;
@@ -382,26 +393,28 @@ impl Client {
             due
         };
         match &mut self.phase {
-            Phase::None => {}
-            Phase::Opening { asking, .. } => {
+            SessionPhase::None => {}
+            SessionPhase::Opening { asking, .. } => {
                 if due(&mut asking.retry) {
                     for to in connected {
                         send(*to, asking.frame(), effects);
                     }
                 }
             }
-            Phase::Open(session) => {
-                for flight in session.flights_mut() {
-                    if !due(&mut flight.retry) {
+            SessionPhase::Open(session) => {
+                for pending_request in session.pending_requests_mut() {
+                    if !due(&mut pending_request.retry) {
                         continue;
                     }
-                    if let Some(to) = flight.whom_to_ask(connected, config.replies_needed()) {
-                        send(to, flight.frame(), effects);
+                    if let Some(to) =
+                        pending_request.next_to_ask(connected, config.replies_needed())
+                    {
+                        send(to, pending_request.frame(), effects);
                     } else {
-                        let all = flight.executed(config.fault_model.small());
-                        let lacks = |to: &&ReplicaId| all || !flight.answered(**to);
+                        let all = pending_request.executed(config.fault_model.small());
+                        let lacks = |to: &&ReplicaId| all || !pending_request.answered(**to);
                         for to in connected.iter().filter(lacks) {
-                            send(*to, flight.frame(), effects);
+                            send(*to, pending_request.frame(), effects);
                         }
                     }
                 }
@@ -419,9 +432,9 @@ impl Client {
 
     fn set_timer(&mut self, now: Monotonic, effects: &mut Effects) {
         let phase = match &self.phase {
-            Phase::None => None,
-            Phase::Opening { asking, .. } => Some(asking.retry.at),
-            Phase::Open(session) => session.next_deadline(),
+            SessionPhase::None => None,
+            SessionPhase::Opening { asking, .. } => Some(asking.retry.at),
+            SessionPhase::Open(session) => session.next_deadline(),
         };
         let reads = self.reads.next_deadline();
         let observing = self.observing.next_deadline();
@@ -438,15 +451,16 @@ impl Client {
         }
     }
 
-    /// Answers everything and forgets the session.
+    /// Answers all tickets and drops the session.
     fn end(&mut self, end: End, effects: &mut Effects) {
-        if let Phase::Open(session) = std::mem::replace(&mut self.phase, Phase::None) {
-            for flight in session.into_flights() {
-                let reason = match flight.signed {
+        if let SessionPhase::Open(session) = std::mem::replace(&mut self.phase, SessionPhase::None)
+        {
+            for pending_request in session.into_pending_requests() {
+                let reason = match pending_request.signed {
                     Some(_) => Failure::OutcomeUnknown,
                     None => Failure::NoSession,
                 };
-                for pending in flight.operations.into_iter().flatten() {
+                for pending in pending_request.operations.into_iter().flatten() {
                     self.queue.fail(&pending, reason, effects);
                 }
             }

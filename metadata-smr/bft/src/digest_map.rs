@@ -1,10 +1,10 @@
-//! A sorted map by digest that is quick at finding.
+//! A sorted map by digest with fast lookups.
 //!
 //! Requests are known by their digests, and each is looked up a few times on its way. Digests are
-//! spread evenly, so the first byte tells them apart well: the map is one sorted map for each value
-//! of it, most of them a single small node. Whoever makes many digests with the same first byte, as
-//! a client can, makes one of them as deep as a map of everything would be, and no deeper. Like any
-//! sorted map it is the same on every run, and so is its order.
+//! spread evenly, so the first byte separates them well: there is one sorted map for each value of
+//! that byte, most of them a single small node. A client that makes many digests with the same
+//! first byte makes one of these maps as deep as a map of all digests would be, and no deeper. Like
+//! any sorted map it is the same on every run, and so is its order.
 
 use crate::identity::Digest;
 use std::collections::BTreeMap;
@@ -36,13 +36,13 @@ impl<T> DigestMap<T> {
         self.parts.get(Self::part(digest))?.get(digest)
     }
 
-    /// Puts a value in; what stood there before is returned.
+    /// Inserts a value and returns the one that it replaces.
     pub(crate) fn insert(&mut self, digest: Digest, value: T) -> Option<T> {
         let part = self.parts.get_mut(Self::part(&digest))?;
         part.insert(digest, value)
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(crate) fn remove(&mut self, digest: &Digest) -> Option<T> {
         self.parts.get_mut(Self::part(digest))?.remove(digest)
     }

@@ -1,16 +1,16 @@
-//! The journal: what a replica must not forget, as bytes.
+//! The journal: what a replica must not forget across a restart, as bytes.
 //!
-//! A write-ahead log of *promises*. A message that promises something leaves only after the record
-//! that holds it is durable ([`crate::step::Effect::Persist`] and the token in `Send`); after a
-//! restart the records say what was promised. Records behind the durable root are trimmed.
+//! It is a write-ahead log of *promises*. A message that promises something is sent only after the
+//! record of the promise is durable ([`crate::step::Effect::Persist`] and the token in `Send`);
+//! after a restart the records show what was promised. Records before the durable root are trimmed.
 //!
-//! * [`record`]: what is recorded, and its encoding.
-//! * [`framing`]: how records lie in a segment whose bytes were used before.
-//! * [`recovery`]: the verdict on what is found there: intact, cut short at its end (what was cut
-//!   was never sent), or lost.
+//! * [`record`]: the records and their encoding.
+//! * [`framing`]: how records are laid out in a segment whose bytes were used before.
+//! * [`recovery`]: the verdict on a journal that was read back: intact, cut short at its end (the
+//!   part cut off was never sent), or lost.
 //!
-//! What always holds: records are written in the order of their tokens; COMMITTED(s) stands before
-//! every promise about s + 1; a promise about a view stands behind what made the view known.
+//! Invariants: records are written in the order of their tokens; COMMITTED(s) precedes every
+//! promise about s + 1; a promise about a view follows the record that made the view known.
 
 pub mod framing;
 pub mod record;

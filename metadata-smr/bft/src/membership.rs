@@ -1,4 +1,4 @@
-//! Who votes, in which epoch, and how that changes.
+//! Which replicas vote in which membership epoch, and how that changes.
 //!
 //! # Epochs
 //!
@@ -12,52 +12,54 @@
 //!          q of e: CHECKPOINT(b, root, digest of the new membership) = the record of e+1
 //! ```
 //!
-//! A change is an ordered operation ([`Command`]) in a session of somebody who may ask for it: an
-//! administrator's key, or a replica's own. Accepted, it is written into the membership's row, and
-//! its batch b is the last of the epoch: the state after it is a checkpoint, and nothing is
-//! executed beyond. What was proposed or even decided there is void: no client was answered, and
-//! the requests wait in the pools for the next epoch. One change ends an epoch; another one in the
-//! same batch is refused in words.
+//! A change is an ordered operation ([`Command`]) in a session whose key may request it: an
+//! administrator's key, or a replica's own. An accepted change is written into the membership's
+//! row, and its batch b is the last of the epoch: the state after it is a checkpoint, and nothing
+//! is executed beyond it. Batches that were proposed or even decided there are void: no client was
+//! answered, and the requests wait in the pools for the next epoch. One change ends an epoch;
+//! another one in the same batch is refused with a reason.
 //!
 //! CHECKPOINTs name the digest of the membership after them. So the stable certificate of b and the
-//! row's bytes are the *record* of the next epoch ([`EpochRecord`]), which anybody who knows the
-//! keys of e believes, and the records lead from genesis to now.
+//! row's bytes are the *record* of the next epoch ([`EpochRecord`]), which any process that knows
+//! the keys of e can verify, and the records lead from genesis to the present.
 //!
-//! A replica knows itself by its key: a [`ReplicaId`] is a place in the list of one epoch, voters
-//! first. Behind them come the *others*, who are told everything and never vote: learners, and
-//! whoever was removed lately.
+//! A replica identifies itself by its key: a [`ReplicaId`] is a position in the list of one epoch,
+//! voters first. After them come the *others*, which receive everything and never vote: learners,
+//! and replicas that were removed lately.
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! * *Two epochs never both order.* What a correct replica executes in e ends with b, the same b
-//!   for all, since agreement in e holds for b and the row says so after it. A replica votes in e+1
+//! * *Two epochs never both order.* A correct replica's execution in e ends with b, the same b for
+//!   all, since agreement in e holds for b and the row records it after b. A replica votes in e+1
 //!   only with the record in its journal. Votes name their epoch under their signature, so those of
-//!   e count for nothing in e+1.
+//!   e do not count in e+1.
 //! * *A crash leaves a replica in e or in e+1.* The newest `Epoch` record decides, in the journal
-//!   or, once a root is written, beside it. What the journal says of older epochs is void.
+//!   or, once a root is written, in the rows stored with it. Journal records of older epochs are
+//!   void.
 //! * *Readers notice.* A replica that has executed the end of its epoch answers no query until the
-//!   next one begins. Whoever still asks e's replicas for a quorum meets one of the q signers of
-//!   the record, which either answered before the next epoch began or does not answer. Clients take
-//!   no answers of another epoch than the one that they know, and follow the records.
+//!   next one begins. A client that still asks e's replicas for a quorum meets one of the q signers
+//!   of the record, which either answered before the next epoch began or does not answer. Clients
+//!   accept no answers of another epoch than the one that they know, and follow the records.
 //! * *No votes without memory.* A replica has an *incarnation*, a random number that its journal
-//!   begins with. It votes only while the membership names that one. Whoever lost the journal takes
-//!   another and asks for [`Command::Rejoin`]; the old number votes in no later epoch, and the new
-//!   one in none in which the old one may have voted. Whoever finds that the journal was rolled
-//!   back does the same, from then on (`replica::rollback`).
-//! * *No dead members.* Only a learner that has said, under its own key, which recent checkpoint it
-//!   holds becomes a voter. A retired key never comes back.
+//!   begins with. It votes only while the membership names that one. A replica that lost its
+//!   journal takes another one and asks for [`Command::Rejoin`]; the old number votes in no later
+//!   epoch, and the new one in none in which the old one may have voted. A replica that finds its
+//!   journal rolled back does the same, from then on (`replica::rollback`).
+//! * *No dead members.* A learner becomes a voter only after it has reported, under its own key,
+//!   which recent checkpoint it holds. A retired key never comes back.
 //!
-//! # What can go wrong
+//! # Failures
 //!
 //! *u replicas fail around b.* Until the record is complete, q of e are up and finish b like any
-//! batch: whoever has its certificate hands it on. From then on whoever went on has the record
-//! durably and leads the others by STATUS. *Somebody is far behind*: he enters the newest epoch by
-//! the records alone and takes a checkpoint of it over, voting for nothing before. *The removed one
-//! is switched off too early*: its state at b may be one of few until the new epoch's first stable
-//! checkpoint, which is when it may go. *A replica rejoins again and again*: once in so many
-//! batches as there are between two checkpoints, so it costs one checkpoint more in as many.
-//! *All keys of an old epoch are stolen*: a client that knows nothing later believes them; whoever
-//! retires a replica destroys its key.
+//! batch: a replica that has its certificate forwards it. From then on the replicas that have
+//! entered e+1 have the record durably and lead the others by STATUS. *A replica is far behind*: it
+//! enters the newest epoch by the records alone and takes a checkpoint of it over, without voting
+//! before. *A removed replica is switched off too early*: its state at b may be one of few until
+//! the new epoch's first stable checkpoint, which is when it may be switched off. *A replica
+//! rejoins again and again*: it may once in as many batches as there are between two checkpoints,
+//! so it causes one additional checkpoint in as many. *All keys of an old epoch are stolen*: a
+//! client that knows nothing later accepts them, so the key of a retired replica has to be
+//! destroyed.
 //!
 //! Source: L. Lamport, D. Malkhi and L. Zhou, "Reconfiguring a State Machine" (2010), for stopping
 //! one instance and starting the next; A. Bessani et al., "State Machine Replication for the Masses
@@ -68,7 +70,7 @@ pub mod command;
 pub mod record;
 
 pub use change::{Announcement, Applied, apply};
-pub use command::{Answer, Command, Refusal};
+pub use command::{Answer, Command, CommandRefusal};
 pub use record::EpochRecord;
 
 use crate::authentication::KeyDirectory;
@@ -83,47 +85,47 @@ use crate::wire::signed_bytes::membership_digest;
 use crate::wire::{Context, Field, Malformed, Reader, write_bytes, write_list};
 use bytes::Bytes;
 
-/// The version of the row and of what is in a record.
+/// The version of the row and of the membership in a record.
 const VERSION: u8 = 1;
 
-/// One replica, as the membership names it.
+/// One replica of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its key: who it is.
+    /// Its key, which identifies it.
     pub key: PublicKey,
-    /// What its journal begins with; it votes only under this one.
+    /// Its incarnation, with which its journal begins; it votes only under this one.
     pub incarnation: Incarnation,
-    /// Where it is found, for those that connect; means nothing here.
+    /// Its address, for processes that connect to it; not interpreted here.
     pub address: Bytes,
-    /// The batch that this incarnation was taken up by.
+    /// The batch in which this incarnation became a member.
     pub since: Sequence,
 }
 
 /// One epoch's membership and settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Which epoch.
+    /// The membership epoch.
     pub epoch: Epoch,
-    /// The batch that ended the epoch before: this one orders what comes after.
+    /// The batch that ended the epoch before; this epoch orders the batches after it.
     pub from: Sequence,
-    /// Who may fail, and how many vote.
+    /// The fault model, with the number of voters.
     pub model: FaultModel,
-    /// The behaviour that batches are executed with.
+    /// The version of the behaviour that batches are executed with.
     pub behaviour_version: u32,
-    /// Batches from one checkpoint to the next.
+    /// The number of batches from one checkpoint to the next.
     pub checkpoint_interval: u64,
-    /// Who may change the membership.
+    /// The keys that may change the membership.
     pub administrators: Vec<PublicKey>,
-    /// Who votes: replica 0, 1, and so on.
+    /// The voters: replica 0, 1, and so on.
     pub voters: Vec<Member>,
-    /// Who is told everything and does not vote, numbered after the voters.
+    /// The members that receive everything and do not vote, numbered after the voters.
     pub others: Vec<Member>,
     /// Keys that voted once and never will again.
     pub retired: Vec<PublicKey>,
 }
 
 impl Membership {
-    /// That of a new cluster.
+    /// The membership of a new cluster.
     #[must_use]
     pub const fn genesis(
         model: FaultModel,
@@ -143,8 +145,8 @@ impl Membership {
         }
     }
 
-    /// One that nobody can change: its members are known by their numbers alone, and there is no
-    /// administrator.
+    /// A membership that cannot change: its members are known by their numbers alone, and there is
+    /// no administrator.
     #[must_use]
     pub fn unnamed(model: FaultModel) -> Self {
         let numbered = |number: u16| {
@@ -164,31 +166,31 @@ impl Membership {
         Self::genesis(model, voters, Vec::new())
     }
 
-    /// Everybody: a member's place is its [`ReplicaId`].
+    /// All members: a member's position is its [`ReplicaId`].
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.voters.iter().chain(&self.others)
     }
 
-    /// How many there are, voters and others.
+    /// The number of members, voters and others.
     #[must_use]
     pub fn peers(&self) -> usize {
         self.voters.len() + self.others.len()
     }
 
-    /// One of them.
+    /// The member with this number.
     #[must_use]
     pub fn member(&self, id: ReplicaId) -> Option<&Member> {
         self.members().nth(id.0.into())
     }
 
-    /// Whose number this key is.
+    /// The number of the member with this key.
     #[must_use]
     pub fn place(&self, key: &PublicKey) -> Option<ReplicaId> {
         let place = self.members().position(|member| member.key == *key)?;
         u16::try_from(place).ok().map(ReplicaId)
     }
 
-    /// Whether this one votes.
+    /// Whether this member votes.
     #[must_use]
     pub const fn votes(&self, id: ReplicaId) -> bool {
         id.0 < self.model.replicas()
@@ -200,13 +202,13 @@ impl Membership {
         self.administrators.contains(key) || self.place(key).is_some()
     }
 
-    /// What [`crate::wire::admit()`] needs to know.
+    /// The context that [`crate::wire::admit()`] needs.
     #[must_use]
     pub const fn context(&self, cluster: ClusterId) -> Context {
         Context::new(cluster, self.epoch, self.model).after(self.from)
     }
 
-    /// Its row.
+    /// Encodes the row.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut bytes = vec![VERSION];
@@ -223,10 +225,10 @@ impl Membership {
         bytes.into()
     }
 
-    /// Takes a row apart.
+    /// Decodes a row.
     ///
     /// # Errors
-    /// If it is none, or no membership that could work.
+    /// If the bytes are no row, or no membership that could work.
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let version: u8 = reader.get("membership version")?;
@@ -269,14 +271,14 @@ impl Membership {
         Ok(membership)
     }
 
-    /// What a CHECKPOINT names.
+    /// The digest that a CHECKPOINT names.
     #[must_use]
     pub fn digest(&self) -> Digest {
         membership_digest(&self.encode())
     }
 }
 
-/// The voters' keys, and no sessions'.
+/// The keys of the voters; none of sessions.
 impl KeyDirectory for Membership {
     fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
         self.voters.get(usize::from(id.0)).map(|member| member.key)

@@ -1,14 +1,14 @@
-//! What a replica counts, and what it says about itself.
+//! The counters of a replica, and its status report.
 //!
-//! Every name of a counter stands here and nowhere else. They tell an operator what is going on and
-//! the simulator that a path was really taken.
+//! All counter names are defined here and nowhere else. They show an operator what is happening,
+//! and the simulator that a path was really taken.
 
 use crate::identity::{Digest, Epoch, Incarnation, ReplicaId, Sequence, Time, View};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// How often what has happened since this process started.
+        /// Counts of events since this process started.
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize,
         )]
@@ -39,7 +39,7 @@ counters! {
     duplicates,
     /// Replies sent from the cache.
     replies_resent,
-    /// Replies in which a digest stood for the results, which another replica gave.
+    /// Replies with a digest in place of the results, which another replica gave.
     replies_shortened,
     /// Ticks executed.
     ticks,
@@ -53,25 +53,25 @@ counters! {
     proposals,
     /// Of those, carried over from an earlier view.
     reproposals,
-    /// Of those, fresh ones while others were under way.
+    /// Of those, fresh ones while others were pending.
     pipelined,
-    /// Of those, while three or more were.
+    /// Of those, while three or more were pending.
     pipelined_deep,
-    /// Proposals that came before what they follow upon, or are beyond the window.
+    /// Proposals that came before their predecessor, or are beyond the window.
     proposals_ahead,
-    /// Batches of which q COMMITs were here before the batch before them was executed.
+    /// Batches for which q COMMITs were here before the batch before them was executed.
     decided_early,
     /// Views that began with several batches carried over.
     chains_carried,
-    /// PREPAREs given.
+    /// PREPAREs sent.
     prepares,
-    /// COMMITs given.
+    /// COMMITs sent.
     commits,
-    /// Proposals held back until our clock gets there.
+    /// Proposals held back until our clock reaches their time.
     held_for_clock,
     /// Proposals refused because no correct leader would have made them.
     proposals_refused,
-    /// Leaders caught with two proposals for one place.
+    /// Leaders found to have made two proposals for one sequence.
     equivocations,
     /// Times that a body was asked for.
     bodies_fetched,
@@ -79,33 +79,33 @@ counters! {
     committed_fetched,
     /// Frames sent again because a STATUS showed that they are missing.
     resends,
-    /// Committed batches handed to peers.
+    /// Committed batches sent to peers.
     committed_served,
     /// Requests forwarded to a leader that seems not to have them.
     forwarded,
-    /// SUSPECTs given.
+    /// SUSPECTs sent.
     suspicions,
     /// Of those, because nothing committed in time.
     suspicions_progress,
     /// Of those, because requests were passed over.
     suspicions_unfair,
-    /// Of those, because the leader's time trails.
+    /// Of those, because the leader's time lags.
     suspicions_clock,
     /// Of those, because others had to repeat the leader's proposals.
     suspicions_silent,
     /// Of those, because it orders less than it could.
     suspicions_slow,
-    /// SUSPECTs taken back, since the order went on.
+    /// SUSPECTs withdrawn, since the order went on.
     suspicions_withdrawn,
-    /// Intervals in which something waited all the time, and that were compared with others.
+    /// Intervals in which requests were waiting all the time, and that were compared with others.
     throughput_compared,
-    /// VIEW-CHANGEs given.
+    /// VIEW-CHANGEs sent.
     view_changes,
     /// Views entered.
     views_entered,
     /// NEW-VIEWs made as a leader.
     new_views_led,
-    /// Requests beyond their session's credit or this replica's room.
+    /// Requests beyond their session's credit or this replica's capacity.
     busy,
     /// Requests of sessions that have ended.
     no_session,
@@ -117,31 +117,31 @@ counters! {
     reads,
     /// READs that could not be answered.
     reads_refused,
-    /// Committed batches handed to laggards because a client asked again.
+    /// Committed batches sent to laggards because a client asked again.
     laggards_handed,
     /// Durable roots written.
     flushes,
-    /// Checkpoints that this replica has spoken for.
+    /// Checkpoints that this replica has voted for.
     checkpoints,
     /// Checkpoints that became stable.
     checkpoints_stable,
-    /// Committed batches removed because a stable checkpoint stands for them.
+    /// Committed batches removed because a stable checkpoint covers them.
     batches_truncated,
     /// State transfers begun.
     transfers,
-    /// Of those, gone over to a newer checkpoint on the way.
+    /// Of those, moved to a newer checkpoint on the way.
     transfers_moved,
-    /// Of those, taken up again after a restart.
+    /// Of those, resumed after a restart.
     transfers_resumed,
     /// Of those, finished.
     transfers_finished,
     /// Nodes of a state taken over from peers.
     nodes_fetched,
-    /// Nodes of a state that a peer sent and that were not what they had to be.
+    /// Nodes of a state that a peer sent and that did not match their digest.
     nodes_refused,
-    /// Nodes of a state handed to peers.
+    /// Nodes of a state sent to peers.
     nodes_served,
-    /// Times that the own state was found to be another than the one that a quorum has.
+    /// Times that the own state was found to differ from that of a quorum.
     states_refuted,
     /// Reports shown to observers.
     reports,
@@ -153,30 +153,30 @@ counters! {
     epochs_entered,
     /// Of those, by their records alone, without the state that they begin from.
     epochs_jumped,
-    /// Records of epochs handed out.
+    /// Records of epochs sent.
     epochs_served,
     /// Batches that ended an epoch.
     epochs_ended,
     /// Batches replayed from the journal at the start.
     replayed,
-    /// Votes for what was executed here before, for those who have not.
+    /// Votes for batches that were executed here before, for replicas that have not executed them.
     echoes,
-    /// NEW-VIEWs that do not say what their view begins with.
+    /// NEW-VIEWs without the batches that their view begins with.
     new_views_refused,
-    /// Messages shown to the peer whose own they are, which seems not to know of them.
-    words_returned,
-    /// Times that the journal was found to be older than what this replica has said.
+    /// Messages sent back to the peer that made them, which seems not to know of them.
+    messages_returned,
+    /// Times that the journal was found to be older than messages of this replica.
     rollbacks_noticed,
 }
 
 /// Whether a replica votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Voting {
-    /// It does.
+    /// It votes.
     Voting,
-    /// It lost its journal, or has an older one than that which it has made its promises in: it
-    /// follows and serves, but it cannot know what it promised. It votes from the epoch that begins
-    /// with its rejoining.
+    /// It lost its journal, or has an older one than that in which it made its promises: it follows
+    /// and serves, but it cannot know its promises. It votes from the epoch that begins with its
+    /// rejoining.
     Lost,
     /// Its state store failed: it is silent.
     Poisoned,
@@ -184,12 +184,13 @@ pub enum Voting {
     Diverged,
     /// The membership does not name it as a voter: it follows and serves.
     Observing,
-    /// Its state came from others, and it may have voted for what it has not executed again yet.
+    /// Its state came from others, and it may have voted for batches that it has not executed again
+    /// yet.
     Abstaining,
 }
 
 impl Voting {
-    /// In a word, for people.
+    /// As one word, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -203,28 +204,28 @@ impl Voting {
     }
 }
 
-/// What a replica says about itself.
+/// A replica's status report.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ReplicaStatus {
-    /// Who it is.
+    /// Its id.
     pub replica: ReplicaId,
-    /// The epoch that it is in.
+    /// Its membership epoch.
     pub epoch: Epoch,
     /// The last batch of the epoch before.
     pub began: Sequence,
     /// Whether it has executed the end of its epoch, and waits for the next one to begin.
     pub ended: bool,
-    /// What its journal begins with, where that is not what the membership says.
+    /// Its incarnation, if it is not the one in the membership.
     pub reborn: Option<Incarnation>,
-    /// The view that it is in.
+    /// Its view.
     pub view: View,
     /// That view's leader.
     pub leader: ReplicaId,
-    /// Whether it knows what the view begins with; otherwise it waits for the NEW-VIEW.
+    /// Whether it knows the batches that the view begins with; otherwise it waits for the NEW-VIEW.
     pub active: bool,
     /// The last sequence that it has executed.
     pub sequence: Sequence,
-    /// The digest of that batch, which stands for the whole order up to it.
+    /// The digest of that batch, which covers the whole order up to it.
     pub batch: Digest,
     /// The agreed time of that batch.
     pub time: Time,
@@ -234,19 +235,19 @@ pub struct ReplicaStatus {
     pub root: Digest,
     /// The newest stable checkpoint that it knows.
     pub stable: Sequence,
-    /// The first committed batch that it keeps for others.
+    /// The first committed batch that it keeps for other replicas.
     pub kept: Sequence,
-    /// The checkpoint whose state it is taking over from its peers, if it does.
+    /// The checkpoint whose state it is taking over from its peers, if any.
     pub transfer: Option<Sequence>,
     /// Whether it votes.
     pub voting: Voting,
-    /// Whose COMMITs are in the certificate of the last batch.
+    /// The replicas whose COMMITs are in the certificate of the last batch.
     pub signers: Vec<ReplicaId>,
     /// Open sessions.
     pub sessions: u32,
-    /// Requests that wait.
+    /// Pending requests.
     pub waiting: u32,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
 }
 

@@ -1,44 +1,44 @@
-//! What one replica was told from its start on, on record, so that it can be told the same again.
+//! A recording of one replica's inputs from its start on, so that they can be replayed.
 //!
-//! A core that poisons itself, stalls or answers wrongly in a real process is looked for in a
-//! debugger too late: what led there is gone. But the core is a function of what it is told. So
-//! that is recorded, and `quorumfs-bft-simulator` tells it to the same core again, with the same
-//! clock, as often as one likes (`replay`).
+//! When a core poisons itself, stalls or answers wrongly in a real process, a debugger comes too
+//! late: the cause is gone. But the core is a function of its inputs. So the inputs are recorded,
+//! and `quorumfs-bft-simulator` feeds them to the same core again, with the same clock, any number
+//! of times (`replay`).
 //!
 //! ```text
 //!   Start ─► Found … ─► Read … ─► Did ─► Told ─► Read … ─► Did ─► Told ─► …  ─► Over
-//!   config,  the        what the  the     an      what it   what
-//!   clock    journal    store     core    event   read      came
-//!                       gave      starts                    of it
+//!   config,  the        store     effects an     store     effects
+//!   clock    journal    rows      of the  event  rows      of the
+//!                                 start                    event
 //! ```
 //!
 //! # Why it is exact
 //!
-//! Whatever decides what a core does next is recorded where it comes in:
+//! Every input that determines the core's next step is recorded where it enters:
 //!
-//! * its configuration, the clock and the journal that it started on;
-//! * every event with its time. Frames were checked before the core saw them, and are not checked
-//!   again: what the check left out (bodies of sessions that were not known here yet) is left out
-//!   of the record, and what it passed on as a stray is marked as one;
-//! * every row that it read from its store, as the store gave it, and every failure to. So the
-//!   record needs no copy of the state, however large that is, and a page that was damaged once is
-//!   as damaged in the replay.
+//! * its configuration, the clock and the journal that it started with;
+//! * every event with its time. Frames were verified before the core received them, and are not
+//!   verified again: bodies that verification left out (of sessions that were not known here yet)
+//!   are left out of the recording, and bodies that it passed on as strays are marked as such;
+//! * every row that it read from its store, as the store returned it, and every failed read. So the
+//!   recording needs no copy of the state, however large that is, and a page that was damaged once
+//!   is as damaged in the replay.
 //!
-//! What the core did is recorded as [`Mark`]s, eight bytes an effect: enough to tell where a replay
-//! leaves the record, and of what kind the effect was there.
+//! The core's effects are recorded as [`Mark`]s, eight bytes an effect: enough to detect where a
+//! replay departs from the recording, and of what kind the effect was there.
 //!
 //! # Why it begins at a process start
 //!
-//! A ring of the last events alone would be shorter, but what they meant depends on what the core
-//! had in memory before them: votes, waiting requests, timers, cached nodes. None of that is on
-//! disk, and journal and state together give back what may be relied on, not what was there. So a
-//! record is of a process's life from its start on. It ends at a bound; the ring is one of lives,
-//! of which whoever keeps them forgets the oldest.
+//! A ring of the last events alone would be shorter, but their meaning depends on the core's memory
+//! before them: votes, waiting requests, timers, cached nodes. None of that is on disk; journal and
+//! state together restore what may be relied on, not that memory. So a recording covers a process's
+//! life from its start on. It ends at a bound. The ring is one of lives, of which the oldest
+//! recording is deleted.
 //!
-//! # What a record holds
+//! # Contents
 //!
-//! The requests and rows that came by, as they were: whoever must not see the state must not see a
-//! record of it. No keys that sign are in it.
+//! Recordings contain requests and rows unchanged: keep them from people who must not see the
+//! state. They contain no signing keys.
 //!
 //! * `layout`: entries as bytes.  * `blocks`: the file, its checks, its end.  * `mark`: effects.
 
@@ -49,7 +49,7 @@ mod mark;
 #[cfg(test)]
 mod tests;
 
-pub use blocks::{Recording, Unreadable, Writer};
+pub use blocks::{Recording, RecordingWriter, Unreadable};
 pub use mark::{Mark, Marker};
 
 use crate::identity::Now;
@@ -58,54 +58,54 @@ use crate::replica::Config;
 use crate::step::{Event, Token};
 use bytes::Bytes;
 
-/// What a replica started with.
+/// The start of a replica.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The service's name, so that the right one is taken for a replay.
+    /// The service's name, so that a replay uses the right one.
     pub service: String,
     /// The release that recorded.
     pub release: String,
-    /// What the core was told once.
+    /// The core's configuration.
     pub config: Config,
-    /// The verdict on the journal; its records follow as [`Entry::Found`].
+    /// The verdict on the journal; its records follow as [`Entry::JournalRecord`].
     pub condition: Condition,
     /// Tokens from this one on were never used.
     pub next: Token,
-    /// When.
+    /// When it started.
     pub now: Now,
 }
 
-/// What is recorded, in the order in which it happened.
+/// An entry of the recording, in order.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// A record of the journal that it started on.
-    Found {
-        /// Its name.
+    /// A record of the journal that it started with.
+    JournalRecord {
+        /// Its token.
         token: Token,
         /// Its bytes.
         record: Bytes,
     },
-    /// The core was told of an event.
-    Told {
+    /// The core received an event.
+    Event {
         /// When.
         now: Now,
-        /// Of what.
+        /// The event.
         event: Event,
     },
     /// The core read from its store.
     Read {
-        /// Where.
+        /// The key.
         key: Bytes,
-        /// What stood there, or why that cannot be said.
+        /// The value, or why it could not be read.
         found: Result<Option<Bytes>, String>,
     },
-    /// What came of the last event, or of the start.
-    Did {
+    /// The effects of the last event, or of the start.
+    Effects {
         /// Each effect, in order.
         effects: Vec<Mark>,
     },
-    /// Nothing more is recorded.
-    Over {
+    /// The end of the recording.
+    End {
         /// Why.
         why: String,
     },

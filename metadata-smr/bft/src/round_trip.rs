@@ -1,14 +1,14 @@
 //! How long an answer usually takes.
 //!
-//! A smoothed mean and a smoothed deviation, from answers of which it is known what they answer:
-//! where the same bytes were sent twice, an answer says nothing about which of the two it answers.
+//! A smoothed mean and a smoothed deviation, from answers that belong to a known message: where the
+//! same bytes were sent twice, it is not known which of the two an answer belongs to.
 //!
 //! Source: Jacobson, "Congestion Avoidance and Control" (1988); Karn and Partridge, "Improving
 //! Round-Trip Time Estimates in Reliable Transport Protocols" (1987); RFC 6298 for the weights.
 
 use crate::identity::Nanos;
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundTrip {
     mean: Option<u64>,
@@ -16,7 +16,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// An answer took this long.
+    /// Adds the measurement of an answer.
     pub(crate) fn measured(&mut self, took: Nanos) {
         match self.mean {
             None => {
@@ -31,7 +31,7 @@ impl RoundTrip {
         }
     }
 
-    /// How long to wait before something is taken to be lost; `unknown` if nothing was measured.
+    /// How long to wait before an answer counts as lost; `unknown` if nothing was measured.
     pub(crate) fn patience(&self, unknown: Nanos, least: Nanos) -> Nanos {
         match self.mean {
             None => unknown,

@@ -1,4 +1,4 @@
-//! What an application implements to be replicated.
+//! The interface that a replicated application implements.
 //!
 //! A service is a deterministic function from (state, operation, context) to (state, reply). It
 //! reads and writes rows through a transaction, never anything else: no clock but
@@ -6,28 +6,28 @@
 //! (no such file, permission denied) are ordinary replies with stable bytes; [`StateError`] means
 //! that this replica's own store failed, and the replica stops.
 //!
-//! Everything written during one operation is kept or dropped together with its reply; an
-//! implementation that wants to undo its own writes before answering with an error uses
-//! [`Txn::savepoint`] and [`Txn::rollback`].
+//! All writes of one operation are kept or dropped together with its reply; an implementation that
+//! wants to undo its own writes before it answers with an error uses [`Txn::savepoint`] and
+//! [`Txn::rollback`].
 //!
 //! # Versions of answers
 //!
 //! Queries are answered out of order too, by replicas of which some may be behind. Such an answer
 //! has a *version*: the sequence of the last batch that changed anything that the answer depends
-//! on. A client believes answers that match in bytes and version; equal bytes alone would let a
-//! replica that has not seen a row go and one that has seen it come back vouch for each other, and
-//! a later reader be shown the past. The library takes the version from the rows that
-//! [`Service::read`] reads, each of which knows the batch that wrote it last.
+//! on. A client accepts answers that match in bytes and version. With equal bytes alone a replica
+//! that has not seen a row deleted and one that has seen it return would vouch for the same answer,
+//! and a later reader could be shown the past. The library takes the version from the rows that
+//! [`Service::read`] reads, each of which has the sequence of the batch that wrote it last.
 //!
-//! Rows that are not there know nothing. So an answer that says that something is absent, or that a
-//! list is complete, must come from a [`Service::read`] that has also read a row which is written
-//! whenever that changes: of a directory, for the names in it. Where there is no such row,
-//! [`View::depend_on_everything`] stands in for one.
+//! Absent rows have no version. So an answer that something is absent, or that a list is complete,
+//! must come from a [`Service::read`] that has also read a row which is written whenever that
+//! changes: for the names in a directory, the directory's row. Where there is no such row,
+//! [`View::depend_on_everything`] replaces it.
 //!
 //! # A versioned store with atomic transactions
 //!
-//! A transaction names the versions that it was made from. It takes effect as a whole if they are
-//! still those, and otherwise not at all; whoever made it reads again and tries anew.
+//! A transaction names the versions that it was made from. It takes effect as a whole if these are
+//! still current, and otherwise not at all; then its client reads again and tries anew.
 //!
 //! ```
 //! use borsh::{BorshDeserialize, BorshSerialize};
@@ -49,7 +49,7 @@
 //!
 //! fn find(view: &View<'_>, key: &[u8]) -> Result<Option<(u64, Bytes)>, StateError> {
 //!     let Some(row) = view.get(&[b"v", key].concat())? else {
-//!         view.get(b"d")?; // covers what is not there: see above
+//!         view.get(b"d")?; // covers absent keys: see above
 //!         return Ok(None);
 //!     };
 //!     let version = row.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -123,7 +123,7 @@
 //! assert_eq!(run(&mut space, &both(0, b"two"))?, "conflict"); // made before the first one
 //! assert_eq!(run(&mut space, &both(1, b"two"))?, "done");
 //!
-//! // An answer's version is when it last changed, also of what is there no more.
+//! // An answer's version is the last change, also for rows that were deleted.
 //! let gone = Transaction { read: Vec::new(), write: vec![(b.clone(), None)] };
 //! run(&mut space, &gone)?;
 //! let last = LastChange::of_state_after(Sequence(4));
@@ -137,7 +137,7 @@ use crate::identity::{PublicKey, Sequence, SessionId, Time};
 use crate::state::{StateError, Txn, View};
 use bytes::Bytes;
 
-/// What all replicas agree on about the batch that is being executed.
+/// The context of the batch that is being executed, on which all replicas agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The batch's place in the order.
@@ -150,11 +150,11 @@ pub struct Context {
     /// The version of the behaviour that all voters have agreed to run.
     pub behaviour_version: u32,
     /// The disks of so many voters are nearly full that the state should not grow: a service
-    /// refuses what makes it grow, and goes on with everything that does not.
+    /// refuses operations that make it grow, and executes all others.
     pub short_of_space: bool,
 }
 
-/// Who asks.
+/// The caller of an operation or query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The session that the request came in.
@@ -163,30 +163,30 @@ pub struct Caller {
     pub principal: PublicKey,
 }
 
-/// What a session may have under way; granted when it opens. A service says what it would like a
-/// session to have; the library grants what it has room for, and never less bytes than the longest
-/// request unless the service wants less.
+/// The requests that a session may have pending; granted when it opens. A service returns the
+/// credit that it wants for a session; the library grants as much of it as capacity allows, and
+/// never fewer bytes than the longest request unless the service wants fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
 pub struct Credit {
-    /// Closed loops that may run side by side.
+    /// Closed loops that may run at the same time.
     pub lanes: u16,
-    /// Bytes of requests in flight, all lanes together.
+    /// Bytes of pending requests, all lanes together.
     pub bytes: u32,
 }
 
 /// A replicated application.
 pub trait Service {
-    /// Writes the first rows, from bytes that every replica was initialised with. None, unless a
-    /// service says otherwise.
+    /// Writes the first rows, from bytes that every replica was initialised with. By default it
+    /// writes none.
     ///
     /// # Errors
-    /// Only if the store fails; a genesis that makes no sense must be refused before it gets here.
+    /// Only if the store fails; an invalid genesis must be refused before it gets here.
     fn genesis(&self, _txn: &mut Txn<'_>, _genesis: &[u8]) -> Result<(), StateError> {
         Ok(())
     }
 
-    /// Decides whether `principal` may open a session and what it may have in flight, and writes
-    /// what the service keeps about sessions. `None` refuses.
+    /// Decides whether `principal` may open a session and with what credit, and writes the
+    /// service's rows about sessions. `None` refuses.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -197,10 +197,10 @@ pub trait Service {
         caller: &Caller,
     ) -> Result<Option<Credit>, StateError>;
 
-    /// Whether [`Service::open_session`] would grant `principal` a session as things stand. Asked
-    /// before an attempt is ordered, of a state that may be behind or ahead of the one in which it
-    /// is executed: whoever is not expected to be let in waits behind those who are. A service that
-    /// knows no principals leaves this as it is, and everybody is welcome.
+    /// Whether [`Service::open_session`] would grant `principal` a session at present. Called
+    /// before an attempt is ordered, on a state that may be behind or ahead of the one in which it
+    /// is executed: principals that are expected to be refused wait behind the others. A service
+    /// without principals keeps the default, which admits all.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -208,10 +208,10 @@ pub trait Service {
         Ok(true)
     }
 
-    /// Whether `principal` may change the cluster's membership, as far as the service decides that:
+    /// Whether `principal` may change the cluster's membership, as far as the service decides it:
     /// `Some(false)` refuses one that the membership lists as an administrator, such as a key that
-    /// was replaced, and everything else that the membership would grant it. A service that knows
-    /// no principals leaves this as it is, and the list decides.
+    /// was replaced, and all other rights that the membership would grant it. A service without
+    /// principals keeps the default, and the list decides.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -223,8 +223,8 @@ pub trait Service {
         Ok(None)
     }
 
-    /// A session has ended, by its own wish or because it was idle for too long. A service that
-    /// keeps nothing about sessions leaves this as it is.
+    /// A session has ended, because its client closed it or because it was idle for too long. A
+    /// service that stores nothing about sessions keeps the default.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -249,17 +249,17 @@ pub trait Service {
         operation: &[u8],
     ) -> Result<Bytes, StateError>;
 
-    /// Answers a query from the rows and from who asks, and from nothing else. What it is given
-    /// cannot write. What the answer says to be absent has to be covered by a row that was read:
-    /// see above.
+    /// Answers a query from the rows and the caller, and from nothing else. It cannot write.
+    /// Everything that the answer says to be absent has to be covered by a row that was read: see
+    /// above.
     ///
     /// # Errors
     /// Only if the store fails.
     fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError>;
 
-    /// Answers a query that was ordered like an operation, in a batch of its own time. A service
-    /// whose answers to both ways may differ says so to its clients; the usual one leaves this as
-    /// it is.
+    /// Answers a query that was ordered like an operation, in a batch with a time of its own. A
+    /// service whose answers to the two kinds may differ documents that for its clients; most keep
+    /// the default.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -273,11 +273,11 @@ pub trait Service {
         self.read(view, caller, query)
     }
 
-    /// What the keys of the rows begin with that a session wants to be told of whenever one of them
-    /// is written; `None` refuses. The service says what `watch` means and who may: what is told is
-    /// only *that* something changed, but that may be nobody's business. The prefixes hold for as
-    /// long as the watch does, whatever becomes of the caller's rights meanwhile. How many there
-    /// may be, and how long, is in [`crate::wire::limits`].
+    /// The prefixes of the keys of rows of which a session wants to be notified whenever one of
+    /// them is written; `None` refuses. The service defines the meaning of `watch` and who may use
+    /// it: a notification says only *that* something changed, but even that may be confidential.
+    /// The prefixes hold for as long as the watch does, even if the caller's rights change.
+    /// [`crate::wire::limits`] bounds their number and length.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -290,8 +290,8 @@ pub trait Service {
         Ok(None)
     }
 
-    /// The agreed time at which [`Service::tick`] wants to run, if it does. Never, unless a service
-    /// says otherwise; whoever does implements both.
+    /// The agreed time at which [`Service::tick`] wants to run, if it does. By default never; a
+    /// service that uses it implements both.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -299,8 +299,9 @@ pub trait Service {
         Ok(None)
     }
 
-    /// Does a bounded piece of work that time or earlier operations left over. Called once in a
-    /// batch whose time has reached [`Service::next_deadline`], before the batch's requests.
+    /// Does a bounded amount of work that is due by time or left over by earlier operations. Called
+    /// once in a batch whose time has reached [`Service::next_deadline`], before the batch's
+    /// requests.
     ///
     /// # Errors
     /// Only if the store fails.
@@ -309,8 +310,8 @@ pub trait Service {
     }
 }
 
-/// So that code which need not know the service is compiled once, with `Box<dyn Service>`.
-// A method that is not passed on would be the trait's own, silently.
+/// With `Box<dyn Service>`, code that need not know the service is compiled once.
+// A method that is not forwarded would silently be the trait's own.
 #[deny(clippy::missing_trait_methods)]
 impl<S: Service + ?Sized> Service for Box<S> {
     fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {

@@ -1,13 +1,13 @@
 //! The ordered key space that all replicated rows live in, with a Merkle digest over it.
 //!
-//! # What it is for
+//! # Purpose
 //!
 //! A service reads and writes rows (key → value, ordered by key) through [`Txn`] and [`View`]; the
 //! library keeps its own rows (sessions, replies, the clock) in the same space under a prefix that
-//! no key of the service can reach ([`Area`]). One digest stands for all of it, so that replicas
-//! can compare their states, and a part can be checked against the digest without having the rest.
+//! no key of the service can reach ([`Area`]). One digest covers all of it, so that replicas can
+//! compare their states, and a part can be checked against the digest without the rest.
 //!
-//! # How it is built
+//! # Structure
 //!
 //! ```text
 //!   Txn / View ──► pending rows (since the last settling, sorted)
@@ -17,35 +17,36 @@
 //!                                   flush            flushed
 //! ```
 //!
-//! * [`txn`] and [`view`]: what a service sees.
-//! * [`key_space`]: owns it all, settles, flushes.
+//! * [`txn`] and [`view`]: the interface of a service.
+//! * [`key_space`]: owns everything, settles, flushes.
 //! * `tree`: the shape, and how changes are applied to it; [`cursor`](self) scans it.
 //! * `node`: leaves and branches as bytes, and their digests.
-//! * [`import`]: a tree that comes from other replicas.
+//! * [`import`]: a tree that is fetched from other replicas.
 //! * [`memory`]: a store for tests and the simulator.
 //!
-//! # What always holds
+//! # Invariants
 //!
 //! * **The shape follows from the rows alone.** A set of rows is a *leaf* if it is a single row or
 //!   if its rows together are within `LEAF_BYTES_MAX`; otherwise it is a *branch* at the longest
 //!   common prefix of the keys, which fans out by the next nibble (and a slot for the key that ends
 //!   there). Two replicas with equal rows have equal roots, whatever their histories.
-//! * **Rows keep their birth**: the sequence of the last batch that wrote them, part of the digest.
-//!   A
-//!   [`View`] can note the highest birth of what is read through it, the version of an answer.
-//! * **Nodes never change.** What is written gets a new node id; a parent names its children by id
-//!   (where to read) and by digest (what must be read). Ids are local to a replica and not hashed.
+//! * **Rows have a birth**: the sequence of the last batch that wrote them, part of the digest. A
+//!   [`View`] can note the highest birth of the rows that are read through it, the version of an
+//!   answer.
+//! * **Nodes never change.** A node that is written gets a new node id; a parent names its children
+//!   by id (where to read) and by digest (the expected content). Ids are local to a replica and not
+//!   hashed.
 //! * **The last two durable roots stay readable**, also after a restart: a flush removes only nodes
 //!   that neither it nor the flush before it needs.
-//! * **Reads are verified**: whatever comes back from the store is checked against the digest that
-//!   its parent names, up to the root record; what differs is [`StateError::Damaged`].
+//! * **Reads are verified**: every node from the store is checked against the digest that its
+//!   parent names, up to the root record; a mismatch is [`StateError::Damaged`].
 //! * **Memory is bounded** by the rows that changed since the last flush and by the cache's budget.
 //!   A row is read in O(depth) nodes; applying changes recurses at most once per nibble of a key.
 //!
-//! # What can go wrong
+//! # Failures
 //!
 //! The store can fail or lie: [`StateError`], and the replica stops. A key or value beyond the
-//! limits is a defect of the service, which must check what clients send it before it gets here.
+//! limits is a defect of the service, which must check the input of clients before it gets here.
 //!
 //! Source: design of this project; tries with path compression go back to D. Morrison, "PATRICIA"
 //! (1968), authenticated ones to R. Merkle (1987).
@@ -83,12 +84,12 @@ pub const KEY_BYTES_MAX: usize = 512;
 /// The largest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Reads what was made durable earlier. The driver applies [`WriteBatch`]es to it.
+/// Reads rows that were made durable earlier. The driver applies [`WriteBatch`]es to it.
 pub trait Store {
     /// The value under `key`.
     ///
     /// # Errors
-    /// If the medium fails or what it returns is damaged.
+    /// If the medium fails or the bytes that it returns are damaged.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError>;
 }
 
@@ -114,12 +115,12 @@ pub enum StateError {
     /// The medium failed.
     #[error("the state store failed while {doing}: {reason}")]
     Store {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
-        /// What the medium said.
+        /// The error of the medium.
         reason: String,
     },
-    /// Something that was read back is not what was written.
+    /// The store returned something else than was written.
     #[error(
         "the state store is damaged at {place}: {reason}; remove the state of this replica, and \
          nothing else (its journal has to stay): it comes back from the others"
@@ -127,7 +128,7 @@ pub enum StateError {
     Damaged {
         /// Which node or row.
         place: String,
-        /// What is wrong with it.
+        /// The damage.
         reason: String,
     },
     /// The store was written by a newer release.
@@ -138,7 +139,7 @@ pub enum StateError {
     Newer {
         /// The format of the store.
         found: u32,
-        /// The newest format that is known here.
+        /// The newest format that this release knows.
         known: u32,
     },
     /// The journal has a record that only a newer release can have written: its checksum holds.
@@ -162,7 +163,7 @@ pub enum StateError {
     FlushOrder {
         /// The sequence that was asked for.
         sequence: Sequence,
-        /// What stands in its way.
+        /// The reason.
         why: &'static str,
     },
 }

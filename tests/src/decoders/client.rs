@@ -2,7 +2,7 @@
 
 use super::{CLUSTER, Credulous, EPOCH, Pieces, four, pieces, wire_fixtures};
 use bytes::Bytes;
-use quorumfs_bft::client::{Client, ClientConfig, Effect, Effects, Event, Kind, Ticket};
+use quorumfs_bft::client::{Client, ClientConfig, Effect, Effects, Event, OperationKind, Ticket};
 use quorumfs_bft::identity::{
     Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, SessionId, Time,
 };
@@ -123,7 +123,7 @@ pub fn frames(bytes: &[u8]) {
                 now,
                 Event::Submit {
                     ticket: Ticket(number),
-                    kind: Kind::Execute,
+                    kind: OperationKind::Execute,
                     operation: Bytes::copy_from_slice(piece),
                     deadline: Monotonic(u64::from(kind) * 1_000_000_000),
                 },

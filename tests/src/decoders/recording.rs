@@ -5,7 +5,7 @@ use super::{CLUSTER, Credulous, at, four, wire_fixtures};
 use bytes::Bytes;
 use quorumfs_bft::identity::{ConnectionId, Lane, ReplicaId, RequestNumber, Sequence, SessionId};
 use quorumfs_bft::journal::Condition;
-use quorumfs_bft::recording::{Entry, Recording, Start, Writer};
+use quorumfs_bft::recording::{Entry, Recording, RecordingWriter, Start};
 use quorumfs_bft::replica::Config;
 use quorumfs_bft::step::{Event, Peer, Timer, Token};
 use quorumfs_bft::wire::message::{Message, Request, RequestOperation, Suspect};
@@ -38,7 +38,7 @@ pub fn recording(bytes: &[u8]) {
             }
         }
     } else if let Ok(entries) = Entry::all_in(&Bytes::copy_from_slice(rest)) {
-        let (mut writer, _) = Writer::begin(&start());
+        let (mut writer, _) = RecordingWriter::begin(&start());
         entries.iter().for_each(|entry| writer.put(entry));
         let written = writer.take();
         assert_eq!(written.get(BLOCK_HEADER_BYTES..).unwrap_or_default(), rest);
@@ -84,14 +84,14 @@ fn entries() -> Vec<Entry> {
             connection: ConnectionId(5),
         },
     ];
-    let told = events.map(|event| Entry::Told { now: at(2), event });
+    let told = events.map(|event| Entry::Event { now: at(2), event });
     let key = Bytes::from_static(b"key");
     let read = |found| Entry::Read {
         key: key.clone(),
         found,
     };
     let others = [
-        Entry::Found {
+        Entry::JournalRecord {
             token: Token(2),
             record: wire_fixtures()
                 .into_iter()
@@ -102,10 +102,10 @@ fn entries() -> Vec<Entry> {
         read(Ok(None)),
         read(Ok(Some(key.clone()))),
         read(Err("no".to_owned())),
-        Entry::Did {
+        Entry::Effects {
             effects: Vec::new(),
         },
-        Entry::Over {
+        Entry::End {
             why: "over".to_owned(),
         },
     ];
@@ -115,7 +115,7 @@ fn entries() -> Vec<Entry> {
 /// A whole file, and a block's content: all entries together, and each alone.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let (mut writer, mut file) = Writer::begin(&start());
+    let (mut writer, mut file) = RecordingWriter::begin(&start());
     let mut content = |entries: &[Entry]| {
         entries.iter().for_each(|entry| writer.put(entry));
         let block = writer.take();

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
-use quorumfs_bft_simulator::history::{Call, History, Kind};
+use quorumfs_bft_simulator::history::{Call, History, OperationKind};
 use quorumfs_bft_simulator::linearizability::{self, check, check_sessions};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::workload::Workload;
@@ -24,10 +24,10 @@ pub struct MetadataWorkload {
 const SERVERS: (u16, u16, u16) = (1, 1, 4);
 
 impl MetadataWorkload {
-    fn call(&mut self, random: &mut Random) -> (Kind, Bytes) {
+    fn call(&mut self, random: &mut Random) -> (OperationKind, Bytes) {
         match self.calls.next(&mut |bound| random.below(bound)) {
-            MetadataCall::Execute(bytes) => (Kind::Execute, Bytes::from(bytes)),
-            MetadataCall::Query(bytes) => (Kind::Query, Bytes::from(bytes)),
+            MetadataCall::Execute(bytes) => (OperationKind::Execute, Bytes::from(bytes)),
+            MetadataCall::Query(bytes) => (OperationKind::Query, Bytes::from(bytes)),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Workload for MetadataWorkload {
         }
     }
 
-    fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+    fn next(&mut self, _: usize, random: &mut Random) -> (OperationKind, Bytes) {
         self.call(random)
     }
 
@@ -80,7 +80,7 @@ impl linearizability::Model for FileSystem {
     fn apply(&self, state: &Model, call: &Call) -> Vec<Model> {
         let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
         match (call.kind, answer) {
-            (Kind::Execute, answer) => {
+            (OperationKind::Execute, answer) => {
                 let mut after = state.clone();
                 match after.execute(&call.operation, answer) {
                     true => vec![after],

@@ -12,7 +12,7 @@ use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{PublicKey, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
-use quorumfs_bft_simulator::history::{History, Kind};
+use quorumfs_bft_simulator::history::{History, OperationKind};
 use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::report::Report;
@@ -129,7 +129,7 @@ impl Workload for FlawedWorkload {
         self.inner.genesis(principals)
     }
 
-    fn next(&mut self, client: usize, random: &mut Random) -> (Kind, Bytes) {
+    fn next(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes) {
         self.inner.next(client, random)
     }
 

@@ -10,7 +10,7 @@
 
 use super::error::ClientError;
 use super::{BlockingClient, Client};
-use quorumfs_bft::client::Kind;
+use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::Epoch;
 use quorumfs_bft::membership::{Answer, Command, Membership};
 
@@ -32,7 +32,9 @@ impl Client {
     /// Like [`Client::execute`], and [`ClientError::CommandRefused`] says in words what stands
     /// against it.
     pub async fn administer(&self, command: Command) -> Result<Administered, ClientError> {
-        let answer = self.submit(Kind::Administer, command.encode()).await?;
+        let answer = self
+            .submit(OperationKind::Administer, command.encode())
+            .await?;
         // Enough replicas said so that one of them is correct.
         let unknown = |_| ClientError::UnknownAnswer;
         match Answer::decode(&answer).map_err(unknown)? {
@@ -42,10 +44,9 @@ impl Client {
                 let membership = Membership::decode(&row).map_err(unknown)?;
                 Ok(Administered::Shown(Box::new(membership)))
             }
-            Answer::Refused { passes, words } => Err(ClientError::CommandRefused {
-                passes,
-                reason: words,
-            }),
+            Answer::Refused { passes, reason } => {
+                Err(ClientError::CommandRefused { passes, reason })
+            }
         }
     }
 }

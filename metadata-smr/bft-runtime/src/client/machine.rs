@@ -12,7 +12,9 @@ use crate::link::outbox::Outbox;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::client::event::End;
-use quorumfs_bft::client::{Client, Effect, Effects, Event, Failure, Kind, SigningKey, Ticket};
+use quorumfs_bft::client::{
+    Client, Effect, Effects, Event, Failure, OperationKind, SigningKey, Ticket,
+};
 use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::wire::message::Kind as FrameKind;
@@ -209,7 +211,7 @@ impl Machine {
     /// Submits an operation; the answer comes on the channel.
     pub(super) fn submit(
         &self,
-        kind: Kind,
+        kind: OperationKind,
         operation: Bytes,
         deadline: Duration,
     ) -> oneshot::Receiver<Answer> {

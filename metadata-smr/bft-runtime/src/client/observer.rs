@@ -22,7 +22,7 @@ use super::error::ClientError;
 use super::machine::Machine;
 use crate::limits::OBSERVER_QUEUE_MAX;
 use bytes::Bytes;
-use quorumfs_bft::client::{Event, Kind};
+use quorumfs_bft::client::{Event, OperationKind};
 use quorumfs_bft::identity::Sequence;
 use quorumfs_bft::observer::{Observation, WatchAnswer, WatchId, Watched};
 use std::collections::VecDeque;
@@ -202,7 +202,7 @@ impl Client {
     /// # Errors
     /// Like [`Client::execute`], and if the service does not allow it or there are too many.
     pub async fn watch(&self, what: Bytes) -> Result<WatchId, ClientError> {
-        match self.watching(Kind::Watch, what).await? {
+        match self.watching(OperationKind::Watch, what).await? {
             WatchAnswer::Watching { watch, .. } => Ok(watch),
             WatchAnswer::TooMany => Err(ClientError::TooManyWatches),
             _ => Err(ClientError::WatchRefused),
@@ -215,7 +215,9 @@ impl Client {
     /// Like [`Client::execute`].
     pub async fn unwatch(&self, watch: WatchId) -> Result<(), ClientError> {
         let name = Bytes::copy_from_slice(&watch.0.to_le_bytes());
-        self.watching(Kind::Unwatch, name).await.map(|_| ())
+        self.watching(OperationKind::Unwatch, name)
+            .await
+            .map(|_| ())
     }
 
     /// Whoever observes has heard everything.
@@ -223,7 +225,11 @@ impl Client {
         self.inner.machine.end_feeds();
     }
 
-    async fn watching(&self, kind: Kind, operation: Bytes) -> Result<WatchAnswer, ClientError> {
+    async fn watching(
+        &self,
+        kind: OperationKind,
+        operation: Bytes,
+    ) -> Result<WatchAnswer, ClientError> {
         let answer = self.submit(kind, operation).await?;
         // Enough replicas said so that one of them is correct, and a correct one says what is one.
         Ok(WatchAnswer::decode(&answer).unwrap_or(WatchAnswer::Refused))

@@ -75,13 +75,13 @@ fn read(bytes: &[u8]) -> (u64, Option<String>, bool) {
     while let Some(entry) = recording.next_entry().expect("sound") {
         assert!(end.is_none(), "it goes on behind its end");
         match entry {
-            Entry::Told { now, .. } => {
+            Entry::Event { now, .. } => {
                 events += 1;
                 assert_eq!(now, at(events), "there is a hole");
             }
-            Entry::Did { effects } => assert_eq!(effects.len(), 1),
-            Entry::Over { why } => end = Some(why),
-            Entry::Found { .. } | Entry::Read { .. } => {}
+            Entry::Effects { effects } => assert_eq!(effects.len(), 1),
+            Entry::End { why } => end = Some(why),
+            Entry::JournalRecord { .. } | Entry::Read { .. } => {}
         }
     }
     (events, end, recording.torn())

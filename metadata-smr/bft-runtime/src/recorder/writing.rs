@@ -2,7 +2,7 @@
 
 use super::{Item, Queue, RecordingConfig, Shared};
 use quorumfs_bft::journal;
-use quorumfs_bft::recording::{Entry, Marker, Start, Writer};
+use quorumfs_bft::recording::{Entry, Marker, RecordingWriter, Start};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -94,7 +94,7 @@ pub(super) fn make_room(directory: &Path, key: &str, bytes_max: u64) -> io::Resu
 /// A recording, and the file that it goes to.
 pub(super) struct Recording<W> {
     file: W,
-    writer: Writer,
+    writer: RecordingWriter,
     marker: Marker,
     bytes_max: u64,
 }
@@ -106,7 +106,7 @@ impl<W: Write> Recording<W> {
         start: &Start,
         journal: &[journal::Entry],
     ) -> Result<Self, Stop> {
-        let (writer, head) = Writer::begin(start);
+        let (writer, head) = RecordingWriter::begin(start);
         if writer.written() + END_BYTES > bytes_max {
             return Err(Stop::Bound);
         }
@@ -119,7 +119,7 @@ impl<W: Write> Recording<W> {
         };
         for journal::Entry { token, record } in journal {
             let (token, record) = (*token, record.clone());
-            recording.put(&Entry::Found { token, record })?;
+            recording.put(&Entry::JournalRecord { token, record })?;
         }
         recording.write()?;
         Ok(recording)
@@ -166,7 +166,7 @@ impl<W: Write> Recording<W> {
         for item in items {
             let entry = match item {
                 Item::Entry(entry) => entry,
-                Item::Did(effects) => Entry::Did {
+                Item::Did(effects) => Entry::Effects {
                     effects: effects.iter().map(|it| self.marker.mark(it)).collect(),
                 },
             };
@@ -194,7 +194,7 @@ impl<W: Write> Recording<W> {
     fn end(&mut self, why: &str) -> io::Result<()> {
         tracing::info!(why, "the recording ends");
         let why = why.chars().take(WHY_CHARS).collect();
-        self.writer.put(&Entry::Over { why });
+        self.writer.put(&Entry::End { why });
         self.file.write_all(&self.writer.take())
     }
 }

@@ -119,7 +119,7 @@ impl Model for OneKey {
 mod tests {
     use super::super::command::encode;
     use super::*;
-    use crate::history::Kind;
+    use crate::history::OperationKind;
 
     fn call(command: &Command, answer: Option<(u64, bool, &[u64])>) -> Call {
         let answer = answer.map(|(time, changed, list)| {
@@ -135,7 +135,7 @@ mod tests {
         });
         Call {
             client: 0,
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: encode(command),
             invoked: 0,
             answer,

@@ -4,7 +4,7 @@ use super::command::{Answer, Command, decode, encode};
 use super::model::OneKey;
 use super::service::KeyValue;
 use crate::agenda::MILLISECOND;
-use crate::history::{History, Kind};
+use crate::history::{History, OperationKind};
 use crate::linearizability::{check_by_key, check_sessions};
 use crate::random::Random;
 use crate::workload::Workload;
@@ -34,13 +34,13 @@ impl KeyValueWorkload {
         }
     }
 
-    fn toggle(random: &mut Random) -> (Kind, Bytes) {
+    fn toggle(random: &mut Random) -> (OperationKind, Bytes) {
         let key = random.below(2) as u8;
         if random.chance(4, 5) {
-            return (Kind::Query, encode(&Command::Get { key }));
+            return (OperationKind::Query, encode(&Command::Get { key }));
         }
         let token = random.below(2);
-        (Kind::Execute, encode(&Command::Put { key, token }))
+        (OperationKind::Execute, encode(&Command::Put { key, token }))
     }
 }
 
@@ -59,7 +59,7 @@ impl Workload for KeyValueWorkload {
         Bytes::from(bytes)
     }
 
-    fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+    fn next(&mut self, _: usize, random: &mut Random) -> (OperationKind, Bytes) {
         if self.toggling {
             return Self::toggle(random);
         }
@@ -67,7 +67,7 @@ impl Workload for KeyValueWorkload {
         self.next_token += 1;
         let token = self.next_token;
         let command = match random.below(20) {
-            0..5 => return (Kind::Query, encode(&Command::Get { key })),
+            0..5 => return (OperationKind::Query, encode(&Command::Get { key })),
             5 => Command::Get { key },
             6..12 => Command::Append { key, token },
             12..14 => Command::Put { key, token },
@@ -82,7 +82,7 @@ impl Workload for KeyValueWorkload {
                 nanos: random.between(10, 600) * MILLISECOND,
             },
         };
-        (Kind::Execute, encode(&command))
+        (OperationKind::Execute, encode(&command))
     }
 
     fn watches(&self) -> Vec<Bytes> {
@@ -149,7 +149,7 @@ mod tests {
                 KeyValue.tick(&mut txn, &context).unwrap();
             }
             let answer = match kind {
-                Kind::Execute => KeyValue.execute(&mut txn, &context, &caller, &operation),
+                OperationKind::Execute => KeyValue.execute(&mut txn, &context, &caller, &operation),
                 _ => KeyValue.read_in_order(&txn.view(), &context, &caller, &operation),
             };
             txn.commit();

@@ -1,7 +1,7 @@
 //! The search for an order that explains a history.
 
 use super::{Failure, Model, STEPS_MAX};
-use crate::history::{Call, Kind};
+use crate::history::{Call, OperationKind};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -42,7 +42,7 @@ struct Configuration<'a, S> {
 /// Searches for an order of `calls`, which are sorted by invocation.
 pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure> {
     // A query that nobody saw the answer of explains nothing, wherever it is placed.
-    let silent = |call: &&&Call| call.kind == Kind::Query && call.answer.is_none();
+    let silent = |call: &&&Call| call.kind == OperationKind::Query && call.answer.is_none();
     let asked = calls.len();
     let calls: Vec<&Call> = calls.iter().filter(|call| !silent(call)).copied().collect();
     let answered = calls.iter().filter(|call| call.answer.is_some()).count();
@@ -129,7 +129,7 @@ fn look_around<M: Model>(
 ) {
     while let Some((_, horizon)) = earliest_answer(calls, configuration) {
         let explained = |call: &Call| {
-            call.kind == Kind::Query
+            call.kind == OperationKind::Query
                 && call.answer.is_some()
                 && model.apply(&configuration.state, call) == [(*configuration.state).clone()]
         };

@@ -5,7 +5,7 @@
 //! what had been executed when it was answered.
 
 use super::Model;
-use crate::history::{Call, History, Kind, SessionRead};
+use crate::history::{Call, History, OperationKind, SessionRead};
 use std::collections::BTreeMap;
 
 /// What an object may be after which batch.
@@ -31,7 +31,7 @@ pub fn check_sessions<M: Model, K: Ord>(
         let Some(call) = history
             .calls
             .get(*index)
-            .filter(|it| it.kind == Kind::Execute)
+            .filter(|it| it.kind == OperationKind::Execute)
         else {
             continue;
         };
@@ -107,7 +107,7 @@ mod tests {
         };
         Call {
             client: 0,
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: encode(command),
             invoked: 0,
             answer: Some((1, encode(&answer))),
@@ -122,7 +122,7 @@ mod tests {
         let (get, put) = (Command::Get { key: 0 }, Command::Put { key: 0, token: 7 });
         let judge = |shown: &[u64]| {
             let mut read = call(&get, shown, false);
-            read.kind = Kind::Query;
+            read.kind = OperationKind::Query;
             let later = SessionRead {
                 call: read,
                 session: 0,

@@ -2,7 +2,7 @@
 //! hint nor what the search leaves out changes that.
 
 use super::*;
-use crate::history::Kind;
+use crate::history::OperationKind;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ impl Model for Register {
 fn write(value: u8, invoked: u64, answered: Option<u64>) -> Call {
     Call {
         client: 0,
-        kind: Kind::Execute,
+        kind: OperationKind::Execute,
         operation: Bytes::copy_from_slice(&[b'w', value]),
         invoked,
         answer: answered.map(|at| (at, Bytes::new())),
@@ -39,7 +39,7 @@ fn write(value: u8, invoked: u64, answered: Option<u64>) -> Call {
 fn read(value: u8, invoked: u64, answered: u64) -> Call {
     Call {
         client: 0,
-        kind: Kind::Query,
+        kind: OperationKind::Query,
         operation: Bytes::from_static(b"r"),
         invoked,
         answer: Some((answered, Bytes::copy_from_slice(&[value]))),

@@ -52,7 +52,7 @@ impl<R: Read> Tape<R> {
     /// The next record of the journal that was found, if there is one more.
     pub(super) fn found(&mut self) -> Result<Option<(Token, Bytes)>, Unreadable> {
         Ok(match self.take()? {
-            Some(Entry::Found { token, record }) => Some((token, record)),
+            Some(Entry::JournalRecord { token, record }) => Some((token, record)),
             other => {
                 self.next = other;
                 None

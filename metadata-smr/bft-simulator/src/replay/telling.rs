@@ -60,11 +60,11 @@ pub(super) fn effect(effect: &Effect) -> String {
 
 pub(super) fn entry(entry: &Entry) -> String {
     match entry {
-        Entry::Found { token, .. } => format!("record {} of the journal", token.0),
-        Entry::Told { event, .. } => format!("an event ({})", told(Some(event))),
+        Entry::JournalRecord { token, .. } => format!("record {} of the journal", token.0),
+        Entry::Event { event, .. } => format!("an event ({})", told(Some(event))),
         Entry::Read { key: at, .. } => format!("a read of {}", key(at)),
-        Entry::Did { effects } => format!("an outcome of {} effects", effects.len()),
-        Entry::Over { why } => format!("its end ({why})"),
+        Entry::Effects { effects } => format!("an outcome of {} effects", effects.len()),
+        Entry::End { why } => format!("its end ({why})"),
     }
 }
 

@@ -11,7 +11,7 @@ use quorumfs_bft::identity::{
     View,
 };
 use quorumfs_bft::journal::Condition;
-use quorumfs_bft::recording::{Start, Writer};
+use quorumfs_bft::recording::{RecordingWriter, Start};
 use quorumfs_bft::state::{MemoryStore, StateError, Store};
 use quorumfs_bft::step::{Peer, Timer, Token};
 use quorumfs_bft::wire::message::{Message, OpenSession, Request, RequestOperation};
@@ -22,7 +22,7 @@ const CLIENT: Peer = Peer::Client(ConnectionId(1));
 
 /// A file that is being written, entry by entry.
 struct Notes {
-    writer: Writer,
+    writer: RecordingWriter,
     file: Vec<u8>,
 }
 
@@ -110,10 +110,12 @@ impl Machine {
             next: Token(0),
             now: self.now,
         };
-        let (writer, file) = Writer::begin(&start);
+        let (writer, file) = RecordingWriter::begin(&start);
         let notes = Rc::new(RefCell::new(Notes { writer, file }));
         for journal::Entry { token, record } in self.journal.clone() {
-            notes.borrow_mut().put(&Entry::Found { token, record });
+            notes
+                .borrow_mut()
+                .put(&Entry::JournalRecord { token, record });
         }
         let broken = Rc::new(RefCell::new(false));
         let rows = NotedRows {
@@ -177,7 +179,7 @@ impl Life<'_> {
         let noted = event.clone();
         self.notes
             .borrow_mut()
-            .put(&Entry::Told { now, event: noted });
+            .put(&Entry::Event { now, event: noted });
         let mut effects = Effects::default();
         self.core.step(now, event, &mut effects);
         self.carry_out(effects);
@@ -206,7 +208,9 @@ impl Life<'_> {
     fn carry_out(&mut self, mut effects: Effects) {
         let marker = Marker::default();
         let marks = effects.iter().map(|effect| marker.mark(effect)).collect();
-        self.notes.borrow_mut().put(&Entry::Did { effects: marks });
+        self.notes
+            .borrow_mut()
+            .put(&Entry::Effects { effects: marks });
         let mut events = Vec::new();
         for effect in effects.drain() {
             match effect {
@@ -368,10 +372,10 @@ fn wherever_a_recording_is_cut_what_is_left_comes_again() {
 fn an_event_that_is_left_out_changes_what_comes_of_the_others() {
     let file = first_life(&mut Machine::new());
     let mut recording = Recording::open(&file[..]).expect("a recording");
-    let (mut writer, mut without) = Writer::begin(recording.start());
+    let (mut writer, mut without) = RecordingWriter::begin(recording.start());
     let (mut seen, mut leaving_out) = (0, false);
     while let Some(entry) = recording.next_entry().expect("whole") {
-        if let Entry::Told { event, .. } = &entry {
+        if let Entry::Event { event, .. } = &entry {
             leaving_out = matches!(event, Event::Received { .. });
             seen += u32::from(leaving_out);
             leaving_out &= seen == 30;

@@ -3,7 +3,7 @@
 use super::{Happening, Simulation, stewards};
 use crate::agenda::MILLISECOND;
 use crate::customer::{Customer, Wish};
-use crate::history::{Call, Kind, SessionRead};
+use crate::history::{Call, OperationKind, SessionRead};
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::client::Failure;
@@ -127,7 +127,7 @@ impl<W: Workload> Simulation<'_, W> {
         if let Some(before) = self.reading.remove(&call) {
             // It is as new as all that anybody was shown before it was asked.
             state = version.max(before);
-            let asked = (session, Kind::Query, operation.clone());
+            let asked = (session, OperationKind::Query, operation.clone());
             let at = self.agenda.now().0;
             self.judge.order.read(state, at, call, asked);
         } else if let Some(call) = self.history.calls.get_mut(call) {
@@ -159,7 +159,9 @@ impl<W: Workload> Simulation<'_, W> {
         let Some(call) = self.history.calls.get_mut(call) else {
             return;
         };
-        if let (Some(session), true, Kind::Execute) = (session, answer.is_some(), call.kind) {
+        if let (Some(session), true, OperationKind::Execute) =
+            (session, answer.is_some(), call.kind)
+        {
             self.judge.answered(session, operation);
         }
         call.answer = answer;
@@ -202,7 +204,7 @@ impl<W: Workload> Simulation<'_, W> {
         let random = &mut self.client_random;
         let (mut kind, mut operation) = self.workload.next(client, random);
         for _ in 0..QUERY_DRAWS {
-            if kind == Kind::Query || self.plan.queries == 0 || random.chance(1, 2) {
+            if kind == OperationKind::Query || self.plan.queries == 0 || random.chance(1, 2) {
                 break;
             }
             (kind, operation) = self.workload.next(client, random);
@@ -223,14 +225,14 @@ impl<W: Workload> Simulation<'_, W> {
             version: None,
         };
         let way = match kind {
-            Kind::Query if self.plan.unordered_reads => match self.read_random.below(8) {
-                0 => Kind::Query,
-                1..3 => Kind::SessionRead,
-                _ => Kind::Read,
+            OperationKind::Query if self.plan.unordered_reads => match self.read_random.below(8) {
+                0 => OperationKind::Query,
+                1..3 => OperationKind::SessionRead,
+                _ => OperationKind::Read,
             },
             other => other,
         };
-        let call = if way == Kind::SessionRead {
+        let call = if way == OperationKind::SessionRead {
             self.counters.count("session_reads");
             let read = SessionRead {
                 call: asked,
@@ -250,13 +252,13 @@ impl<W: Workload> Simulation<'_, W> {
             self.impatient.insert(call);
         }
         match way {
-            Kind::Read => {
+            OperationKind::Read => {
                 self.reading.insert(call, shown);
             }
-            Kind::SessionRead => {}
+            OperationKind::SessionRead => {}
             _ => self.judge.order.submitted(session, kind, &operation, call),
         }
-        if kind == Kind::Execute {
+        if kind == OperationKind::Execute {
             self.judge.submitted(session, &operation);
         }
         let wishes = customer.submit(Monotonic(at), call, way, operation, patience);

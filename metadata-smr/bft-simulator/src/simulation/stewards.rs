@@ -12,7 +12,7 @@ use crate::plan::{Change, Plan};
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer as _;
-use quorumfs_bft::client::Kind;
+use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::{Incarnation, Monotonic, Nanos, PublicKey, Sequence};
 use quorumfs_bft::membership::{Answer, Command, Member, Membership};
 use quorumfs_bft::metrics::Voting;
@@ -322,7 +322,7 @@ impl<W: Workload> Simulation<'_, W> {
         self.stewards.open = Some(call);
         let generation = customer.generation;
         let operation = command.encode();
-        let wishes = customer.submit(now, call, Kind::Administer, operation, PATIENCE);
+        let wishes = customer.submit(now, call, OperationKind::Administer, operation, PATIENCE);
         self.note(|_| format!("client {client} asks for {command:?}"));
         self.counters.count("membership_commands");
         self.grant(client, generation, wishes);

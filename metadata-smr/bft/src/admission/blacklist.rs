@@ -1,18 +1,18 @@
-//! Peers that signed what no correct one would, until their parole.
+//! Peers that signed a message that no correct peer would sign. Each stays here for a while.
 
 use crate::identity::Monotonic;
 use crate::step::Peer;
 use crate::wire::limits::{BLACKLIST_MAX, BLACKLIST_TIME};
 use std::collections::BTreeMap;
 
-/// Who is not listened to, and until when.
+/// The peers that are ignored, and until when.
 #[derive(Clone, Debug, Default)]
 pub struct Blacklist {
     until: BTreeMap<Peer, Monotonic>,
 }
 
 impl Blacklist {
-    /// Stops listening to `peer` for a while.
+    /// Ignores `peer` for a while.
     pub fn add(&mut self, peer: Peer, now: Monotonic) {
         self.until.retain(|_, until| *until > now);
         if self.until.len() >= BLACKLIST_MAX && !self.until.contains_key(&peer) {
@@ -24,13 +24,13 @@ impl Blacklist {
         self.until.insert(peer, now.plus(BLACKLIST_TIME));
     }
 
-    /// Whether `peer` is not to be listened to now.
+    /// Whether `peer` is ignored now.
     #[must_use]
     pub fn holds(&self, peer: &Peer, now: Monotonic) -> bool {
         self.until.get(peer).is_some_and(|until| *until > now)
     }
 
-    /// A connection is gone; another one will not have its number.
+    /// Removes a peer whose connection is closed; no other connection gets its number.
     pub fn forget(&mut self, peer: &Peer) {
         self.until.remove(peer);
     }

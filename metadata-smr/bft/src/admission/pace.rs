@@ -1,29 +1,30 @@
-//! How much a peer is served for asking.
+//! How much a replica serves each peer.
 //!
-//! A request of sixty bytes has megabytes read and sent on the thread that everything else waits
-//! for. So each peer has an allowance that time refills: a burst at once, then a rate. Whoever is
-//! behind catches up from several peers at that rate each; whoever asks for its own sake takes a
-//! few hundredths of a core and no more. What is asked for beyond it is not answered, and an honest
-//! peer asks the next one.
+//! A request of sixty bytes may cause megabytes to be read and sent, on the thread that everything
+//! else waits for. So each peer has an allowance that refills with time: a burst at once, then a
+//! rate. A peer that is behind catches up from several peers, at that rate from each. A peer that
+//! asks without need takes a few hundredths of a core and no more. Requests beyond the allowance
+//! are not answered, and an honest peer asks the next one.
 
 use crate::identity::{Monotonic, Sequence};
 use crate::wire::limits::{
     SERVE_BURST_BYTES, SERVE_BYTES_MIN, SERVE_BYTES_PER_SECOND, SERVE_REPEAT_INTERVAL,
 };
 
-/// What one peer has been served.
+/// The allowance of one peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// Bytes that time has not made up for yet.
+    /// Bytes served that time has not refilled yet.
     owed: u64,
-    /// Up to when it has.
+    /// The time up to which it has refilled.
     at: Monotonic,
-    /// From where on it asked for batches last, and when.
+    /// The first sequence of the peer's last request for batches, and when it came.
     asked: Option<(Sequence, Monotonic)>,
 }
 
 impl Pace {
-    /// Whether it may be served now. Asking costs something even if there is nothing to serve.
+    /// Whether the peer may be served now. Asking costs allowance even if there is nothing to
+    /// serve.
     pub fn allows(&mut self, now: Monotonic) -> bool {
         let passed = u128::from(now.since(self.at).0);
         let made_up = passed * u128::from(SERVE_BYTES_PER_SECOND) / 1_000_000_000;
@@ -37,8 +38,8 @@ impl Pace {
         allowed
     }
 
-    /// The same for batches from `from` on: the same question again means that the answer is on
-    /// its way, or that it was lost, which takes longer to find out.
+    /// The same for batches from `from` on. The same request again means that the answer is still
+    /// on its way, or that it was lost, which takes longer to find out.
     pub fn allows_from(&mut self, from: Sequence, now: Monotonic) -> bool {
         let again = |(asked, at): (Sequence, Monotonic)| {
             asked == from && now.since(at) < SERVE_REPEAT_INTERVAL
@@ -50,7 +51,7 @@ impl Pace {
         true
     }
 
-    /// So many bytes were sent in one frame. Each frame has a price, however short it is.
+    /// Accounts for `bytes` sent in one frame. Every frame has a minimum cost, however short it is.
     pub fn served(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.owed = self.owed.saturating_add(bytes.max(SERVE_BYTES_MIN));
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_bring_nothing_are_paced_as_well() {
+    fn requests_without_results_are_rate_limited_as_well() {
         let mut pace = Pace::default();
         let answered = (0..100_000).filter(|_| pace.allows(Monotonic(1))).count() as u64;
         assert_eq!(answered, SERVE_BURST_BYTES / SERVE_BYTES_MIN);

@@ -1,56 +1,58 @@
 //! Verified requests that wait to be ordered.
 //!
-//! Each session has a queue of its own, bounded by the credit that the session was opened with, and
-//! is served in turn. Of a lane at most one request enters a batch, the one with the smallest
-//! number, since the next one is passed over at execution unless its predecessor ran. What has been
-//! chosen *flies* and is not chosen again: batches are executed in their order, so the next request
-//! of a lane may be in the next batch. When a view ends, what flew may be chosen again.
+//! Each session has a queue of its own, bounded by the credit that it was opened with, and sessions
+//! are served in turn. At most one request of a lane enters a batch, the one with the smallest
+//! number, since the next one is passed over at execution unless its predecessor ran. A chosen
+//! request is marked as *proposed* and is not chosen again. Batches are executed in their order, so
+//! the next request of a lane may be in the next batch. When a view ends, its proposed requests may
+//! be chosen again.
 //!
-//! The pool as a whole needs no bound of its own: of a session there are requests within its credit
-//! and one attempt to close it, and the credit of all sessions together is what a replica has to
-//! have room for. So nobody's request within credit is ever turned away because of somebody else's.
+//! The pool as a whole needs no bound of its own: a session has requests within its credit and one
+//! attempt to close it, and a replica has capacity for the credit of all sessions together. So a
+//! request within its session's credit is never refused because of another session.
 //!
-//! Attempts to open a session have a room of their own, so that they crowd nobody out: `openings`.
+//! Attempts to open a session have a capacity of their own, so that they displace no requests:
+//! `openings`.
 //!
-//! What waits lies in one place, sorted by arrival (`queue`); sessions know their requests by where
-//! they lie there (`session_queue`).
+//! All pending requests are in one list, sorted by arrival (`queue`); sessions refer to their
+//! requests by handles into it (`session_queue`).
 
+mod forwarded;
 mod openings;
 mod queue;
 mod selection;
 mod session_queue;
-mod shelf;
 
 use crate::execution::Opened;
 use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, Sequence, SessionId};
 use crate::wire::Envelope;
 use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW};
 use crate::wire::message::{Message, OpenSession, Outcome, Reply};
+use forwarded::Forwarded;
 use openings::{Name, Openings, Taken};
 use queue::{Handle, Queue};
 use session_queue::SessionQueue;
-use shelf::Shelf;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What became of a request that was offered.
+/// The result of offering a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It waits now.
+    /// The request is pending now.
     New,
-    /// It waited already.
+    /// The request was pending already.
     Known,
-    /// Beyond the session's credit, or the room for openings.
+    /// It exceeds the session's credit, or the capacity for openings.
     Busy,
-    /// Another request with the same session, lane and number waits: the first one counts.
+    /// Another request with the same session, lane and number is pending: the first one counts.
     Conflict,
     /// Its session is not open here, or has no such lane.
     NoSession,
 }
 
-/// Where a request's answer goes and what it counts against.
+/// What a request belongs to and counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum PoolKey {
     Lane(SessionId, Lane, RequestNumber),
     Close(SessionId),
     Open(Name),
@@ -60,24 +62,24 @@ enum Place {
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     queue: Queue,
-    /// Sessions that have ended, and at which sequence, for as long as a batch may name them.
+    /// Sessions that have ended, with the sequence, for as long as a batch may name them.
     ended: BTreeMap<SessionId, Sequence>,
     sessions: BTreeMap<SessionId, SessionQueue>,
     openings: Openings,
-    shelf: Shelf,
-    /// The sessions for which something waits, in the order of their turns: each has the place that
-    /// it took when it began to wait or was last served.
+    forwarded: Forwarded,
+    /// The sessions that have pending requests, in the order of their turns. Each has the place
+    /// that it got when it began to wait or was last served.
     turns: BTreeMap<u64, SessionId>,
     places: u64,
 }
 
-fn place_of(body: &Envelope) -> Option<Place> {
+fn pool_key(body: &Envelope) -> Option<PoolKey> {
     match body.message() {
         Message::Request(request) => {
-            Some(Place::Lane(request.session, request.lane, request.number))
+            Some(PoolKey::Lane(request.session, request.lane, request.number))
         }
-        Message::CloseSession(close) => Some(Place::Close(close.session)),
-        Message::OpenSession(open) => Some(Place::Open((open.principal, open.session_key))),
+        Message::CloseSession(close) => Some(PoolKey::Close(close.session)),
+        Message::OpenSession(open) => Some(PoolKey::Open((open.principal, open.session_key))),
         _ => None,
     }
 }
@@ -95,7 +97,7 @@ fn remember(connections: &mut Vec<ConnectionId>, newest: ConnectionId, most: usi
 }
 
 impl Pool {
-    /// A session is open from now on.
+    /// Adds a session that was opened.
     pub fn session_opened(&mut self, opened: &Opened) {
         let connections = match self.openings.remove(&(opened.principal, opened.key)) {
             Some((digest, connections)) => {
@@ -108,7 +110,7 @@ impl Pool {
         self.sessions.entry(opened.id).or_insert(queue);
     }
 
-    /// A session ended with the batch at this sequence, and so did what waited for it.
+    /// Removes a session that ended with the batch at this sequence, with its pending requests.
     pub fn session_closed(&mut self, id: SessionId, at: Sequence) {
         self.ended.insert(id, at);
         if let Some(queue) = self.sessions.remove(&id) {
@@ -129,16 +131,16 @@ impl Pool {
         self.ended.remove(&id);
     }
 
-    /// Whether a batch at this sequence may hold a request of this session: it is open, or was
-    /// after a batch less than a window before, which is when a leader may have chosen it. All
-    /// replicas agree on that, however far they have executed.
+    /// Whether a batch at this sequence may hold a request of this session. It may if the session
+    /// is open, or was open after a batch less than a window before, since a leader may have chosen
+    /// the request then. All replicas agree on this, however far they have executed.
     #[must_use]
     pub fn admits(&self, id: SessionId, sequence: Sequence) -> bool {
         let recent = |at: &Sequence| at.0.saturating_add(WINDOW as u64) > sequence.0;
         self.is_open(id) || self.ended.get(&id).is_some_and(recent)
     }
 
-    /// Takes a verified request in, if there is room.
+    /// Accepts a verified request, if there is capacity.
     pub fn offer(
         &mut self,
         body: &Arc<Envelope>,
@@ -148,8 +150,8 @@ impl Pool {
         self.offer_as(body, from, now, true)
     }
 
-    /// Takes in an attempt to open a session for somebody whom the service would not have as
-    /// things stand, if there is room.
+    /// Accepts an attempt to open a session by a principal that the service would refuse at
+    /// present, if there is capacity.
     pub fn offer_stranger(
         &mut self,
         body: &Arc<Envelope>,
@@ -166,12 +168,12 @@ impl Pool {
         now: Monotonic,
         welcome: bool,
     ) -> Offer {
-        match (place_of(body), body.message()) {
-            (Some(Place::Open(name)), _) => self.offer_opening(body, name, from, (now, welcome)),
-            (Some(Place::Lane(id, lane, number)), _) => {
+        match (pool_key(body), body.message()) {
+            (Some(PoolKey::Open(name)), _) => self.offer_opening(body, name, from, (now, welcome)),
+            (Some(PoolKey::Lane(id, lane, number)), _) => {
                 self.offer_request(body, from, (id, lane, number), now)
             }
-            (Some(Place::Close(id)), _) => {
+            (Some(PoolKey::Close(id)), _) => {
                 let Some(queue) = self.sessions.get_mut(&id) else {
                     return Offer::NoSession;
                 };
@@ -190,9 +192,9 @@ impl Pool {
         }
     }
 
-    fn push(&mut self, body: &Arc<Envelope>, now: Monotonic, owed: bool, flies: bool) {
+    fn push(&mut self, body: &Arc<Envelope>, now: Monotonic, owed: bool, proposed: bool) {
         if self.queue.handle(body.digest_ref()).is_none() {
-            self.queue.push(body, now, owed, flies, None);
+            self.queue.push(body, now, owed, proposed, None);
         }
     }
 
@@ -204,24 +206,24 @@ impl Pool {
         (now, welcome): (Monotonic, bool),
     ) -> Offer {
         let digest = body.digest();
-        let flies = match self.openings.offer(name, digest, from, welcome) {
+        let proposed = match self.openings.offer(name, digest, from, welcome) {
             Taken::New(gave_way) => {
                 let gave_way = gave_way.and_then(|digest| self.queue.handle(&digest));
                 gave_way.into_iter().for_each(|it| self.give_way(it));
                 false
             }
             Taken::Welcomed => {
-                let flies = self.queue.find(&digest).is_some_and(|it| it.flies);
+                let proposed = self.queue.find(&digest).is_some_and(|it| it.proposed);
                 self.take(&digest);
-                flies
+                proposed
             }
             Taken::Known => return Offer::Known,
             Taken::Busy => return Offer::Busy,
             Taken::Conflict => return Offer::Conflict,
         };
-        self.push(body, now, welcome, flies);
-        if self.queue.find(&digest).is_some_and(|it| it.flies) {
-            self.openings.fly(&name);
+        self.push(body, now, welcome, proposed);
+        if self.queue.find(&digest).is_some_and(|it| it.proposed) {
+            self.openings.mark_proposed(&name);
         }
         Offer::New
     }
@@ -253,34 +255,36 @@ impl Pool {
         let Some(gave_way) = session.make_room(lane, number, length) else {
             return Offer::Busy;
         };
-        // A peer may have forwarded it before: it stays on the shelf, and gets its own place too.
+        // A peer may have forwarded it before: it stays there, and gets its own place too.
         let handle = match self.queue.handle(body.digest_ref()) {
             Some(handle) => handle,
             None => self.queue.push(body, now, true, false, None),
         };
-        let flies = self.queue.at(handle).is_some_and(|it| it.flies);
-        session.insert(lane, number, (handle, length), flies);
+        let proposed = self.queue.at(handle).is_some_and(|it| it.proposed);
+        session.insert(lane, number, (handle, length), proposed);
         give_place(session, id, &mut self.turns, &mut self.places);
         gave_way.into_iter().for_each(|it| self.give_way(it));
         Offer::New
     }
 
-    /// A request has lost its place to another one. On a shelf it has one still.
+    /// Drops a request that lost its place to another one, unless it has a place as a forwarded
+    /// request.
     fn give_way(&mut self, handle: Handle) {
         let waiting = self.queue.at(handle);
-        if waiting.is_some_and(|it| it.shelved.is_none()) {
+        if waiting.is_some_and(|it| it.forwarded_by.is_none()) {
             self.take_at(handle);
         }
     }
 
-    /// Gives a session a place if something waits and it has none, and takes it if nothing does.
+    /// Gives a session a place if it has pending requests and no place, and removes its place if it
+    /// has none pending.
     fn give_place(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id) {
             give_place(session, id, &mut self.turns, &mut self.places);
         }
     }
 
-    /// Where the answers of a session go: its newest connections.
+    /// The connections that a session's answers go to: its newest ones.
     #[must_use]
     pub fn connections(&self, id: SessionId) -> &[ConnectionId] {
         self.sessions
@@ -288,8 +292,8 @@ impl Pool {
             .map_or(&[], |queue| &queue.connections)
     }
 
-    /// A connection asked for an answer of a session: later ones go there as well.
-    pub fn listens(&mut self, reply: &Reply, connection: ConnectionId) {
+    /// Adds a connection that asked for an answer of a session: later answers go there as well.
+    pub fn add_connection(&mut self, reply: &Reply, connection: ConnectionId) {
         let id = match &reply.outcome {
             Outcome::SessionOpened { session, .. } => *session,
             _ => reply.session,
@@ -299,14 +303,14 @@ impl Pool {
         }
     }
 
-    /// Who waits for this session to be opened.
+    /// The connections that wait for this session to be opened.
     #[must_use]
     pub fn opening_connections(&self, open: &OpenSession) -> &[ConnectionId] {
         self.openings
             .connections(&(open.principal, open.session_key))
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     pub fn disconnected(&mut self, connection: ConnectionId) {
         for queue in self.sessions.values_mut() {
             queue.connections.retain(|known| *known != connection);
@@ -314,34 +318,34 @@ impl Pool {
         self.openings.disconnected(connection);
     }
 
-    /// A request that waits.
+    /// A pending request.
     #[must_use]
     pub fn get(&self, digest: &Digest) -> Option<&Arc<Envelope>> {
         self.find(digest).map(|(body, _)| body)
     }
 
-    /// A request that waits, and since when.
+    /// A pending request, and since when it has been pending.
     #[must_use]
     pub fn find(&self, digest: &Digest) -> Option<(&Arc<Envelope>, Monotonic)> {
         self.queue.find(digest).map(|it| (&it.body, it.since))
     }
 
-    /// A request was executed or answered: it waits no more, and neither does anything else with
-    /// its number or an earlier one in its lane, which will never run.
+    /// Removes a request that was executed or answered, and all others with its number or an
+    /// earlier one in its lane, which will never run.
     pub fn settle(&mut self, body: &Envelope) {
-        match place_of(body) {
-            Some(Place::Lane(id, lane, number)) => {
+        match pool_key(body) {
+            Some(PoolKey::Lane(id, lane, number)) => {
                 let Some(session) = self.sessions.get_mut(&id) else {
                     return;
                 };
-                let (queue, shelf) = (&mut self.queue, &mut self.shelf);
-                session.remove_up_to(lane, number, |handle| take(queue, shelf, handle));
-                let shelved = session.unshelve_up_to(lane, number);
+                let (queue, forwarded) = (&mut self.queue, &mut self.forwarded);
+                session.remove_up_to(lane, number, |handle| take(queue, forwarded, handle));
+                let removed = session.remove_forwarded_up_to(lane, number);
                 give_place(session, id, &mut self.turns, &mut self.places);
-                shelved.iter().for_each(|digest| self.take(digest));
+                removed.iter().for_each(|digest| self.take(digest));
                 return;
             }
-            Some(Place::Close(id)) => {
+            Some(PoolKey::Close(id)) => {
                 if let Some(session) = self.sessions.get_mut(&id)
                     && session.close == Some(body.digest())
                 {
@@ -350,22 +354,23 @@ impl Pool {
                     self.give_place(id);
                 }
             }
-            Some(Place::Open(name)) if self.openings.digest(&name) == Some(body.digest()) => {
+            Some(PoolKey::Open(name)) if self.openings.digest(&name) == Some(body.digest()) => {
                 self.openings.remove(&name);
             }
-            Some(Place::Open(_)) | None => {}
+            Some(PoolKey::Open(_)) | None => {}
         }
         self.take(&body.digest());
     }
 
-    /// A request was passed over at execution: it alone leaves, until its client sends it again.
+    /// Removes a request that was passed over at execution, and only that; its client sends it
+    /// again.
     pub fn withdraw(&mut self, digest: &Digest) {
         let Some(body) = self.get(digest).cloned() else {
             return;
         };
-        self.unshelve(&body);
+        self.remove_forwarded(&body);
         let handle = self.queue.handle(digest);
-        if let Some(Place::Lane(id, lane, number)) = place_of(&body)
+        if let Some(PoolKey::Lane(id, lane, number)) = pool_key(&body)
             && let Some(session) = self.sessions.get_mut(&id)
             && handle.is_some()
             && session.get(lane, number) == handle
@@ -383,98 +388,97 @@ impl Pool {
     }
 
     fn take_at(&mut self, handle: Handle) {
-        take(&mut self.queue, &mut self.shelf, handle);
+        take(&mut self.queue, &mut self.forwarded, handle);
     }
 
-    /// A request has been proposed: it is not chosen again in this view.
-    pub fn fly(&mut self, digest: &Digest) {
+    /// Marks a request as proposed: it is not chosen again in this view.
+    pub fn mark_proposed(&mut self, digest: &Digest) {
         if let Some(handle) = self.queue.handle(digest) {
-            self.fly_at(handle);
+            self.mark_proposed_at(handle);
         }
     }
 
-    fn fly_at(&mut self, handle: Handle) {
-        if !self.queue.fly(handle) {
+    fn mark_proposed_at(&mut self, handle: Handle) {
+        if !self.queue.mark_proposed(handle) {
             return;
         }
         let Some(waiting) = self.queue.at(handle) else {
             return;
         };
-        let (place, digest) = (place_of(&waiting.body), waiting.body.digest_ref());
-        let shelved = waiting.shelved.is_some();
+        let (place, digest) = (pool_key(&waiting.body), waiting.body.digest_ref());
+        let was_forwarded = waiting.forwarded_by.is_some();
         match place {
-            Some(Place::Lane(id, lane, _)) => {
+            Some(PoolKey::Lane(id, lane, _)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    if shelved {
-                        session.fly_shelved(digest);
+                    if was_forwarded {
+                        session.mark_forwarded_proposed(digest);
                     }
-                    session.fly(lane, handle);
+                    session.mark_proposed(lane, handle);
                     give_place(session, id, &mut self.turns, &mut self.places);
                 }
             }
-            Some(Place::Close(id)) => {
+            Some(PoolKey::Close(id)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.closing = true;
                 }
                 self.give_place(id);
             }
-            Some(Place::Open(name)) => {
-                self.shelf.fly(digest);
+            Some(PoolKey::Open(name)) => {
+                self.forwarded.mark_proposed(digest);
                 if self.openings.digest(&name) == Some(*digest) {
-                    self.openings.fly(&name);
+                    self.openings.mark_proposed(&name);
                 }
             }
             None => {}
         }
     }
 
-    /// The view is over: what was proposed in it may be chosen again.
-    pub fn land(&mut self) {
-        self.openings.land();
-        self.shelf.land();
-        let mut landed = Vec::new();
-        for waiting in self.queue.owed().filter(|it| it.flies) {
-            match place_of(&waiting.body) {
-                Some(Place::Lane(id, ..) | Place::Close(id)) => landed.push(id),
-                Some(Place::Open(_)) | None => {}
+    /// Ends the view: its proposed requests may be chosen again.
+    pub fn release_proposed(&mut self) {
+        self.openings.release_proposed();
+        self.forwarded.release_proposed();
+        let mut released = Vec::new();
+        for waiting in self.queue.owed().filter(|it| it.proposed) {
+            match pool_key(&waiting.body) {
+                Some(PoolKey::Lane(id, ..) | PoolKey::Close(id)) => released.push(id),
+                Some(PoolKey::Open(_)) | None => {}
             }
         }
-        self.queue.land();
-        for id in landed {
+        self.queue.release_proposed();
+        for id in released {
             if let Some(session) = self.sessions.get_mut(&id) {
-                session.land();
+                session.release_proposed();
             }
             self.give_place(id);
         }
     }
 
-    /// Since when the request that came first, of those that have not been proposed, has been
-    /// waiting.
+    /// Since when the oldest request that has not been proposed has been pending.
     #[must_use]
     pub fn oldest_ready(&self) -> Option<Monotonic> {
         self.queue.oldest_ready()
     }
 
-    /// Whether what has not been proposed would fill a batch.
+    /// Whether the requests that have not been proposed would fill a batch.
     #[must_use]
     pub const fn fills_a_batch(&self) -> bool {
         let (ready, bytes) = self.queue.ready();
         ready >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX
     }
 
-    /// As which request, counted from the start, this one came here. Nothing for a stranger's.
+    /// The arrival number of a request, counted from the start. `None` for a stranger's.
     #[must_use]
     pub fn arrival(&self, digest: &Digest) -> Option<u64> {
         self.queue.find(digest)?.arrival
     }
 
-    /// How many requests wait that a leader has to order.
+    /// The number of pending requests that a leader has to order.
     #[must_use]
     pub const fn owed(&self) -> usize {
         self.queue.owed_count()
     }
 
-    /// How many requests have come here since the start.
+    /// The number of requests that have arrived since the start.
     #[must_use]
     pub const fn arrivals(&self) -> u64 {
         self.queue.arrivals()
@@ -491,31 +495,31 @@ impl Pool {
         self.sessions.keys().chain(self.ended.keys()).copied()
     }
 
-    /// How many sessions are open.
+    /// The number of open sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Whether nothing waits that a leader has to order; strangers may have to wait.
+    /// Whether no pending request has to be ordered by a leader; strangers may be waiting.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.owed() == 0
     }
 
-    /// How many requests wait.
+    /// The number of pending requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many bytes wait.
+    /// The number of pending bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// What waits and has to be ordered, oldest first.
+    /// The pending requests that have to be ordered, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Envelope>> {
         self.queue.owed().map(|waiting| &waiting.body)
     }
@@ -542,11 +546,11 @@ fn give_place(
     }
 }
 
-fn take(queue: &mut Queue, shelf: &mut Shelf, handle: Handle) {
+fn take(queue: &mut Queue, forwarded: &mut Forwarded, handle: Handle) {
     if let Some(gone) = queue.take(handle)
-        && let Some(peer) = gone.shelved
+        && let Some(peer) = gone.forwarded_by
     {
-        shelf.taken(peer, gone.body.digest_ref(), gone.body.frame().len());
+        forwarded.taken(peer, gone.body.digest_ref(), gone.body.frame().len());
     }
 }
 

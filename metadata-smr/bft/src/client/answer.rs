@@ -1,11 +1,11 @@
-//! What the replicas say, and when it counts.
+//! Replies of the replicas, and when they count.
 
 use super::Client;
-use super::event::{Effect, Effects, End, Kind, SigningKey};
+use super::encoding::{self, DecodedMessage, RequestName};
+use super::event::{Effect, Effects, End, OperationKind, SigningKey};
 use super::failure::Failure;
-use super::flight::{Answer, Statement};
-use super::session::{Opening, Phase, Session};
-use super::speech::{self, Heard, RequestName};
+use super::pending_request::{ReplyResults, Statement};
+use super::session::{Opening, Session, SessionPhase};
 use crate::identity::{Digest, Monotonic, ReplicaId};
 use crate::wire::message::OperationResult;
 use bytes::Bytes;
@@ -18,22 +18,22 @@ impl Client {
         frame: &Bytes,
         effects: &mut Effects,
     ) {
-        let heard = speech::hear(&self.config, frame);
+        let message = encoding::decode(&self.config, frame);
         let votes = from.0 < self.config.fault_model.replicas();
-        match heard {
+        match message {
             None => {}
-            Some(Heard::Later) => self.heard_of_later(now, from, effects),
-            Some(Heard::Epochs) => effects.push(Effect::Follow {
+            Some(DecodedMessage::Later) => self.saw_later_epoch(now, from, effects),
+            Some(DecodedMessage::Epochs) => effects.push(Effect::Follow {
                 frame: frame.clone(),
             }),
             Some(_) if !votes => {}
-            Some(Heard::Busy) => self.busy = self.busy.saturating_add(1),
-            Some(Heard::Opening { request, opening }) => {
+            Some(DecodedMessage::Busy) => self.busy = self.busy.saturating_add(1),
+            Some(DecodedMessage::Opening { request, opening }) => {
                 self.opening((now, from), request, opening, effects);
             }
-            Some(Heard::Closed { session }) => {
+            Some(DecodedMessage::Closed { session }) => {
                 let needed = self.config.fault_model.small();
-                if let Phase::Open(open) = &mut self.phase
+                if let SessionPhase::Open(open) = &mut self.phase
                     && open.id == session
                     && let Some(close) = &mut open.close
                     && close.quorum.vote(from, (), needed)
@@ -41,9 +41,9 @@ impl Client {
                     self.end(End::Closed, effects);
                 }
             }
-            Some(Heard::NoSession { session }) => {
+            Some(DecodedMessage::NoSession { session }) => {
                 let needed = self.config.fault_model.small();
-                if let Phase::Open(open) = &mut self.phase
+                if let SessionPhase::Open(open) = &mut self.phase
                     && open.id == session
                     && open.lost.vote(from, (), needed)
                 {
@@ -51,18 +51,18 @@ impl Client {
                     self.end(if closed { End::Closed } else { End::Lost }, effects);
                 }
             }
-            Some(Heard::Read(answer)) => {
+            Some(DecodedMessage::Read(answer)) => {
                 self.reads
                     .answered(from, answer, now, &mut self.queue, effects);
             }
-            Some(Heard::Report(report)) => {
+            Some(DecodedMessage::Report(report)) => {
                 self.observing.reported(from, &report, now, effects);
             }
-            Some(Heard::Observed(observed)) => {
-                self.observing.stands(from, &observed, now, effects);
+            Some(DecodedMessage::Observed(observed)) => {
+                self.observing.standing(from, &observed, now, effects);
             }
-            Some(Heard::Event(event)) => self.observing.event(from, event, now, effects),
-            Some(Heard::Answer {
+            Some(DecodedMessage::Event(event)) => self.observing.event(from, event, now, effects),
+            Some(DecodedMessage::Answer {
                 request,
                 statement,
                 whole,
@@ -80,7 +80,7 @@ impl Client {
         effects: &mut Effects,
     ) {
         let needed = self.config.fault_model.small();
-        let Phase::Opening { key, asking } = &mut self.phase else {
+        let SessionPhase::Opening { key, asking } = &mut self.phase else {
             return;
         };
         if !asking.is(&request) || !asking.quorum.vote(from, opening, needed) {
@@ -92,7 +92,7 @@ impl Client {
                 asking.start_over();
                 effects.push(Effect::Sign {
                     key: SigningKey::Principal,
-                    message: speech::open(&self.config, *key, time),
+                    message: encoding::open(&self.config, *key, time),
                 });
             }
             Opening::Opened { version, .. } if version <= self.config.shown => {
@@ -107,7 +107,7 @@ impl Client {
                 self.opened_at = version;
                 self.reads.opened(now);
                 let open = Session::new(&self.config, session, credit);
-                self.phase = Phase::Open(open);
+                self.phase = SessionPhase::Open(open);
                 effects.push(Effect::Opened { session, credit });
                 self.observing.opened(session, &self.config, now, effects);
             }
@@ -126,50 +126,56 @@ impl Client {
             Statement::Results { .. } => self.config.replies_needed(),
             Statement::Forgotten => self.config.fault_model.small(),
         };
-        let Phase::Open(open) = &mut self.phase else {
+        let SessionPhase::Open(open) = &mut self.phase else {
             return;
         };
         if open.id != request.session {
             return;
         }
-        let Some(flight) = open.flight(request.lane, request.number) else {
+        let Some(pending_request) = open.pending_request(request.lane, request.number) else {
             return;
         };
-        // A reply to other bytes under our number: somebody else has our session's key, or lies.
-        let own = flight.signed.as_ref().map(|(digest, _)| *digest);
+        // A reply to other bytes under our number: another process has our session's key, or the
+        // replica lies.
+        let own = pending_request.signed.as_ref().map(|(digest, _)| *digest);
         if own != Some(request.digest) {
             return;
         }
         if let (Some(whole), Statement::Results { results, .. }) = (whole, &statement)
-            && let Answer::Digest(digest) = results
+            && let ReplyResults::Digest(digest) = results
         {
-            flight.gave(from, *digest, whole);
+            pending_request.add_whole(from, *digest, whole);
         }
-        if !flight.quorum.vote(from, statement, needed) || !flight.has_whole(from, now) {
+        if !pending_request.quorum.vote(from, statement, needed)
+            || !pending_request.has_whole(from, now)
+        {
             return;
         }
-        let Some(mut flight) = open.land(request.lane, request.number) else {
+        let Some(mut pending_request) = open.complete(request.lane, request.number) else {
             return;
         };
-        let (version, results) = match flight.quorum.take(from) {
+        let (version, results) = match pending_request.quorum.take(from) {
             Some(Statement::Results { version, results }) => match results {
-                Answer::Whole(results) => (Some(version), results),
-                Answer::Digest(digest) => (Some(version), flight.take_whole(&digest)),
+                ReplyResults::Whole(results) => (Some(version), results),
+                ReplyResults::Digest(digest) => {
+                    (Some(version), pending_request.take_whole(&digest))
+                }
             },
             _ => (None, Vec::new()),
         };
-        if let Some(took) = flight.took(now) {
+        if let Some(took) = pending_request.measured_time(now) {
             self.trip.measured(took);
         }
         let known = (&self.config, &self.trip);
-        for (to, frame) in open.follow(known, request.lane, &flight, &self.connected, now) {
+        for (to, frame) in open.follow(known, request.lane, &pending_request, &self.connected, now)
+        {
             effects.push(Effect::Send { to, frame });
         }
         if let Some(version) = version {
             self.reads.shown(version);
         }
         let mut results = results.into_iter();
-        for slot in flight.operations {
+        for slot in pending_request.operations {
             let result = results.next();
             let Some(pending) = slot else {
                 continue;
@@ -179,8 +185,8 @@ impl Client {
                     let answer = result.clone();
                     self.queue.deliver(&pending, result, version, effects);
                     let ended = match pending.kind {
-                        Kind::Watch => None,
-                        Kind::Unwatch => Some(speech::watch_named(&pending.operation)),
+                        OperationKind::Watch => None,
+                        OperationKind::Unwatch => Some(encoding::watch_named(&pending.operation)),
                         _ => continue,
                     };
                     self.observing.answered(&answer, ended, now, effects);

@@ -1,4 +1,4 @@
-//! What a client is told once.
+//! The configuration of a client.
 
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Nanos, PublicKey, Sequence};
@@ -9,14 +9,14 @@ use crate::wire::limits::OPERATIONS_MAX;
 /// A client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The cluster that is talked to.
+    /// The cluster that the client talks to.
     pub cluster: ClusterId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Who may fail, and how many replicas there are (numbered from 0).
+    /// The fault model, with the number of replicas (numbered from 0).
     pub fault_model: FaultModel,
-    /// The membership that is known, from which later epochs are followed. Without one the client
-    /// believes in this epoch for good. With one, the epoch and the fault model are that one's.
+    /// The known membership, from which later epochs are followed. Without one the client stays in
+    /// this epoch for good. With one, the epoch and the fault model are those of the membership.
     pub membership: Option<Membership>,
     /// The principal that sessions are opened for.
     pub principal: PublicKey,
@@ -24,37 +24,37 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// Requests in flight per lane: 1 or 2.
     pub in_flight: u16,
-    /// Operations that go out together under one signature at the most; 1 does without bundles.
+    /// Operations in one bundle at the most; 1 means no bundles.
     pub bundle_max: usize,
-    /// Operations that may wait or be under way, all lanes together; beyond that a submission
+    /// Operations that may be waiting or pending, all lanes together; beyond that a submission
     /// fails with [`super::Failure::Full`].
     pub operations_max: usize,
-    /// Bytes of operations that may wait or be under way; beyond that likewise.
+    /// Bytes of operations that may be waiting or pending, with the same consequence.
     pub bytes_max: usize,
-    /// Whether [`Kind::Read`](super::Kind::Read) is answered out of order. Whoever changes
-    /// something then waits for a medium quorum of equal replies instead of r + 1, so that every
-    /// reader finds a correct one of those replicas: all clients of a cluster have to agree on
-    /// this.
+    /// Whether [`OperationKind::Read`](super::OperationKind::Read) is answered out of order. A client
+    /// that changes something then waits for a medium quorum of equal replies instead of r + 1, so
+    /// that every reader finds a correct one of those replicas: all clients of a cluster have to
+    /// agree on this.
     pub unordered_reads: bool,
-    /// The first retry of an unanswered request happens after about this long, as long as nothing
-    /// better is known about the cluster.
+    /// The delay before the first retry of an unanswered request, until the client has measured the
+    /// cluster.
     pub retry: Nanos,
-    /// The waiting time between retries doubles up to this.
+    /// The upper bound of the delay between retries, which doubles each time.
     pub retry_max: Nanos,
     /// The newest state that this client's owner was shown before. Sessions are opened in the
-    /// order, so at a later one; replicas that open one no later than this have lost what they
-    /// acknowledged: they were put back to a copy, or too many lie. The session ends at once then
-    /// ([`End::WentBack`](super::End::WentBack)).
+    /// order, so at a later state. Replicas that open one no later than this have lost operations
+    /// that they acknowledged: they were restored from a copy, or too many lie. The session ends at
+    /// once then ([`End::WentBack`](super::End::WentBack)).
     pub shown: Sequence,
-    /// A defect that only a simulation asks for: a watch event counts with one copy.
+    /// A defect that only a simulation plants: a watch event counts with one copy.
     #[doc(hidden)]
-    pub believes_one_watch_event: Flag,
-    /// Makes the retries of different clients fall apart; any number will do.
+    pub accepts_one_watch_event: Flag,
+    /// Spreads the retries of different clients; any number will do.
     pub jitter_seed: u64,
 }
 
 impl ClientConfig {
-    /// How many equal replies make a result.
+    /// The number of equal replies that make a result.
     pub(super) const fn replies_needed(&self) -> u16 {
         let model = &self.fault_model;
         if self.unordered_reads {
@@ -92,7 +92,7 @@ impl ClientConfig {
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
             shown: Sequence(0),
-            believes_one_watch_event: Flag::CLEAR,
+            accepts_one_watch_event: Flag::CLEAR,
             jitter_seed: 0,
         }
     }

@@ -1,14 +1,14 @@
-//! A client goes along with its cluster from epoch to epoch.
+//! Following the cluster from epoch to epoch.
 //!
-//! Replies name the epoch that they are given in. Answers of another epoch than the client's count
-//! for nothing: the replicas are numbered and counted anew in each. A later one makes the client
-//! ask for the records, which whoever drives it has checked, under the keys that the client knows,
-//! by [`Client::follow`]. What is under way is sent again, in the same bytes, to the replicas of
-//! the new epoch; what they said before is forgotten.
+//! Replies name the membership epoch that they are given in. Answers of another epoch than the
+//! client's do not count: the replicas are numbered and counted anew in each. An answer of a later
+//! epoch makes the client ask for the records, which the driver checks under the keys that the
+//! client knows, by [`Client::follow`]. Pending requests are sent again, in the same bytes, to the
+//! replicas of the new epoch; earlier replies to them are dropped.
 
 use super::event::{Effect, Effects};
-use super::session::Phase;
-use super::{Client, send, speech};
+use super::session::SessionPhase;
+use super::{Client, encoding, send};
 use crate::authentication::Verifier;
 use crate::identity::{Monotonic, ReplicaId};
 use crate::membership::{EpochRecord, Membership};
@@ -17,14 +17,14 @@ use crate::wire::{Envelope, Message};
 use bytes::Bytes;
 
 impl Client {
-    /// The membership that the client knows; nothing if it was told none and follows nobody.
+    /// The membership that the client knows; `None` if it was given none and follows no records.
     #[must_use]
     pub const fn membership(&self) -> Option<&Membership> {
         self.config.membership.as_ref()
     }
 
-    /// A replica speaks of a later epoch: asks it for what leads there, now and then.
-    pub(super) fn heard_of_later(
+    /// A replica is in a later epoch: asks it for the records that lead there, rate-limited.
+    pub(super) fn saw_later_epoch(
         &mut self,
         now: Monotonic,
         from: ReplicaId,
@@ -35,12 +35,13 @@ impl Client {
             return;
         }
         self.epochs_asked = Some(now);
-        let frame = speech::fetch_epochs(&self.config);
+        let frame = encoding::fetch_epochs(&self.config);
         send(from, Some(&frame), effects);
     }
 
-    /// Takes up what [`Effect::Follow`] hands out, if it follows from what is known. The driver
-    /// then tells which replicas, by their new numbers, it is connected to.
+    /// Adopts the records that [`Effect::Follow`] hands out, if they follow from the known
+    /// membership. The driver then reports the replicas, by their new numbers, that it is connected
+    /// to.
     pub fn follow(
         &mut self,
         now: Monotonic,
@@ -73,9 +74,9 @@ impl Client {
         self.reads.enter(&self.config, &mut self.queue);
         self.observing.enter(&self.config, effects);
         match &mut self.phase {
-            Phase::None => {}
-            Phase::Opening { asking, .. } => asking.ask_others(&self.config, now),
-            Phase::Open(session) => session.ask_others(&self.config, now),
+            SessionPhase::None => {}
+            SessionPhase::Opening { asking, .. } => asking.ask_others(&self.config, now),
+            SessionPhase::Open(session) => session.ask_others(&self.config, now),
         }
         let membership = Box::new(membership);
         effects.push(Effect::NewEpoch { membership });

@@ -9,33 +9,33 @@ use crate::step::EffectList;
 use crate::wire::{Unsigned, Verified};
 use bytes::Bytes;
 
-/// The submitter's own name for one operation; the core only hands it back.
+/// The submitter's own name for one operation; the core only returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Whether an operation may change something.
+/// The kind of an operation, and whether it may change state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum OperationKind {
     /// It runs as `Service::execute`.
     Execute,
     /// It is a [`crate::membership::Command`], for the library.
     Administer,
-    /// It runs as `Service::read_in_order`, in the order like everything else.
+    /// It runs as `Service::read_in_order`, ordered like other operations.
     Query,
-    /// It runs as `Service::read`, out of order, and sees all that took effect before it was asked,
-    /// whoever asked for that. It takes its place in the order if the replicas do not agree.
+    /// It runs as `Service::read`, out of order, and sees everything that took effect before it was
+    /// asked, for any client. It is ordered instead if the replicas do not agree.
     Read,
-    /// The same, but it is enough that it sees all that this session has seen before.
+    /// The same, but it only has to see everything that this session has seen before.
     SessionRead,
-    /// It runs as `Service::watch`: the session is told of changes from then on. The operation is
-    /// what to watch, the result a [`WatchAnswer`](crate::observer::WatchAnswer).
+    /// It runs as `Service::watch`: the session is notified of changes from then on. The operation
+    /// says what to watch, the result is a [`WatchAnswer`](crate::observer::WatchAnswer).
     Watch,
     /// It ends a watch. The operation is the watch's number, eight bytes, little-endian; the result
-    /// a [`WatchAnswer`](crate::observer::WatchAnswer).
+    /// is a [`WatchAnswer`](crate::observer::WatchAnswer).
     Unwatch,
 }
 
-/// Which key has to sign.
+/// The key that has to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SigningKey {
     /// The principal's.
@@ -44,7 +44,7 @@ pub enum SigningKey {
     Session,
 }
 
-/// What happens to a client.
+/// An input of the client.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Open a session under a fresh key. Only while there is none; the answer is
@@ -55,25 +55,25 @@ pub enum Event {
         /// The time by this machine's clock, which should be right to within a minute.
         time: Time,
     },
-    /// Close the session once all that is under way has been answered. What is submitted from now
-    /// on fails.
+    /// Close the session once all pending operations have been answered. Submissions fail from now
+    /// on.
     Close,
-    /// Get this executed. Answered by [`Effect::Deliver`] or [`Effect::Failed`].
+    /// Have this operation executed. Answered by [`Effect::Deliver`] or [`Effect::Failed`].
     Submit {
         /// The submitter's name for it.
         ticket: Ticket,
         /// Whether it may change something.
-        kind: Kind,
+        kind: OperationKind,
         /// The operation in the service's encoding.
         operation: Bytes,
         /// After this instant it counts as failed, if it has not been answered.
         deadline: Monotonic,
     },
-    /// Be told what happens from now on, by [`Effect::Observed`] and [`Effect::Watched`].
+    /// Report what happens from now on, by [`Effect::Observed`] and [`Effect::Watched`].
     Observe {
-        /// What replicas are.
+        /// The state of the replicas.
         reports: bool,
-        /// What changes of what the session watches ([`Kind::Watch`]).
+        /// Changes of rows that the session watches ([`OperationKind::Watch`]).
         watches: bool,
     },
     /// The driver signed what [`Effect::Sign`] asked for.
@@ -88,12 +88,12 @@ pub enum Event {
         /// The bytes of the frame.
         frame: Bytes,
     },
-    /// There is a connection to this replica; what it was not sent, or may have missed, is sent.
+    /// A replica is connected; it is sent everything that it was not sent or may have missed.
     Connected {
         /// Which replica.
         replica: ReplicaId,
     },
-    /// There is no connection to this replica any more.
+    /// A replica is not connected any more.
     Disconnected {
         /// Which replica.
         replica: ReplicaId,
@@ -102,7 +102,7 @@ pub enum Event {
     Timer,
 }
 
-/// Why there is no session any more.
+/// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
     /// The owner closed it.
@@ -120,14 +120,14 @@ pub enum End {
          shown {shown} before"
     )]
     WentBack {
-        /// The newest that was shown.
+        /// The newest state that was shown.
         shown: Sequence,
-        /// Where the session was opened.
+        /// The state at which the session was opened.
         found: Sequence,
     },
 }
 
-/// What the core wants done, in this order.
+/// What the driver has to do, in this order.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Sign this and feed it back as [`Event::Signed`].
@@ -155,8 +155,8 @@ pub enum Effect {
         ticket: Ticket,
         /// What the service answered.
         result: Bytes,
-        /// The sequence at which it was executed; of what was read out of order, that at which
-        /// anything that the answer depends on last changed.
+        /// The sequence at which it was executed. For a query answered out of order, the sequence
+        /// at which anything that the answer depends on last changed.
         version: Sequence,
     },
     /// An operation has no result.
@@ -170,17 +170,17 @@ pub enum Effect {
     Opened {
         /// Its number.
         session: SessionId,
-        /// What was granted.
+        /// The credit that was granted.
         credit: Credit,
     },
-    /// A replica, or a quorum of them, says what it is.
+    /// A replica, or a quorum of them, reports its state.
     Observed {
-        /// What was said.
+        /// The observation.
         observation: Observation,
     },
-    /// Something that the session watches has changed, or may have.
+    /// Rows that the session watches have changed, or may have.
     Watched {
-        /// What.
+        /// The notification.
         watched: Watched,
     },
     /// Hand this frame to [`super::Client::follow`] with a verifier.
@@ -188,13 +188,13 @@ pub enum Effect {
         /// The frame.
         frame: Bytes,
     },
-    /// The replicas are these from now on. All connections count as gone: say which there are.
+    /// The replicas have changed. All connections count as closed: report which ones there are.
     NewEpoch {
-        /// Who is who.
+        /// The new membership.
         membership: Box<Membership>,
     },
-    /// There is no session (any more); every ticket has been answered. [`Event::Open`] starts
-    /// another one.
+    /// The session has ended and every ticket has been answered. [`Event::Open`] starts another
+    /// one.
     Ended {
         /// Why.
         end: End,

@@ -5,8 +5,8 @@
 pub enum Failure {
     /// It was never sent, so it had no effect.
     #[error(
-        "the operation was not sent before its deadline and had no effect: too much is waiting, or \
-         the cluster does not answer"
+        "the operation was not sent before its deadline and had no effect: too many operations \
+         were waiting, or the cluster does not answer"
     )]
     Expired,
     /// It was sent, and may or may not have been executed.
@@ -19,22 +19,23 @@ pub enum Failure {
     #[error("there is no open session: open one first")]
     NoSession,
     /// The queue is at its bound.
-    #[error("too much is waiting already ({operations} operations): try again later")]
+    #[error("too many operations are waiting ({operations}): try again later")]
     Full {
-        /// How many operations wait or are under way.
+        /// The number of operations that wait or are pending.
         operations: usize,
     },
-    /// No request can carry it.
+    /// It is longer than a request can carry.
     #[error("the operation has {bytes} bytes and a request carries at most {bytes_max}")]
     TooLarge {
-        /// How large it is.
+        /// Its length.
         bytes: usize,
-        /// The most that is carried.
+        /// The greatest length that a request carries.
         bytes_max: usize,
     },
-    /// The results of operations before it in the same bundle left no room for its own.
+    /// The results of operations before it in the same bundle used up the space for its own.
     #[error(
-        "the operation had no effect, for the results of a bundle have a bound: submit it again"
+        "the operation had no effect, since the results of its bundle reached their limit: \
+         submit it again"
     )]
     NoRoom,
 }

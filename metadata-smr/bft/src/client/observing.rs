@@ -1,14 +1,13 @@
-//! Asking replicas to tell what happens, and making something of what they say.
+//! Asking replicas for reports and watch events, and handling their messages.
 //!
-//! Every replica that is connected is asked, again after each reconnect, and again if it has said
-//! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked
-//! for once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
-//! In a later epoch everybody has another number, and is asked again once the driver has said
-//! which.
+//! Every connected replica is asked, again after each reconnect, and again if it has sent nothing
+//! for a few seconds: asking twice changes nothing. Watches need a session and are requested once
+//! it is open. [`crate::observer`] decides what counts; this module only passes it on. In a later
+//! epoch the replicas have other numbers, and are asked again once the driver has reported them.
 
 use super::config::ClientConfig;
+use super::encoding;
 use super::event::{Effect, Effects};
-use super::speech;
 use crate::identity::{Monotonic, ReplicaId, Sequence, SessionId};
 use crate::observer::{
     Chain, NumberedReport, Observation, Observe, Observed, Tally, WatchAnswer, WatchEvent, WatchId,
@@ -20,25 +19,25 @@ use std::collections::BTreeMap;
 /// A replica that is connected.
 #[derive(Clone, Copy, Debug)]
 struct Contact {
-    /// When it was asked last.
+    /// When it was last asked.
     asked: Monotonic,
-    /// When it last said something, or was connected.
-    heard: Monotonic,
-    /// When it last said where it stands with the session.
-    stood: Monotonic,
+    /// When it last sent something, or was connected.
+    last_message: Monotonic,
+    /// When it last reported its standing with the session.
+    last_standing: Monotonic,
 }
 
-/// What a client wants to be told.
+/// What a client wants to observe.
 #[derive(Debug)]
 pub(super) struct Observing {
     reports: bool,
     watches: bool,
     session: Option<SessionId>,
-    /// Those who are connected.
+    /// The connected replicas.
     contacts: BTreeMap<ReplicaId, Contact>,
     tally: Tally,
     chain: Chain,
-    told: Sequence,
+    notified: Sequence,
 }
 
 impl Observing {
@@ -50,16 +49,16 @@ impl Observing {
             session: None,
             contacts: BTreeMap::new(),
             tally: Tally::new(model),
-            chain: Chain::sabotaged(model, config.believes_one_watch_event),
-            told: Sequence(0),
+            chain: Chain::sabotaged(model, config.accepts_one_watch_event),
+            notified: Sequence(0),
         }
     }
 
-    const fn anything(&self) -> bool {
+    const fn is_observing(&self) -> bool {
         self.reports || self.watches
     }
 
-    /// Its owner says what it wants to be told from now on.
+    /// Sets what its owner wants to observe from now on.
     pub(super) fn want(
         &mut self,
         (reports, watches): (bool, bool),
@@ -88,7 +87,7 @@ impl Observing {
             reports: self.reports,
             session: self.session.filter(|_| self.watches),
         };
-        let frame = speech::observe(config, observe);
+        let frame = encoding::observe(config, observe);
         effects.push(Effect::Send { to: replica, frame });
     }
 
@@ -101,11 +100,11 @@ impl Observing {
     ) {
         let fresh = Contact {
             asked: now,
-            heard: now,
-            stood: now,
+            last_message: now,
+            last_standing: now,
         };
         self.contacts.insert(replica, fresh);
-        if self.anything() {
+        if self.is_observing() {
             self.ask(replica, config, now, effects);
         }
     }
@@ -114,15 +113,15 @@ impl Observing {
         self.contacts.remove(&replica);
         self.chain.lost(replica);
         observed(self.tally.lost(replica), effects);
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
-    /// A later epoch is known: whoever is connected will be told under its new number.
+    /// Enters a later epoch: connected replicas will be reported under their new numbers.
     pub(super) fn enter(&mut self, config: &ClientConfig, effects: &mut Effects) {
         self.contacts.clear();
         self.chain.enter(&config.fault_model);
         observed(self.tally.enter(&config.fault_model), effects);
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// A session is open.
@@ -139,10 +138,10 @@ impl Observing {
         }
     }
 
-    /// It is no more.
+    /// The session has ended.
     pub(super) fn ended(&mut self) {
         self.session = None;
-        self.told = Sequence(0);
+        self.notified = Sequence(0);
         self.chain.reset();
     }
 
@@ -153,27 +152,27 @@ impl Observing {
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if self.hears(from, now) {
+        if self.note_contact(from, now) {
             observed(self.tally.reported(from, report, now), effects);
         }
     }
 
-    pub(super) fn stands(
+    pub(super) fn standing(
         &mut self,
         from: ReplicaId,
         standing: &Observed,
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if !self.hears(from, now) {
+        if !self.note_contact(from, now) {
             return;
         }
         if let Some(contact) = self.contacts.get_mut(&from) {
-            contact.stood = now;
+            contact.last_standing = now;
         }
         if self.watches && self.session.is_some() {
             self.chain.standing(from, standing, now);
-            self.hand_on(effects);
+            self.pass_on(effects);
         }
         if matches!(standing, Observed::Refused(_)) {
             observed(self.tally.lost(from), effects);
@@ -187,13 +186,13 @@ impl Observing {
         now: Monotonic,
         effects: &mut Effects,
     ) {
-        if self.hears(from, now) && self.watches && self.session == Some(event.session) {
+        if self.note_contact(from, now) && self.watches && self.session == Some(event.session) {
             self.chain.event(from, event, now);
-            self.hand_on(effects);
+            self.pass_on(effects);
         }
     }
 
-    /// An attempt to watch was answered, or (`ended`) one to end a watch.
+    /// Handles the answer to an attempt to watch, or (`ended`) to end a watch.
     pub(super) fn answered(
         &mut self,
         answer: &[u8],
@@ -206,15 +205,15 @@ impl Observing {
             (Some(answer), None) => self.chain.answered(&answer, now),
             _ => {}
         }
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
     /// The timer ran out.
     pub(super) fn expire(&mut self, config: &ClientConfig, now: Monotonic, effects: &mut Effects) {
         self.chain.expire(now);
-        self.hand_on(effects);
+        self.pass_on(effects);
         observed(self.tally.expire(now), effects);
-        if !self.anything() {
+        if !self.is_observing() {
             return;
         }
         let all: Vec<ReplicaId> = self.contacts.keys().copied().collect();
@@ -222,19 +221,19 @@ impl Observing {
             let Some(contact) = self.contacts.get(&replica).copied() else {
                 continue;
             };
-            if now.since(contact.stood) >= OBSERVED_SILENT {
+            if now.since(contact.last_standing) >= OBSERVED_SILENT {
                 self.chain.lost(replica);
             }
             if self.due(replica, &contact) <= now {
                 self.ask(replica, config, now, effects);
             }
         }
-        self.hand_on(effects);
+        self.pass_on(effects);
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        if !self.anything() {
+        if !self.is_observing() {
             return None;
         }
         let due = |(replica, contact): (&ReplicaId, &Contact)| self.due(*replica, contact);
@@ -244,40 +243,41 @@ impl Observing {
         all.into_iter().flatten().min()
     }
 
-    /// When a replica is asked again. One that lags may not have known the session.
+    /// When a replica is asked again. A replica that lags may not have known the session.
     fn due(&self, replica: ReplicaId, contact: &Contact) -> Monotonic {
         let watches = self.watches && self.session.is_some();
-        if watches && !self.chain.hears(replica) {
+        if watches && !self.chain.is_reporting(replica) {
             return contact.asked.plus(OBSERVED_INTERVAL);
         }
         let last = match watches {
-            true => contact.heard.min(contact.stood),
-            false => contact.heard,
+            true => contact.last_message.min(contact.last_standing),
+            false => contact.last_message,
         };
         contact.asked.max(last).plus(OBSERVED_SILENT)
     }
 
-    /// Whether a replica is connected, and so may say something.
-    fn hears(&mut self, from: ReplicaId, now: Monotonic) -> bool {
+    /// Notes that a replica sent something. False if it is not connected, so that it does not
+    /// count.
+    fn note_contact(&mut self, from: ReplicaId, now: Monotonic) -> bool {
         match self.contacts.get_mut(&from) {
             Some(contact) => {
-                contact.heard = now;
+                contact.last_message = now;
                 true
             }
             None => false,
         }
     }
 
-    /// The newest batch that the session was told of as a watcher.
-    pub(super) const fn told(&self) -> Sequence {
-        self.told
+    /// The newest batch that the session was notified of as a watcher.
+    pub(super) const fn notified(&self) -> Sequence {
+        self.notified
     }
 
-    fn hand_on(&mut self, effects: &mut Effects) {
+    fn pass_on(&mut self, effects: &mut Effects) {
         for watched in self.chain.take() {
             match &watched {
-                Watched::Changed { sequence, .. } => self.told = self.told.max(*sequence),
-                Watched::Revalidate { up_to } => self.told = self.told.max(*up_to),
+                Watched::Changed { sequence, .. } => self.notified = self.notified.max(*sequence),
+                Watched::Revalidate { up_to } => self.notified = self.notified.max(*up_to),
                 Watched::Blind => {}
             }
             effects.push(Effect::Watched { watched });

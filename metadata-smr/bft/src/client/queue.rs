@@ -1,11 +1,11 @@
-//! What waits to be bundled, within bounds.
+//! Operations waiting to be bundled, within bounds.
 //!
-//! First in, first out; an operation whose deadline passes while it waits leaves without having
-//! been sent. The bounds count what waits and what is under way together, so that a slow cluster
-//! pushes back on whoever submits.
+//! First in, first out; an operation whose deadline passes while it waits is removed without having
+//! been sent. The bounds count waiting and pending operations together, so that a slow cluster
+//! pushes back on the submitter.
 
 use super::config::ClientConfig;
-use super::event::{Effect, Effects, Kind, Ticket};
+use super::event::{Effect, Effects, OperationKind, Ticket};
 use super::failure::Failure;
 use crate::identity::{Monotonic, Sequence};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) ticket: Ticket,
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) operation: Bytes,
     pub(super) deadline: Monotonic,
 }
@@ -31,14 +31,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Takes an operation in, if the budget has room for it.
+    /// Queues an operation, if the budget allows it.
     pub(super) fn push(&mut self, config: &ClientConfig, pending: Pending) -> Result<(), Failure> {
         self.admit(config, &pending)?;
         self.requeue(pending);
         Ok(())
     }
 
-    /// Takes an operation into the budget, but not into the line.
+    /// Counts an operation against the budget, but does not queue it.
     pub(super) fn admit(
         &mut self,
         config: &ClientConfig,
@@ -55,27 +55,27 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts one that is in the budget into the line.
+    /// Queues an operation that is counted already.
     pub(super) fn requeue(&mut self, pending: Pending) {
         self.deadlines.insert((pending.deadline, self.next));
         self.waiting.insert(self.next, pending);
         self.next += 1;
     }
 
-    /// The size of the operation that is first in line.
+    /// The size of the first operation in the queue.
     pub(super) fn peek(&self) -> Option<usize> {
         let (_, pending) = self.waiting.first_key_value()?;
         Some(pending.operation.len())
     }
 
-    /// Takes the first operation out of the line; it stays in the budget.
+    /// Removes the first operation from the queue; it stays in the budget.
     pub(super) fn pop(&mut self) -> Option<Pending> {
         let (number, pending) = self.waiting.pop_first()?;
         self.deadlines.remove(&(pending.deadline, number));
         Some(pending)
     }
 
-    /// Takes out one whose deadline has passed; it stays in the budget until it is answered.
+    /// Removes one whose deadline has passed; it stays in the budget until it is answered.
     pub(super) fn pop_expired(&mut self, now: Monotonic) -> Option<Pending> {
         let (deadline, number) = *self.deadlines.first()?;
         if deadline > now {
@@ -85,7 +85,7 @@ impl Queue {
         self.waiting.remove(&number)
     }
 
-    /// Answers an operation that was taken out: its room in the budget is free again.
+    /// Delivers the result of an operation that was removed, and releases its share of the budget.
     pub(super) fn deliver(
         &mut self,
         pending: &Pending,
@@ -101,7 +101,7 @@ impl Queue {
         });
     }
 
-    /// Answers an operation that was taken out and has no result.
+    /// Fails an operation that was removed and has no result.
     pub(super) fn fail(&mut self, pending: &Pending, reason: Failure, effects: &mut Effects) {
         self.release(pending);
         effects.push(Effect::Failed {
@@ -115,12 +115,12 @@ impl Queue {
         self.bytes = self.bytes.saturating_sub(pending.operation.len());
     }
 
-    /// The earliest deadline of those that wait.
+    /// The earliest deadline in the queue.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -144,7 +144,7 @@ mod tests {
     fn pending(ticket: u64, bytes: usize, deadline: u64) -> Pending {
         Pending {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![0; bytes]),
             deadline: Monotonic(deadline),
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_leaves_in_the_order_of_deadlines() {
+    fn expired_operations_leave_in_the_order_of_deadlines() {
         let (config, mut queue) = (config(), Queue::default());
         for (ticket, deadline) in [(0, 30), (1, 10), (2, 20)] {
             queue.push(&config, pending(ticket, 0, deadline)).unwrap();

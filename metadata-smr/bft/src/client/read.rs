@@ -4,43 +4,43 @@
 //!   waiting ──► as many replicas as are needed ──► they match: delivered
 //!                  │ one is late, or they differ
 //!                  ▼
-//!               everybody, in full ──► they match: delivered
+//!               all replicas, in full ──► they match: delivered
 //!                  │ still not
 //!                  ▼
-//!               into the order, like an operation
+//!               ordered, like an operation
 //! ```
 //!
 //! Answers match if they are equal and of the same *version*, the sequence at which anything that
-//! they depend on last changed. No answer is of a version above what its replica has executed.
+//! they depend on last changed. No answer has a version above the last batch that its replica has
+//! executed.
 //!
-//! * *Linearizable*: a medium quorum (n − u, where there are no spares) matches. Whoever was told
-//!   before that something took effect was told so by as many, and any two such quorums have a
-//!   correct replica in common: it has executed that
-//!   operation, and its answer is this one. The same goes for what an earlier reader was shown, and
-//!   there the version is needed: with bytes alone, a replica that has not seen a row change and
-//!   one that has seen it change back vouch for the same, and the next reader finds the first of
-//!   them between the two.
+//! * *Linearizable*: a medium quorum (n − u, where there are no spares) matches. A client that
+//!   learned before that an operation took effect learned it from as many replicas, and any two
+//!   such quorums have a correct replica in common: it has executed that operation, and its answer
+//!   is this one. The same holds for answers that an earlier reader was shown, and there the
+//!   version is needed: with bytes alone, a replica that has not seen a row change and one that has
+//!   seen it change back vouch for the same answer, and the next reader finds the first of them
+//!   between the two.
 //! * *Session*: r + 1 match, each from a state that is at least as new as any that this session was
-//!   shown. One of them is correct. The answer holds from its version up to that one's state, so it
-//!   holds at the smallest of the states that are claimed, which becomes the new bound.
+//!   shown. One of them is correct. The answer holds from its version up to that replica's state,
+//!   so it holds at the smallest of the claimed states, which becomes the new bound.
 //!
-//! A replica's answers may come in any order and late: each try goes out under a fresh number, and
-//! an answer is from after that, so from after the query. Answers to all tries of a query count
-//! therefore, of each replica once.
+//! A replica's answers may come in any order and late. Each try is sent under a fresh number, so an
+//! answer to it was made after the query. Therefore answers to all tries of a query count, once for
+//! each replica.
 //!
-//! How long a try waits follows how long it usually takes until as many answers have come as are
-//! needed. Each try is measured by its own number, also one that is answered when its queries are
-//! in the order already, so that replicas which are farther away than was known are waited for the
-//! next time. Before anything was measured a try waits for as long as the session took to be
-//! opened.
+//! A try waits about as long as the needed number of answers usually takes. Each try is measured by
+//! its own number, even if it is answered after its queries were ordered, so that replicas which
+//! turned out to be farther away are waited for the next time. Before anything was measured a try
+//! waits for as long as the session took to be opened.
 //!
 //! Source: Castro and Liskov (1999), §5.1.3; Berger, Reiser and Bessani, "Making Reads in BFT State
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.
 
 use super::config::ClientConfig;
-use super::event::{Effect, Effects, Kind};
+use super::encoding;
+use super::event::{Effect, Effects, OperationKind};
 use super::queue::{Pending, Queue};
-use super::speech;
 use crate::identity::{Digest, Monotonic, Nanos, ReplicaId, Sequence, SessionId};
 use crate::round_trip::RoundTrip;
 use crate::wire::limits::{
@@ -52,7 +52,7 @@ use crate::wire::signed_bytes::answer_digest;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What one replica answered one query.
+/// One replica's answer to one query.
 #[derive(Clone, Debug)]
 struct Vote {
     applied: Sequence,
@@ -68,7 +68,7 @@ impl Vote {
             AnswerBody::Digest(digest) => (digest, None),
             AnswerBody::NoRoom => return None,
         };
-        // What changed after the last batch that was executed cannot have been seen.
+        // A change after the last batch that was executed cannot have been seen.
         (answered.version <= applied).then_some(Self {
             applied,
             version: answered.version,
@@ -82,55 +82,56 @@ impl Vote {
     }
 }
 
-/// A query and what is said about it. Settled ones are kept, so that places stay.
+/// A query and its answers. Settled ones are kept, so that the positions stay valid.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuery {
     pending: Option<Pending>,
-    /// A replica that answers several tries may have said several things.
+    /// A replica that answers several tries may have given several answers.
     votes: Vec<(ReplicaId, Vote)>,
 }
 
-/// One frame with those queries of a flight that were open, and who answered it.
+/// One frame with the unsettled queries of a group, and the replicas that answered it.
 #[derive(Debug)]
 struct Try {
-    /// Where the queries of the frame stand in the flight.
+    /// The positions of the frame's queries in the group.
     places: Vec<usize>,
     of: BTreeSet<ReplicaId>,
-    heard: BTreeSet<ReplicaId>,
+    answered_by: BTreeSet<ReplicaId>,
     sent: Monotonic,
 }
 
 impl Try {
-    /// How long it took, if this answer is the last of as many as are needed.
-    fn heard(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> Heard {
-        if !self.of.contains(&from) || !self.heard.insert(from) {
-            return Heard::Ignored;
+    /// Notes an answer. If it is the last of as many as are needed, the result contains the time it
+    /// took.
+    fn record_answer(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> TryProgress {
+        if !self.of.contains(&from) || !self.answered_by.insert(from) {
+            return TryProgress::Ignored;
         }
-        match self.heard.len() == needed {
-            true => Heard::Enough(now.since(self.sent)),
-            false => Heard::One,
+        match self.answered_by.len() == needed {
+            true => TryProgress::Enough(now.since(self.sent)),
+            false => TryProgress::One,
         }
     }
 }
 
-/// What an answer is to a try.
-enum Heard {
-    /// Nothing: that replica was not asked, or has answered.
+/// What an answer means to a try.
+enum TryProgress {
+    /// It does not count: that replica was not asked, or has answered already.
     Ignored,
-    /// One of its answers.
+    /// It is one of its answers.
     One,
-    /// The one with which as many have come as are needed.
+    /// It completes the number of answers that are needed.
     Enough(Nanos),
 }
 
-/// Queries that went out together.
+/// Queries that were sent together.
 #[derive(Debug)]
-struct Flight {
-    /// No answer from a state before this counts.
+struct QueryGroup {
+    /// Answers from a state before this do not count.
     floor: Sequence,
     needed: usize,
-    asked: Vec<Asked>,
-    /// By the numbers that they went out under.
+    queries: Vec<PendingQuery>,
+    /// The tries, by number.
     tries: BTreeMap<u64, Try>,
     due: Monotonic,
 }
@@ -143,11 +144,11 @@ struct Accepted {
     claimed: Sequence,
 }
 
-impl Flight {
-    /// The answer that enough replicas give to a query, if one has given all of it.
-    fn settled(&self, asked: &Asked, latest: &Vote) -> Option<Accepted> {
+impl QueryGroup {
+    /// The answer that enough replicas give to a query, if one has given it in full.
+    fn settled(&self, query: &PendingQuery, latest: &Vote) -> Option<Accepted> {
         let counts = |vote: &Vote| vote.matches(latest) && vote.applied >= self.floor;
-        let matching = || asked.votes.iter().filter(|(_, vote)| counts(vote));
+        let matching = || query.votes.iter().filter(|(_, vote)| counts(vote));
         let mut claims: BTreeMap<ReplicaId, Sequence> = BTreeMap::new();
         for (from, vote) in matching() {
             let claim = claims.entry(*from).or_default();
@@ -165,38 +166,38 @@ impl Flight {
         })
     }
 
-    /// Whether some of its queries are open.
+    /// Whether some of its queries are unsettled.
     fn open(&self) -> bool {
-        self.asked.iter().any(|asked| asked.pending.is_some())
+        self.queries.iter().any(|query| query.pending.is_some())
     }
 
-    /// Whether everybody has answered the last try.
-    fn heard_all(&self) -> bool {
+    /// Whether all replicas have answered the last try.
+    fn all_answered(&self) -> bool {
         let last = self.tries.last_key_value();
-        last.is_none_or(|(_, last)| last.heard.len() >= last.of.len())
+        last.is_none_or(|(_, last)| last.answered_by.len() >= last.of.len())
     }
 }
 
-/// All queries of a client that are not in the order.
+/// All queries of a client that are not ordered.
 #[derive(Debug)]
 pub(super) struct Reads {
     waiting: VecDeque<Pending>,
     /// By the number of their first try.
-    flights: BTreeMap<u64, Flight>,
-    /// To which flight a try belongs.
+    groups: BTreeMap<u64, QueryGroup>,
+    /// The group that a try belongs to.
     tries: BTreeMap<u64, u64>,
-    /// Tries that were not answered before their queries went into the order, with how many answers
-    /// they needed: only how long they take is of interest.
+    /// Tries that were not answered before their queries were ordered, with the number of answers
+    /// they needed. They serve only to measure the time.
     overdue: BTreeMap<u64, (Try, usize)>,
     nonce: u64,
-    /// Whom to ask first; who was late or differed is asked last.
+    /// The order in which replicas are asked: those that were late or differed come last.
     order: Vec<ReplicaId>,
     /// The newest state that this session is known to have been shown.
     seen: Sequence,
-    /// The newest batch that a watcher was told of: whoever then looks has to see it, also where
-    /// it has not been executed by a quorum yet.
-    told: Sequence,
-    /// When something of this session last went into the order.
+    /// The newest batch that a watcher was notified of. A later query has to see it, even where a
+    /// quorum has not executed it yet.
+    notified: Sequence,
+    /// When an operation or query of this session was last ordered.
     ordered: Monotonic,
     trip: RoundTrip,
     /// How long a try waits before anything was measured.
@@ -212,13 +213,13 @@ impl Reads {
         let turn = |step: u16| ReplicaId(((first + u64::from(step)) % u64::from(count)) as u16);
         Self {
             waiting: VecDeque::new(),
-            flights: BTreeMap::new(),
+            groups: BTreeMap::new(),
             tries: BTreeMap::new(),
             overdue: BTreeMap::new(),
             nonce: 0,
             order: (0..count).map(turn).collect(),
             seen: Sequence(0),
-            told: Sequence(0),
+            notified: Sequence(0),
             ordered: Monotonic(0),
             trip: RoundTrip::default(),
             unmeasured: READ_HEDGE,
@@ -227,14 +228,14 @@ impl Reads {
         }
     }
 
-    /// The replicas are others from now on: what they were asked takes its place in the order.
+    /// The membership has changed: unsettled queries are ordered instead.
     pub(super) fn enter(&mut self, config: &ClientConfig, queue: &mut Queue) {
-        let flights = std::mem::take(&mut self.flights).into_values();
-        for asked in flights.flat_map(|flight| flight.asked) {
-            if let Some(pending) = asked.pending {
+        let groups = std::mem::take(&mut self.groups).into_values();
+        for query in groups.flat_map(|group| group.queries) {
+            if let Some(pending) = query.pending {
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
-                    kind: Kind::Query,
+                    kind: OperationKind::Query,
                     ..pending
                 });
             }
@@ -257,13 +258,13 @@ impl Reads {
         self.seen
     }
 
-    /// The session was told that this batch changed something.
-    pub(super) fn told(&mut self, sequence: Sequence) {
-        self.told = self.told.max(sequence);
+    /// The session was notified that this batch changed something.
+    pub(super) fn notified(&mut self, sequence: Sequence) {
+        self.notified = self.notified.max(sequence);
         self.shown(sequence);
     }
 
-    /// Something of the session goes into the order.
+    /// An operation or query of the session is ordered.
     pub(super) const fn ordered(&mut self, now: Monotonic) {
         self.ordered = now;
     }
@@ -274,16 +275,16 @@ impl Reads {
         self.unmeasured = took.clamp(READ_HEDGE, READ_HEDGE_MAX);
     }
 
-    /// When something last did.
+    /// When that last happened.
     pub(super) const fn last_ordered(&self) -> Monotonic {
         self.ordered
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.flights.is_empty()
+        self.waiting.is_empty() && self.groups.is_empty()
     }
 
-    /// Sends what waits, as far as there is room for frames.
+    /// Sends waiting queries, as far as the limit of frames allows.
     pub(super) fn dispatch(
         &mut self,
         config: &ClientConfig,
@@ -296,47 +297,47 @@ impl Reads {
             0 | 1 => READ_FRAMES_SINGLE,
             _ => READ_FRAMES,
         };
-        // A frame that had to be sent again is in nobody's way.
-        let under_way = |flights: &BTreeMap<u64, Flight>| {
-            let first = |flight: &&Flight| flight.tries.len() == 1;
-            flights.values().filter(first).count()
+        // A frame that had to be sent again does not count against the limit.
+        let under_way = |groups: &BTreeMap<u64, QueryGroup>| {
+            let first = |group: &&QueryGroup| group.tries.len() == 1;
+            groups.values().filter(first).count()
         };
-        while !self.waiting.is_empty() && under_way(&self.flights) < frames_max {
+        while !self.waiting.is_empty() && under_way(&self.groups) < frames_max {
             let queries = self.next_frame(config);
             let Some(kind) = queries.first().map(|pending| pending.kind) else {
                 return;
             };
             let model = &config.fault_model;
             let (floor, needed) = match kind {
-                Kind::SessionRead => (self.seen, model.small()),
-                _ => (self.told, model.medium()),
+                OperationKind::SessionRead => (self.seen, model.small()),
+                _ => (self.notified, model.medium()),
             };
-            let asked = |pending| Asked {
+            let pending_query = |pending| PendingQuery {
                 pending: Some(pending),
                 votes: Vec::new(),
             };
-            let flight = Flight {
+            let group = QueryGroup {
                 floor,
                 needed: needed.into(),
-                asked: queries.into_iter().map(asked).collect(),
+                queries: queries.into_iter().map(pending_query).collect(),
                 tries: BTreeMap::new(),
                 due: now,
             };
             let id = self.nonce + 1;
-            self.send(config, session, connected, (id, flight), now, effects);
+            self.send(config, session, connected, (id, group), now, effects);
         }
     }
 
     /// Queries of one kind that go together.
     fn next_frame(&mut self, config: &ClientConfig) -> Vec<Pending> {
         let count_max = config.bundle_max.clamp(1, READ_QUERIES_MAX);
-        let mut room = speech::BUNDLE_BYTES_MAX;
+        let mut room = encoding::BUNDLE_BYTES_MAX;
         let mut queries: Vec<Pending> = Vec::new();
         while let Some(next) = self.waiting.front() {
             let cost = next
                 .operation
                 .len()
-                .saturating_add(speech::OPERATION_OVERHEAD);
+                .saturating_add(encoding::OPERATION_OVERHEAD);
             let alike = queries.first().is_none_or(|first| first.kind == next.kind);
             if queries.len() >= count_max || cost > room || !alike {
                 break;
@@ -352,13 +353,13 @@ impl Reads {
         config: &ClientConfig,
         session: SessionId,
         connected: &BTreeSet<ReplicaId>,
-        (id, mut flight): (u64, Flight),
+        (id, mut group): (u64, QueryGroup),
         now: Monotonic,
         effects: &mut Effects,
     ) {
         self.nonce += 1;
-        let first = flight.tries.is_empty();
-        let count = if first { flight.needed } else { usize::MAX };
+        let first = group.tries.is_empty();
+        let count = if first { group.needed } else { usize::MAX };
         let reachable = self.order.iter().filter(|it| connected.contains(it));
         let chosen: Vec<ReplicaId> = reachable.take(count).copied().collect();
         let turn = usize::try_from(self.nonce).unwrap_or_default() % chosen.len().max(1);
@@ -366,12 +367,12 @@ impl Reads {
             Some(replica) if first => *replica,
             _ => Read::ALL,
         };
-        let open = flight.asked.iter().enumerate();
-        let open = open.filter_map(|(place, asked)| Some((place, asked.pending.as_ref()?)));
+        let open = group.queries.iter().enumerate();
+        let open = open.filter_map(|(place, query)| Some((place, query.pending.as_ref()?)));
         let (places, queries) = open
             .map(|(place, pending)| (place, pending.operation.clone()))
             .unzip();
-        let frame = speech::read(config, session, self.nonce, full, queries);
+        let frame = encoding::read(config, session, self.nonce, full, queries);
         for to in &chosen {
             let frame = frame.clone();
             effects.push(Effect::Send { to: *to, frame });
@@ -379,17 +380,17 @@ impl Reads {
         let sent = Try {
             places,
             of: chosen.into_iter().collect(),
-            heard: BTreeSet::new(),
+            answered_by: BTreeSet::new(),
             sent: now,
         };
         let patience = self.trip.patience(self.unmeasured, READ_HEDGE_MIN);
-        flight.due = now.plus(patience.min(READ_HEDGE_MAX));
-        flight.tries.insert(self.nonce, sent);
+        group.due = now.plus(patience.min(READ_HEDGE_MAX));
+        group.tries.insert(self.nonce, sent);
         self.tries.insert(self.nonce, id);
-        self.flights.insert(id, flight);
+        self.groups.insert(id, group);
     }
 
-    /// A replica answers.
+    /// Handles a replica's answer.
     pub(super) fn answered(
         &mut self,
         from: ReplicaId,
@@ -402,37 +403,37 @@ impl Reads {
             self.answered_late(from, answer.nonce, now);
             return;
         };
-        let Some(mut flight) = self.flights.remove(&id) else {
+        let Some(mut group) = self.groups.remove(&id) else {
             return;
         };
-        self.count(&mut flight, from, answer, now, queue, effects);
-        if flight.open() {
-            if flight.heard_all() {
-                flight.due = now;
+        self.count(&mut group, from, answer, now, queue, effects);
+        if group.open() {
+            if group.all_answered() {
+                group.due = now;
             }
-            self.flights.insert(id, flight);
+            self.groups.insert(id, group);
         } else {
-            self.forget(&flight);
+            self.forget(&group);
         }
     }
 
-    /// Counts what one replica says about the queries of one try.
+    /// Counts a replica's answers to the queries of one try.
     fn count(
         &mut self,
-        flight: &mut Flight,
+        group: &mut QueryGroup,
         from: ReplicaId,
         answer: ReadAnswer,
         now: Monotonic,
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(sent) = flight.tries.get_mut(&answer.nonce) else {
+        let Some(sent) = group.tries.get_mut(&answer.nonce) else {
             return;
         };
-        match sent.heard(from, flight.needed, now) {
-            Heard::Ignored => return,
-            Heard::One => {}
-            Heard::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
+        match sent.record_answer(from, group.needed, now) {
+            TryProgress::Ignored => return,
+            TryProgress::One => {}
+            TryProgress::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
         }
         let places = sent.places.clone();
         let answers = answer.answers.unwrap_or_default();
@@ -440,46 +441,46 @@ impl Reads {
             let Some(vote) = Vote::new(answer.applied, answered) else {
                 continue;
             };
-            let asked = flight.asked.get_mut(place);
-            let Some(asked) = asked.filter(|it| it.pending.is_some()) else {
+            let query = group.queries.get_mut(place);
+            let Some(query) = query.filter(|it| it.pending.is_some()) else {
                 continue;
             };
-            asked.votes.push((from, vote.clone()));
-            let Some(asked) = flight.asked.get(place) else {
+            query.votes.push((from, vote.clone()));
+            let Some(query) = group.queries.get(place) else {
                 continue;
             };
-            if let Some(accepted) = flight.settled(asked, &vote) {
-                self.accept(flight, place, accepted, queue, effects);
+            if let Some(accepted) = group.settled(query, &vote) {
+                self.accept(group, place, accepted, queue, effects);
             }
         }
     }
 
-    /// A try is answered that nothing waits for any more.
+    /// Measures an answer to a try that no query waits for any more.
     fn answered_late(&mut self, from: ReplicaId, nonce: u64, now: Monotonic) {
         let Some((late, needed)) = self.overdue.get_mut(&nonce) else {
             return;
         };
-        if let Heard::Enough(took) = late.heard(from, *needed, now) {
+        if let TryProgress::Enough(took) = late.record_answer(from, *needed, now) {
             self.trip.measured(took.min(READ_HEDGE_MAX));
             self.overdue.remove(&nonce);
         }
     }
 
-    /// A flight is over.
-    fn forget(&mut self, flight: &Flight) {
-        for nonce in flight.tries.keys() {
+    /// Drops a group that is settled.
+    fn forget(&mut self, group: &QueryGroup) {
+        for nonce in group.tries.keys() {
             self.tries.remove(nonce);
         }
     }
 
-    /// A flight is over that was not answered in time.
-    fn give_up(&mut self, flight: Flight) {
-        self.forget(&flight);
-        let needed = flight.needed;
-        let unheard = flight.tries.into_iter();
-        let unheard = unheard.filter(|(_, it)| it.heard.len() < needed);
+    /// Drops a group that was not answered in time.
+    fn give_up(&mut self, group: QueryGroup) {
+        self.forget(&group);
+        let needed = group.needed;
+        let unanswered = group.tries.into_iter();
+        let unanswered = unanswered.filter(|(_, it)| it.answered_by.len() < needed);
         self.overdue
-            .extend(unheard.map(|(nonce, it)| (nonce, (it, needed))));
+            .extend(unanswered.map(|(nonce, it)| (nonce, (it, needed))));
         while self.overdue.len() > READ_OVERDUE_MAX {
             self.overdue.pop_first();
         }
@@ -487,20 +488,20 @@ impl Reads {
 
     fn accept(
         &mut self,
-        flight: &mut Flight,
+        group: &mut QueryGroup,
         place: usize,
         accepted: Accepted,
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(asked) = flight.asked.get_mut(place) else {
+        let Some(query) = group.queries.get_mut(place) else {
             return;
         };
-        let Some(pending) = asked.pending.take() else {
+        let Some(pending) = query.pending.take() else {
             return;
         };
         let state = match pending.kind {
-            Kind::SessionRead => accepted.claimed,
+            OperationKind::SessionRead => accepted.claimed,
             _ => accepted.version,
         };
         self.seen = self.seen.max(state);
@@ -508,7 +509,7 @@ impl Reads {
         queue.deliver(&pending, accepted.bytes, accepted.version, effects);
     }
 
-    /// What has waited long enough is asked of everybody; what was is put into the order.
+    /// Sends overdue queries to all replicas; if that was done already, orders them.
     pub(super) fn hedge(
         &mut self,
         config: &ClientConfig,
@@ -518,55 +519,55 @@ impl Reads {
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let is_due = |(id, flight): (&u64, &Flight)| (flight.due <= now).then_some(*id);
-        let due: Vec<u64> = self.flights.iter().filter_map(is_due).collect();
+        let is_due = |(id, group): (&u64, &QueryGroup)| (group.due <= now).then_some(*id);
+        let due: Vec<u64> = self.groups.iter().filter_map(is_due).collect();
         for id in due {
-            let Some(mut flight) = self.flights.remove(&id) else {
+            let Some(mut group) = self.groups.remove(&id) else {
                 continue;
             };
-            let last = flight.tries.last_key_value().map(|(_, last)| last);
+            let last = group.tries.last_key_value().map(|(_, last)| last);
             let late = |id: &ReplicaId| {
-                last.is_some_and(|last| last.of.contains(id) && !last.heard.contains(id))
+                last.is_some_and(|last| last.of.contains(id) && !last.answered_by.contains(id))
             };
             let differ = !self.order.iter().any(late);
-            // A stable sort: who was late goes behind all others, among whom nothing changes.
+            // A stable sort: late replicas go behind all others, whose order does not change.
             self.order.sort_by_key(late);
-            if differ && flight.tries.len() == 1 {
+            if differ && group.tries.len() == 1 {
                 self.order.rotate_left(1);
             }
-            if flight.tries.len() < READ_TRIES {
-                self.send(config, session, connected, (id, flight), now, effects);
+            if group.tries.len() < READ_TRIES {
+                self.send(config, session, connected, (id, group), now, effects);
                 continue;
             }
-            for asked in &mut flight.asked {
-                let Some(pending) = asked.pending.take() else {
+            for query in &mut group.queries {
+                let Some(pending) = query.pending.take() else {
                     continue;
                 };
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
-                    kind: Kind::Query,
+                    kind: OperationKind::Query,
                     ..pending
                 });
             }
-            self.give_up(flight);
+            self.give_up(group);
         }
     }
 
-    /// Takes out what has passed its deadline.
+    /// Removes the queries whose deadline has passed.
     pub(super) fn take_expired(&mut self, now: Monotonic) -> Vec<Pending> {
         let passed = |pending: &Pending| pending.deadline <= now;
         let mut expired = Vec::new();
-        for flight in self.flights.values_mut() {
-            let slots = flight.asked.iter_mut().map(|asked| &mut asked.pending);
+        for group in self.groups.values_mut() {
+            let slots = group.queries.iter_mut().map(|query| &mut query.pending);
             expired.extend(slots.filter_map(|slot| slot.take_if(|it| passed(it))));
         }
-        let over: Vec<Flight> = self
-            .flights
+        let over: Vec<QueryGroup> = self
+            .groups
             .extract_if(.., |_, it| !it.open())
             .map(|(_, it)| it)
             .collect();
-        for flight in over {
-            self.give_up(flight);
+        for group in over {
+            self.give_up(group);
         }
         if self.waiting.iter().any(passed) {
             let (out, stay) = self.waiting.drain(..).partition(passed);
@@ -576,20 +577,20 @@ impl Reads {
         expired
     }
 
-    /// Takes out everything, for the session has ended.
+    /// Removes all queries, since the session has ended.
     pub(super) fn take_all(&mut self) -> Vec<Pending> {
-        let flights = std::mem::take(&mut self.flights).into_values();
-        let asked = flights.flat_map(|flight| flight.asked);
-        let mut all: Vec<Pending> = asked.filter_map(|asked| asked.pending).collect();
+        let groups = std::mem::take(&mut self.groups).into_values();
+        let queries = groups.flat_map(|group| group.queries);
+        let mut all: Vec<Pending> = queries.filter_map(|query| query.pending).collect();
         all.extend(self.waiting.drain(..));
         (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
-        (self.seen, self.told) = (Sequence(0), Sequence(0));
+        (self.seen, self.notified) = (Sequence(0), Sequence(0));
         all
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        let due = self.flights.values().map(|flight| flight.due);
+        let due = self.groups.values().map(|group| group.due);
         let waiting = self.waiting.iter().map(|pending| pending.deadline).min();
         due.chain(waiting).min()
     }

@@ -1,9 +1,9 @@
-//! Counting the replicas that say the same.
+//! Counting the replicas that give the same statement.
 //!
-//! A statement counts once r + 1 replicas make it, for then at least one of them is correct; where
-//! queries are answered out of order, once a medium quorum does. Every
-//! replica has one vote, its last one, so that a laggard that catches up counts with what it says
-//! then; memory is bounded by the number of replicas.
+//! A statement counts once r + 1 replicas make it, since at least one of them is correct then;
+//! where queries are answered out of order, once a medium quorum does. Every replica has one vote,
+//! its last one, so that a replica that catches up counts with its new statement. Memory is bounded
+//! by the number of replicas.
 
 use crate::identity::ReplicaId;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl<T> Default for ReplyQuorum<T> {
 }
 
 impl<T: Eq> ReplyQuorum<T> {
-    /// Takes a statement and tells whether `needed` replicas make it now.
+    /// Records a statement. Returns whether `needed` replicas make it now.
     pub(super) fn vote(&mut self, from: ReplicaId, statement: T, needed: u16) -> bool {
         self.votes.insert(from, statement);
         let Some(statement) = self.votes.get(&from) else {
@@ -33,7 +33,7 @@ impl<T: Eq> ReplyQuorum<T> {
         equal.count() >= usize::from(needed)
     }
 
-    /// Whether `needed` replicas make one and the same statement that passes `test`.
+    /// Whether `needed` replicas make the same statement, and it passes `test`.
     pub(super) fn agrees(&self, needed: u16, test: impl Fn(&T) -> bool) -> bool {
         let equal = |one: &T| self.votes.values().filter(|vote| *vote == one).count();
         let mut passing = self.votes.values().filter(|vote| test(vote));
@@ -41,11 +41,11 @@ impl<T: Eq> ReplyQuorum<T> {
     }
 
     /// The last statement of a replica.
-    pub(super) fn said(&self, from: ReplicaId) -> Option<&T> {
+    pub(super) fn vote_of(&self, from: ReplicaId) -> Option<&T> {
         self.votes.get(&from)
     }
 
-    /// Takes out the last statement of a replica.
+    /// Removes the last statement of a replica.
     pub(super) fn take(&mut self, from: ReplicaId) -> Option<T> {
         self.votes.remove(&from)
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_replica_counts_once_however_often_it_speaks() {
+    fn one_replica_counts_once_however_often_it_replies() {
         let mut quorum = ReplyQuorum::default();
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_laggard_counts_with_its_latest_word() {
+    fn a_laggard_counts_with_its_latest_statement() {
         let mut quorum = ReplyQuorum::default();
         assert!(!quorum.vote(ReplicaId(0), 'a', 2));
         assert!(!quorum.vote(ReplicaId(1), 'b', 2));
         assert!(quorum.vote(ReplicaId(0), 'b', 2));
         assert!(!quorum.vote(ReplicaId(2), 'a', 2), "its old vote is gone");
-        assert_eq!(quorum.said(ReplicaId(2)), Some(&'a'));
+        assert_eq!(quorum.vote_of(ReplicaId(2)), Some(&'a'));
         assert_eq!(quorum.take(ReplicaId(2)), Some('a'));
     }
 }

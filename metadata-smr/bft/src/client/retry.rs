@@ -1,17 +1,17 @@
 //! When to send again.
 //!
-//! Waiting begins with what answers usually take, and some ([`crate::round_trip`]), or with
-//! [`ClientConfig::retry`] as long as nothing is known. It doubles up to
+//! The first delay is what answers usually take, with a margin ([`crate::round_trip`]), or
+//! [`ClientConfig::retry`] until something has been measured. It doubles up to
 //! [`ClientConfig::retry_max`] and is spread by a jitter of up to a quarter, so that clients that
-//! lost a leader together do not come back together. The jitter is a function of the client's seed
-//! and a counter: the core draws nothing.
+//! lost a leader together do not return together. The jitter is a function of the client's seed and
+//! a counter: the core draws no random numbers.
 
 use super::config::ClientConfig;
 use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;
 use crate::wire::limits::RETRY_MIN;
 
-/// The state of one thing's retries.
+/// The retry state of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Retry {
     attempts: u32,
@@ -22,7 +22,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// Starts waiting for the first retry of what `salt` names.
+    /// Starts waiting for the first retry of the message that `salt` names.
     pub(super) fn start(
         config: &ClientConfig,
         trip: &RoundTrip,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usually_answered_soon_is_sent_again_soon_but_never_at_once() {
+    fn fast_answers_make_retries_early_but_never_immediate() {
         let config = config(1);
         let mut trip = RoundTrip::default();
         let first = |trip: &RoundTrip| Retry::start(&config, trip, 9, Monotonic(0)).at.0;

@@ -8,16 +8,16 @@
 //! ```
 //!
 //! An attempt to open is idempotent by the session's key: the same bytes are sent until r + 1
-//! replicas say the same. If they say that it was not signed recently, it is signed again with the
-//! agreed time, which they tell. A replica that lags may honestly not know a session that others
-//! have opened already, so "no such session" counts only from a replica that has executed at least
-//! as much as was needed to open it.
+//! replicas answer the same. If they answer that it was not signed recently, it is signed again
+//! with the agreed time, which is in their answer. A replica that lags may honestly not know a
+//! session that others have opened already, so "no such session" counts only from a replica that
+//! has executed at least as much as was needed to open it.
 
 use super::config::ClientConfig;
-use super::flight::Flight;
+use super::encoding;
+use super::pending_request::PendingRequest;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
-use super::speech;
 use crate::identity::{
     Digest, Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
@@ -26,7 +26,7 @@ use crate::service::Credit;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 
-/// What a replica says about an attempt to open a session.
+/// A replica's answer to an attempt to open a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     /// It is open.
@@ -35,13 +35,13 @@ pub(super) enum Opening {
         credit: Credit,
         version: Sequence,
     },
-    /// The service will not have it.
+    /// The service refuses it.
     Refused,
     /// It was not signed recently.
     Stale { time: Time },
 }
 
-/// Bytes that are sent to everybody until enough have answered: OpenSession and CloseSession.
+/// Bytes that are sent to all replicas until enough have answered: OpenSession and CloseSession.
 #[derive(Debug)]
 pub(super) struct Asking<T> {
     signed: Option<(Digest, Bytes)>,
@@ -63,13 +63,13 @@ impl<T> Asking<T> {
 }
 
 impl<T: Eq> Asking<T> {
-    /// Asks anew, in other bytes: what was said about the earlier ones does not count.
+    /// Asks again, in other bytes: answers to the earlier ones do not count.
     pub(super) fn start_over(&mut self) {
         self.signed = None;
         self.quorum = ReplyQuorum::default();
     }
 
-    /// Others are asked the same from now on.
+    /// Other replicas are asked the same from now on.
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.quorum = ReplyQuorum::default();
         self.retry.wait(config, now);
@@ -91,17 +91,17 @@ impl<T: Eq> Asking<T> {
     }
 }
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug)]
-pub(super) enum Phase {
-    /// There is no session.
+pub(super) enum SessionPhase {
+    /// No session.
     None,
-    /// A session has been asked for.
+    /// A session has been requested.
     Opening {
         key: PublicKey,
         asking: Asking<Opening>,
     },
-    /// There is one.
+    /// The session is open.
     Open(Session),
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct LaneState {
     next: RequestNumber,
-    pub(super) flights: VecDeque<Flight>,
+    pub(super) pending_requests: VecDeque<PendingRequest>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
         let lanes = config.lanes.min(credit.lanes).max(1);
         let lane = || LaneState {
             next: RequestNumber(1),
-            flights: VecDeque::new(),
+            pending_requests: VecDeque::new(),
         };
         Self {
             id,
@@ -143,10 +143,10 @@ impl Session {
         }
     }
 
-    /// The lane to put the next bundle in: the emptiest that has room.
+    /// The lane for the next bundle: the emptiest that has capacity.
     ///
-    /// A lane's window is counted from its oldest unanswered number, for the replicas keep only the
-    /// replies to its last two: an answered 6 does not make room for 7 while 5 is not answered.
+    /// A lane's window is counted from its oldest unanswered number, since the replicas keep only
+    /// the replies to its last two: an answered 6 does not allow a 7 while 5 is not answered.
     pub(super) fn free_lane(&mut self, in_flight: u16) -> Option<(Lane, &mut LaneState)> {
         let lanes = self.lanes.iter_mut().enumerate();
         let (index, lane) = lanes.min_by_key(|(_, lane)| lane.window_used())?;
@@ -156,88 +156,101 @@ impl Session {
         Some((Lane(u16::try_from(index).ok()?), lane))
     }
 
-    /// The most that a request may carry when nothing else is under way.
+    /// The most bytes that a request may carry when no other is pending.
     pub(super) const fn room_max(&self) -> usize {
         let credit = self.credit.bytes as usize;
-        credit.saturating_sub(speech::REQUEST_OVERHEAD + speech::OPERATION_OVERHEAD)
+        credit.saturating_sub(encoding::REQUEST_OVERHEAD + encoding::OPERATION_OVERHEAD)
     }
 
-    /// Bytes of operations, with what each costs to carry, that a request may carry now.
+    /// The bytes of operations, with their overhead, that a request may carry now.
     pub(super) fn room(&self) -> usize {
-        let under_way: usize = self.flights().map(|(_, flight)| flight.bytes).sum();
+        let under_way: usize = self
+            .pending_requests()
+            .map(|(_, pending_request)| pending_request.bytes)
+            .sum();
         let credit = (self.credit.bytes as usize).saturating_sub(under_way);
         credit
-            .saturating_sub(speech::REQUEST_OVERHEAD)
-            .min(speech::BUNDLE_BYTES_MAX)
+            .saturating_sub(encoding::REQUEST_OVERHEAD)
+            .min(encoding::BUNDLE_BYTES_MAX)
     }
 
-    /// Every request under way.
-    pub(super) fn flights(&self) -> impl Iterator<Item = (Lane, &Flight)> {
-        (0_u16..)
-            .zip(&self.lanes)
-            .flat_map(|(index, lane)| lane.flights.iter().map(move |flight| (Lane(index), flight)))
+    /// All pending requests.
+    pub(super) fn pending_requests(&self) -> impl Iterator<Item = (Lane, &PendingRequest)> {
+        (0_u16..).zip(&self.lanes).flat_map(|(index, lane)| {
+            lane.pending_requests
+                .iter()
+                .map(move |pending_request| (Lane(index), pending_request))
+        })
     }
 
-    /// Every request under way.
-    pub(super) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
+    /// All pending requests.
+    pub(super) fn pending_requests_mut(&mut self) -> impl Iterator<Item = &mut PendingRequest> {
         self.lanes
             .iter_mut()
-            .flat_map(|lane| lane.flights.iter_mut())
+            .flat_map(|lane| lane.pending_requests.iter_mut())
     }
 
-    /// Every request under way, for good.
-    pub(super) fn into_flights(self) -> impl Iterator<Item = Flight> {
-        self.lanes.into_iter().flat_map(|lane| lane.flights)
+    /// Takes all pending requests.
+    pub(super) fn into_pending_requests(self) -> impl Iterator<Item = PendingRequest> {
+        self.lanes
+            .into_iter()
+            .flat_map(|lane| lane.pending_requests)
     }
 
-    /// Others are asked the same from now on.
+    /// Other replicas are asked the same from now on.
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.lost = ReplyQuorum::default();
-        for flight in self.flights_mut() {
-            flight.ask_others();
+        for pending_request in self.pending_requests_mut() {
+            pending_request.ask_others();
         }
         if let Some(close) = &mut self.close {
             close.ask_others(config, now);
         }
     }
 
-    /// The next instant at which something has to be done.
+    /// The next instant at which something is due.
     pub(super) fn next_deadline(&self) -> Option<Monotonic> {
-        let flights = self.flights().map(|(_, flight)| flight.next_deadline());
+        let pending_requests = self
+            .pending_requests()
+            .map(|(_, pending_request)| pending_request.next_deadline());
         let close = self.close.iter().map(|close| close.retry.at);
-        flights.chain(close).min()
+        pending_requests.chain(close).min()
     }
 
-    /// One request under way.
-    pub(super) fn flight(&mut self, lane: Lane, number: RequestNumber) -> Option<&mut Flight> {
+    /// One pending request.
+    pub(super) fn pending_request(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+    ) -> Option<&mut PendingRequest> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
-        lane.flights
+        lane.pending_requests
             .iter_mut()
-            .find(|flight| flight.number == number)
+            .find(|pending_request| pending_request.number == number)
     }
 
-    /// Ends a request.
-    pub(super) fn land(&mut self, lane: Lane, number: RequestNumber) -> Option<Flight> {
+    /// Removes a request that was answered.
+    pub(super) fn complete(&mut self, lane: Lane, number: RequestNumber) -> Option<PendingRequest> {
         let lane = self.lanes.get_mut(usize::from(lane.0))?;
         let at = lane
-            .flights
+            .pending_requests
             .iter()
-            .position(|flight| flight.number == number)?;
-        lane.flights.remove(at)
+            .position(|pending_request| pending_request.number == number)?;
+        lane.pending_requests.remove(at)
     }
 }
 
 impl Session {
-    /// `landed` has been answered: what comes after it in its lane is to be sent again now, if
-    /// there was trouble with either. The replicas pass over a request that overtakes its
-    /// predecessor and forget it, so that it would wait for its next retry, however far off that is
-    /// by now, and the one behind it, which is sent now, would be passed over in its turn: a lane
-    /// that got into that step once would never fall out of it.
+    /// Sends the requests after `completed` in its lane again now, if either had to be retried. The
+    /// replicas pass over a request that overtakes its predecessor and drop it, so it would wait
+    /// for its next retry, however far off that is by now; and the one after it, which is sent now,
+    /// would be passed over in its turn. A lane that fell into that pattern once would never leave
+    /// it.
     pub(super) fn follow(
         &mut self,
         (config, trip): (&ClientConfig, &RoundTrip),
         lane: Lane,
-        landed: &Flight,
+        completed: &PendingRequest,
         connected: &BTreeSet<ReplicaId>,
         now: Monotonic,
     ) -> Vec<(ReplicaId, Bytes)> {
@@ -245,13 +258,15 @@ impl Session {
         let Some(state) = self.lanes.get_mut(usize::from(lane.0)) else {
             return frames;
         };
-        for flight in &mut state.flights {
-            let trouble = landed.retry.repeated() || flight.retry.repeated();
-            let Some(frame) = flight.frame().filter(|_| trouble).cloned() else {
+        for pending_request in &mut state.pending_requests {
+            let trouble = completed.retry.repeated() || pending_request.retry.repeated();
+            let Some(frame) = pending_request.frame().filter(|_| trouble).cloned() else {
                 continue;
             };
-            flight.follow(Retry::start(config, trip, flight.salt(lane), now));
-            let lacking = connected.iter().filter(|to| !flight.answered(**to));
+            pending_request.follow(Retry::start(config, trip, pending_request.salt(lane), now));
+            let lacking = connected
+                .iter()
+                .filter(|to| !pending_request.answered(**to));
             frames.extend(lacking.map(|to| (*to, frame.clone())));
         }
         frames
@@ -261,9 +276,9 @@ impl Session {
 impl LaneState {
     fn window_used(&self) -> u64 {
         let oldest = self
-            .flights
+            .pending_requests
             .front()
-            .map_or(self.next, |flight| flight.number);
+            .map_or(self.next, |pending_request| pending_request.number);
         self.next.0.saturating_sub(oldest.0)
     }
 

@@ -1,4 +1,4 @@
-//! The client against replicas that are played by hand.
+//! The client against scripted replicas.
 
 mod observing;
 mod read;
@@ -28,7 +28,7 @@ const CREDIT: Credit = Credit {
     bytes: 10_000,
 };
 
-/// A client with four connected replicas, and everything that came out of it.
+/// A client with four connected replicas, and all its effects.
 struct Desk {
     client: Client,
     now: Monotonic,
@@ -130,13 +130,13 @@ impl Desk {
     fn submit_until(&mut self, ticket: u64, deadline: Monotonic) {
         self.step(Event::Submit {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![ticket as u8; 10]),
             deadline,
         });
     }
 
-    /// Replica `from` answers the request in `frame`.
+    /// Has replica `from` answer the request in `frame`.
     fn reply(&mut self, from: u16, frame: &Bytes, version: u64, outcome: Outcome) {
         let envelope = Envelope::decode(frame.clone()).unwrap();
         let (session, lane, number) = match envelope.message() {
@@ -193,7 +193,7 @@ fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
     let mut desk = Desk::open(|_| {});
     let whole = desk.results(&[LONG]);
     let lie = desk.results(&["so long that a digest of it is shorter, and nothing but a lie"]);
-    // The whole may come first or last, and one that is a lie counts for nothing.
+    // The full results may come first or last, and false ones do not count.
     for (ticket, last) in [(1, whole.clone()), (2, digest())] {
         desk.submit(ticket);
         let frame = desk.last();
@@ -208,7 +208,7 @@ fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
             Some((ticket, Bytes::from_static(LONG.as_bytes())))
         );
     }
-    // If it does not come, one after the other of those who know it is asked.
+    // If they do not come, the replicas that know them are asked one after the other.
     desk.submit(3);
     let frame = desk.last();
     for replica in [1, 2, 3] {
@@ -228,7 +228,7 @@ fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
 }
 
 #[test]
-fn whoever_takes_its_word_back_leaves_the_others_to_be_asked() {
+fn a_replica_that_retracts_its_reply_leaves_the_others_to_be_asked() {
     let mut desk = Desk::open(|_| {});
     desk.submit(1);
     let frame = desk.last();
@@ -244,7 +244,7 @@ fn whoever_takes_its_word_back_leaves_the_others_to_be_asked() {
 }
 
 #[test]
-fn what_waits_goes_out_in_one_bundle_and_what_was_sent_is_never_bundled_anew() {
+fn waiting_operations_are_sent_in_one_bundle_and_never_bundled_again() {
     let mut desk = Desk::open(|config| config.lanes = 1);
     desk.submit(1);
     for ticket in 2..6 {
@@ -302,7 +302,7 @@ fn an_answer_out_of_turn_makes_no_room_while_an_older_request_is_unanswered() {
 }
 
 #[test]
-fn what_its_predecessor_held_up_is_sent_again_as_soon_as_that_is_answered() {
+fn a_request_is_sent_again_as_soon_as_its_predecessor_is_answered() {
     for trouble in [false, true] {
         let mut desk = Desk::open(|config| {
             config.lanes = 1;
@@ -459,7 +459,7 @@ fn replicas_that_have_gone_back_in_time_are_refused() {
 }
 
 #[test]
-fn the_queue_is_bounded_and_says_so() {
+fn the_queue_is_bounded_and_reports_it() {
     let mut desk = Desk::open(|config| {
         config.operations_max = 3;
         config.lanes = 1;
@@ -470,7 +470,7 @@ fn the_queue_is_bounded_and_says_so() {
     assert_eq!(desk.failed, [(4, Failure::Full { operations: 3 })]);
     desk.step(Event::Submit {
         ticket: Ticket(5),
-        kind: Kind::Query,
+        kind: OperationKind::Query,
         operation: Bytes::from(vec![0; 20_000]),
         deadline: Monotonic(u64::MAX),
     });
@@ -486,7 +486,7 @@ fn no_bundle_exceeds_the_credit_of_its_session() {
     for ticket in 0..40 {
         desk.step(Event::Submit {
             ticket: Ticket(ticket),
-            kind: Kind::Execute,
+            kind: OperationKind::Execute,
             operation: Bytes::from(vec![0; 900]),
             deadline: Monotonic(u64::MAX),
         });
@@ -512,7 +512,11 @@ fn an_opening_that_came_too_late_is_signed_again_with_the_agreed_time() {
     let stale = |time| Outcome::SessionStale { time: Time(time) };
     desk.reply(0, &frame, 5, stale(900));
     desk.reply(1, &frame, 6, stale(901));
-    assert_eq!(desk.opening().1, first, "a liar alone sets no clock");
+    assert_eq!(
+        desk.opening().1,
+        first,
+        "a single liar cannot set the clock"
+    );
     desk.reply(2, &frame, 6, stale(901));
     let (again, second) = desk.opening();
     assert_eq!(second, Time(901));
@@ -522,7 +526,7 @@ fn an_opening_that_came_too_late_is_signed_again_with_the_agreed_time() {
     };
     desk.reply(0, &again, 7, opened.clone());
     desk.reply(1, &frame, 7, opened.clone());
-    assert!(!desk.opened, "what is said of the first one does not count");
+    assert!(!desk.opened, "an answer to the first one does not count");
     desk.reply(1, &again, 7, opened);
     assert!(desk.opened);
 }

@@ -1,4 +1,4 @@
-//! Answers, laid out.
+//! Constructing replies.
 
 use super::rows::SessionRow;
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};

@@ -1,8 +1,8 @@
 //! The agreed clock, and the clock that leases run on.
 //!
 //! A batch carries its time. The lease clock advances by min(Δ time, 1 s) with each batch, so that
-//! hours without a batch (an outage) move it by a second at the most: nothing that a holder could
-//! not renew expires.
+//! hours without a batch (an outage) move it by a second at the most: no lease expires that its
+//! holder could not renew.
 
 use super::rows::{CLOCK_KEY, ClockRow, decode, encode};
 use crate::identity::{Nanos, Sequence, Time};
@@ -10,7 +10,7 @@ use crate::service::Context;
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::LEASE_STEP_MAX;
 
-/// Where execution stands; at genesis all zero.
+/// The position of execution; at genesis all zero.
 ///
 /// # Errors
 /// If the store fails.
@@ -25,7 +25,7 @@ pub(super) fn write(txn: &mut Txn<'_>, row: &ClockRow) -> Result<(), StateError>
     txn.put(CLOCK_KEY, encode(row)?)
 }
 
-/// The clock after a batch of `time` at `sequence`, and what the service is told about it.
+/// The clock after a batch of `time` at `sequence`, and the context that the service gets.
 #[must_use]
 pub fn advance(
     before: &ClockRow,

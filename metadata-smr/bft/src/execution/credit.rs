@@ -1,17 +1,17 @@
-//! What a session is granted of what a replica has room for.
+//! The part of a replica's capacity that a session is granted.
 //!
-//! A replica keeps whatever sessions send within their credit until it is executed, so the credit
-//! of all sessions together must be what it can hold, and has to be the same everywhere: the sums
-//! that it follows from are rows. What there is to give has two parts:
+//! A replica stores everything that sessions send within their credit until it is executed, so the
+//! credit of all sessions together must be within its capacity, and has to be the same on all
+//! replicas: the sums that it follows from are rows. The capacity has two parts:
 //!
-//! * a *floor* for every session that may ever be open: the longest request, so that each can ask
-//!   for everything that can be asked for;
-//! * what is given *beyond the floor*: a session gets as much as the service wants for it, but at
-//!   most a quarter of what is left for all and of what is left for its principal. So those that
-//!   come later get less, and never nothing because one principal came first.
+//! * a *floor* for every session that may ever be open: the longest request, so that each session
+//!   can make every possible request;
+//! * the capacity *beyond the floor*: a session gets as much as the service wants for it, but at
+//!   most a quarter of what is left for all and of what is left for its principal. So later
+//!   sessions get less, but never nothing because one principal came first.
 //!
-//! A principal may have a quarter of all sessions. What a session was granted it keeps until it
-//! ends; then it goes back.
+//! A principal may have a quarter of all sessions. A session keeps its credit until it ends; then
+//! the credit is released.
 
 use super::rows::{ClockRow, PrincipalRow, SessionRow};
 use crate::service::Credit;
@@ -20,13 +20,13 @@ use crate::wire::limits::{
     PRINCIPAL_SESSIONS_MAX, SESSIONS_MAX,
 };
 
-/// Whether there may be one more session, and one more of this principal.
+/// Whether one more session is allowed, and one more of this principal.
 pub(super) const fn has_room(clock: &ClockRow, principal: &PrincipalRow) -> bool {
     (clock.sessions_open as usize) < SESSIONS_MAX
         && (principal.sessions as usize) < PRINCIPAL_SESSIONS_MAX
 }
 
-/// What a session gets for which the service wants `wanted` and its client asks for `lanes`.
+/// The credit of a session for which the service wants `wanted` and its client asks for `lanes`.
 pub(super) fn grant(
     wanted: Credit,
     lanes: u16,
@@ -47,7 +47,7 @@ fn beyond_floor(row: &SessionRow) -> u64 {
     row.credit.bytes.saturating_sub(CREDIT_FLOOR).into()
 }
 
-/// A session is open from now on.
+/// Accounts for a session that was opened.
 pub(super) fn give(clock: &mut ClockRow, principal: &mut PrincipalRow, row: &SessionRow) {
     clock.sessions_open = clock.sessions_open.saturating_add(1);
     principal.sessions = principal.sessions.saturating_add(1);
@@ -55,7 +55,7 @@ pub(super) fn give(clock: &mut ClockRow, principal: &mut PrincipalRow, row: &Ses
     principal.beyond_floor = principal.beyond_floor.saturating_add(beyond_floor(row));
 }
 
-/// A session has ended.
+/// Accounts for a session that has ended.
 pub(super) fn take_back(clock: &mut ClockRow, principal: &mut PrincipalRow, row: &SessionRow) {
     clock.sessions_open = clock.sessions_open.saturating_sub(1);
     principal.sessions = principal.sessions.saturating_sub(1);
@@ -82,37 +82,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_credit_together_is_what_there_is_and_everybody_has_the_floor(
+        fn the_sum_of_credits_is_bounded_and_every_session_has_the_floor(
             acts in prop::collection::vec((0..5_usize, any::<bool>(), any::<u32>()), 0..3000),
         ) {
             let mut clock = ClockRow::default();
             let mut principals = [PrincipalRow::default(); 5];
             let mut open: Vec<(usize, SessionRow)> = Vec::new();
-            for (who, closes, bytes) in acts {
-                let principal = &mut principals[who];
+            for (owner, closes, bytes) in acts {
+                let principal = &mut principals[owner];
                 if closes && !open.is_empty() {
-                    let (who, row) = open.swap_remove(bytes as usize % open.len());
-                    take_back(&mut clock, &mut principals[who], &row);
+                    let (owner, row) = open.swap_remove(bytes as usize % open.len());
+                    take_back(&mut clock, &mut principals[owner], &row);
                 } else if has_room(&clock, principal) {
                     let wanted = Credit { lanes: 99, bytes };
                     let credit = grant(wanted, 200, &clock, principal);
                     prop_assert!(credit.bytes >= bytes.min(CREDIT_FLOOR));
                     prop_assert_eq!(credit.lanes, LANES_MAX);
                     give(&mut clock, principal, &row(credit));
-                    open.push((who, row(credit)));
+                    open.push((owner, row(credit)));
                 }
                 let sum = |of: Option<usize>| -> u64 {
-                    let those = open.iter().filter(|(who, _)| of.is_none_or(|of| of == *who));
+                    let those = open.iter().filter(|(owner, _)| of.is_none_or(|of| of == *owner));
                     those.map(|(_, row)| u64::from(row.credit.bytes)).sum()
                 };
                 let floors = |sessions: usize| sessions as u64 * u64::from(CREDIT_FLOOR);
                 prop_assert!(open.len() <= SESSIONS_MAX);
                 prop_assert!(sum(None) <= floors(open.len()) + CREDIT_BEYOND_FLOOR);
                 let most = floors(PRINCIPAL_SESSIONS_MAX) + PRINCIPAL_CREDIT_BEYOND_FLOOR;
-                prop_assert!(sum(Some(who)) <= most);
+                prop_assert!(sum(Some(owner)) <= most);
             }
-            for (who, row) in open {
-                take_back(&mut clock, &mut principals[who], &row);
+            for (owner, row) in open {
+                take_back(&mut clock, &mut principals[owner], &row);
             }
             prop_assert_eq!(clock, ClockRow::default());
             prop_assert_eq!(principals, [PrincipalRow::default(); 5]);

@@ -1,14 +1,14 @@
-//! Carrying out one committed batch.
+//! Executing one committed batch.
 //!
 //! The order within a batch is fixed: the clock, sessions that have been idle for too long, the
 //! service's tick if it is due, then the requests as the batch lists them.
 
 use super::answer::{answer, answer_open, session_answer};
-use super::heads::{Found, Heads};
-use super::lingering::{self, Lingering};
-use super::reply_cache::{self, Place};
+use super::closed_sessions::{self, ClosedSession};
+use super::reply_cache::{self, NumberStatus};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
+use super::session_cache::{Lookup, SessionCache};
 use super::{clock, credit, members, replay, session, watch};
 use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use crate::membership::Membership;
@@ -28,50 +28,49 @@ pub struct Opened {
     pub id: SessionId,
     /// What its requests are signed with.
     pub key: PublicKey,
-    /// Whose it is.
+    /// The principal that opened it.
     pub principal: PublicKey,
-    /// What it may have under way.
+    /// The requests that it may have pending.
     pub credit: Credit,
 }
 
-/// What a batch came to, besides the new state.
+/// The result of a batch, apart from the new state.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
-    /// An answer for each request that has one, in the order of the batch. What skipped a number
-    /// has none.
+    /// A reply for each request, in the order of the batch; none for one that skips a number.
     pub replies: Vec<Reply>,
-    /// Sessions that are open from now on.
+    /// Sessions that the batch opened.
     pub opened: Vec<Opened>,
-    /// Sessions that are no more.
+    /// Sessions that the batch ended.
     pub closed: Vec<SessionId>,
     /// Sessions that ended so long ago that no batch may name them any more.
     pub forgotten: Vec<SessionId>,
-    /// Sessions among those that were closed because they had been idle for too long.
+    /// The number of these sessions that were closed because they had been idle for too long.
     pub expired: usize,
-    /// Requests that were executed now, sessions that they opened or closed included.
+    /// The number of requests executed now, including those that opened or closed a session.
     pub ran: usize,
-    /// Requests that had been executed before and were answered from the cache.
+    /// The number of requests that had been executed before and were answered from the cache.
     pub duplicates: usize,
     /// Requests that skipped a number and were passed over: their clients send them again, and
     /// until then they must not be proposed again.
     pub skipped: Vec<Digest>,
     /// Whether the service's tick ran.
     pub ticked: bool,
-    /// What sessions watch and the batch changed: one for each such session.
+    /// Changes by the batch of rows that sessions watch: one event for each such session.
     pub events: Vec<WatchEvent>,
     /// Whether the membership changed: the epoch ends with this batch.
     pub ends_epoch: bool,
 }
 
-/// Where a request stands before it is ordered.
+/// The standing of a request before it is ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It should be ordered.
     New,
-    /// It would open a session for somebody whom the service would not have as things stand, or
-    /// was signed too long ago.
+    /// It would open a session for a principal that the service would refuse at present, or it was
+    /// signed too long ago.
     Stranger,
-    /// It need not be: this is the answer.
+    /// It need not be ordered: this is the answer.
     Settled(Reply),
     /// Its number is too far above the last one executed here. This replica may be behind its
     /// client, so that is no answer: the client sends it again.
@@ -82,16 +81,16 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Executor<S> {
     service: S,
-    /// A simulation's defect: a retry is executed a second time.
+    /// A defect that a simulation plants: a retry is executed a second time.
     retries_run: Flag,
     /// Another one: replies that were given before `began` are not known any more.
     replies_lost: Flag,
     began: Sequence,
-    /// After how long a session without a request is closed.
+    /// The time after which a session without a request is closed.
     idle: Nanos,
-    /// Who watches what.
+    /// The prefixes that sessions watch.
     watches: watch::Index,
-    heads: Heads,
+    cache: SessionCache,
 }
 
 impl<S: Service> Executor<S> {
@@ -104,11 +103,11 @@ impl<S: Service> Executor<S> {
             began: Sequence(0),
             idle: SESSION_IDLE,
             watches: watch::Index::default(),
-            heads: Heads::default(),
+            cache: SessionCache::default(),
         }
     }
 
-    /// One for which sessions are idle after another time.
+    /// An executor with another idle time of sessions.
     #[must_use]
     pub fn with_idle(self, idle: Nanos) -> Self {
         Self { idle, ..self }
@@ -120,10 +119,10 @@ impl<S: Service> Executor<S> {
         view: &View<'_>,
         id: SessionId,
     ) -> Result<Option<SessionRow>, StateError> {
-        self.heads.session(view, id)
+        self.cache.session(view, id)
     }
 
-    /// One that begins at this state with a simulation's defect, if one of these is planted.
+    /// An executor that begins at this state, with a planted defect if one of these is set.
     #[must_use]
     pub fn sabotaged(self, planted: Planted, began: Sequence) -> Self {
         Self {
@@ -139,32 +138,32 @@ impl<S: Service> Executor<S> {
         view: &View<'_>,
         request: &Request,
         digest: &Digest,
-    ) -> Result<Found, StateError> {
-        Ok(match self.heads.find(view, request, digest)? {
-            Found::At(row, Place::Answered(at, _))
+    ) -> Result<Lookup, StateError> {
+        Ok(match self.cache.find(view, request, digest)? {
+            Lookup::At(row, NumberStatus::Answered(at, _))
                 if self.replies_lost.is_set() && at <= self.began =>
             {
-                Found::At(row, Place::Superseded)
+                Lookup::At(row, NumberStatus::Superseded)
             }
             found => found,
         })
     }
 
-    /// Writes what replies are owed: until then the rows are not the whole state.
+    /// Writes the outstanding reply rows: before this the rows are not the whole state.
     ///
     /// # Errors
     /// If the store fails; the key space is of no use then.
     pub fn settle<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
-        self.heads.write(space)
+        self.cache.write(space)
     }
 
-    /// The state was replaced by another one, of whatever sequence.
+    /// The state was replaced by another one, of any sequence.
     pub fn state_replaced(&mut self) {
         self.watches.forget();
-        self.heads.forget();
+        self.cache.forget();
     }
 
-    /// The last event of a session; none if it watches nothing.
+    /// The last event of a session; `None` if it watches nothing.
     ///
     /// # Errors
     /// If the store fails.
@@ -202,7 +201,7 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    /// Where execution stands.
+    /// The position of execution.
     ///
     /// # Errors
     /// If the store fails.
@@ -233,15 +232,18 @@ impl<S: Service> Executor<S> {
         Ok(all.into_iter().map(opened).collect())
     }
 
-    /// All sessions that have ended, but may still be named, for a replica that starts.
+    /// All sessions that have ended but may still be named, for a replica that starts.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn lingering<D: Store>(&self, space: &KeySpace<D>) -> Result<Vec<Lingering>, StateError> {
-        lingering::all(&space.view(Area::Library))
+    pub fn closed_sessions<D: Store>(
+        &self,
+        space: &KeySpace<D>,
+    ) -> Result<Vec<ClosedSession>, StateError> {
+        closed_sessions::all(&space.view(Area::Library))
     }
 
-    /// The agreed time at which a batch is due even if nobody asks for anything.
+    /// The agreed time at which a batch is due even if there are no requests.
     ///
     /// # Errors
     /// If the store fails.
@@ -268,7 +270,7 @@ impl<S: Service> Executor<S> {
             service: &self.service,
             idle: self.idle,
             watches: std::mem::take(&mut self.watches),
-            heads: &self.heads,
+            cache: &self.cache,
             space,
             clock: after,
             context,
@@ -304,7 +306,7 @@ impl<S: Service> Executor<S> {
         Ok(done)
     }
 
-    /// Where a client's request stands, by what has been executed so far and by this replica's
+    /// The standing of a client's request, according to the executed batches and to this replica's
     /// clock, which is closer than the last batch to the time of the next one.
     ///
     /// # Errors
@@ -320,20 +322,20 @@ impl<S: Service> Executor<S> {
         let settled = |reply| Ok(Standing::Settled(reply));
         match body.message() {
             Message::Request(request) => match self.find(&view, request, &digest)? {
-                Found::NoSession => {
+                Lookup::NoSession => {
                     settled(answer(request, digest, Sequence(0), Outcome::NoSession))
                 }
-                Found::NoLane => settled(answer(request, digest, Sequence(0), Outcome::Conflict)),
-                Found::At(_, place) => {
+                Lookup::NoLane => settled(answer(request, digest, Sequence(0), Outcome::Conflict)),
+                Lookup::At(_, place) => {
                     let (version, outcome) = match place {
-                        Place::Next | Place::Ahead => return Ok(Standing::New),
-                        Place::FarAhead => return Ok(Standing::FarAhead),
-                        Place::Answered(..) if self.retries_run.is_set() => {
+                        NumberStatus::Next | NumberStatus::Ahead => return Ok(Standing::New),
+                        NumberStatus::FarAhead => return Ok(Standing::FarAhead),
+                        NumberStatus::Answered(..) if self.retries_run.is_set() => {
                             return Ok(Standing::New);
                         }
-                        Place::Answered(version, outcome) => (version, outcome),
-                        Place::Conflict => (Sequence(0), Outcome::Conflict),
-                        Place::Superseded => (Sequence(0), Outcome::Superseded),
+                        NumberStatus::Answered(version, outcome) => (version, outcome),
+                        NumberStatus::Conflict => (Sequence(0), Outcome::Conflict),
+                        NumberStatus::Superseded => (Sequence(0), Outcome::Superseded),
                     };
                     settled(answer(request, digest, version, outcome))
                 }
@@ -360,12 +362,10 @@ impl<S: Service> Executor<S> {
                 }
             }
             Message::CloseSession(close) => match session::find(&view, close.session)? {
-                None => settled(session_answer(
-                    close.session,
-                    digest,
-                    Sequence(0),
-                    Outcome::NoSession,
-                )),
+                None => {
+                    let outcome = Outcome::NoSession;
+                    settled(session_answer(close.session, digest, Sequence(0), outcome))
+                }
                 Some(_) => Ok(Standing::New),
             },
             _ => Ok(Standing::New),
@@ -373,12 +373,12 @@ impl<S: Service> Executor<S> {
     }
 }
 
-/// One batch being executed.
+/// A batch that is being executed.
 pub(super) struct Run<'a, S, D> {
     pub(super) service: &'a S,
     pub(super) watches: watch::Index,
     idle: Nanos,
-    heads: &'a Heads,
+    cache: &'a SessionCache,
     pub(super) space: &'a mut KeySpace<D>,
     pub(super) clock: ClockRow,
     pub(super) context: Context,
@@ -390,7 +390,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         replay::forget_old(&mut txn, &mut self.clock)?;
         let sequence = self.context.sequence;
-        self.done.forgotten = lingering::forget(&mut txn, &mut self.clock, sequence)?;
+        self.done.forgotten = closed_sessions::forget(&mut txn, &mut self.clock, sequence)?;
         txn.commit();
         Ok(())
     }
@@ -430,9 +430,9 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         self.watches.session_ended(&mut txn, &mut self.clock, id)?;
         session::remove(&mut txn, &mut self.clock, id, row)?;
-        lingering::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
+        closed_sessions::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
         txn.commit();
-        self.heads.ended(id);
+        self.cache.ended(id);
         self.done.closed.push(id);
         Ok(())
     }
@@ -554,10 +554,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
     ) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
         let (row, place) = match executor.find(&view, request, &digest)? {
-            Found::At(row, place) => (row, place),
+            Lookup::At(row, place) => (row, place),
             found => {
                 let outcome = match found {
-                    Found::NoSession => Outcome::NoSession,
+                    Lookup::NoSession => Outcome::NoSession,
                     _ => Outcome::Conflict,
                 };
                 let reply = answer(request, digest, Sequence(0), outcome);
@@ -566,17 +566,17 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             }
         };
         let (version, outcome) = match place {
-            Place::Ahead | Place::FarAhead => {
+            NumberStatus::Ahead | NumberStatus::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
             }
-            Place::Answered(version, outcome) if !executor.retries_run.is_set() => {
+            NumberStatus::Answered(version, outcome) if !executor.retries_run.is_set() => {
                 self.done.duplicates += 1;
                 (version, outcome)
             }
-            Place::Conflict => (Sequence(0), Outcome::Conflict),
-            Place::Superseded => (Sequence(0), Outcome::Superseded),
-            Place::Next | Place::Answered(..) => {
+            NumberStatus::Conflict => (Sequence(0), Outcome::Conflict),
+            NumberStatus::Superseded => (Sequence(0), Outcome::Superseded),
+            NumberStatus::Next | NumberStatus::Answered(..) => {
                 self.done.ran += 1;
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
@@ -588,7 +588,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                     txn.commit();
                 }
                 let reply = reply_cache::row(request.number, &digest, version, &results);
-                self.heads.ran(request, (digest, version), reply, active);
+                self.cache.note(request, (digest, version), reply, active);
                 (version, Outcome::Results(results))
             }
         };

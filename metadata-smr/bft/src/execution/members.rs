@@ -2,13 +2,15 @@
 
 use super::rows::{decode, encode};
 use crate::identity::{PublicKey, Sequence};
-use crate::membership::{Announcement, Answer, Applied, Command, Membership, Refusal, apply};
+use crate::membership::{
+    Announcement, Answer, Applied, Command, CommandRefusal, Membership, apply,
+};
 use crate::service::{Credit, Service};
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::MEMBERSHIP_CREDIT;
 use bytes::Bytes;
 
-/// What whoever the membership knows is granted where the service grants nothing.
+/// The credit of a member or administrator that the service grants nothing.
 pub(super) const CREDIT: Credit = Credit {
     lanes: 1,
     bytes: MEMBERSHIP_CREDIT,
@@ -21,14 +23,14 @@ const MEMBERSHIP_KEY: &[u8] = b"m";
 /// disk is.
 const SHORT_KEY: &[u8] = b"f";
 
-fn said_to_be_short(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
+fn read_short_disks(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
     let row = view.get(SHORT_KEY)?;
     row.map_or_else(|| Ok(Vec::new()), |bytes| decode(SHORT_KEY, &bytes))
 }
 
-/// Whether so many voters have said that their disks are nearly full that the state is not to grow.
+/// Whether enough voters have reported nearly full disks that the state should not grow.
 pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
-    let short = said_to_be_short(view)?;
+    let short = read_short_disks(view)?;
     if short.is_empty() {
         return Ok(false);
     }
@@ -38,7 +40,7 @@ pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
     Ok(count >= membership.model.shortage())
 }
 
-fn keep_short(txn: &mut Txn<'_>, short: &[PublicKey]) -> Result<(), StateError> {
+fn write_short_disks(txn: &mut Txn<'_>, short: &[PublicKey]) -> Result<(), StateError> {
     if short.is_empty() {
         return txn.delete(SHORT_KEY);
     }
@@ -75,8 +77,8 @@ pub(super) fn write(txn: &mut Txn<'_>, membership: &Membership) -> Result<(), St
     txn.put(MEMBERSHIP_KEY, membership.encode())
 }
 
-/// Whether this is the key of an administrator or of a replica. The service may say that it is no
-/// administrator any more.
+/// Whether this is the key of an administrator or of a replica. The service may say that it is not
+/// an administrator any more.
 pub(super) fn knows<S: Service>(
     service: &S,
     (view, rows): (&View<'_>, &View<'_>),
@@ -89,7 +91,7 @@ pub(super) fn knows<S: Service>(
     })
 }
 
-/// Carries out a command. The answer, and whether the epoch ends with it.
+/// Executes a command. Returns the answer, and whether the epoch ends with it.
 pub(super) fn administer(
     txn: &mut Txn<'_>,
     command: &Bytes,
@@ -99,17 +101,17 @@ pub(super) fn administer(
     let now = read(&txn.view())?;
     let applied = match Command::decode(command) {
         Ok(command) => {
-            let mut said = Vec::with_capacity(now.peers());
+            let mut announced = Vec::with_capacity(now.peers());
             for member in now.members() {
-                said.push((member.key, announcement(&txn.view(), &member.key)?));
+                announced.push((member.key, announcement(&txn.view(), &member.key)?));
             }
-            let said = |key: &PublicKey| {
-                let found = said.iter().find(|(member, _)| member == key);
-                found.map(|(_, said)| *said).unwrap_or_default()
+            let announced = |key: &PublicKey| {
+                let found = announced.iter().find(|(member, _)| member == key);
+                found.map(|(_, announced)| *announced).unwrap_or_default()
             };
-            apply(&now, &command, (principal, decided), sequence, &said)
+            apply(&now, &command, (principal, decided), sequence, &announced)
         }
-        Err(_) => Err(Refusal::Unknown),
+        Err(_) => Err(CommandRefusal::Unknown),
     };
     let answer = match applied {
         Ok(Applied::Next(next)) => {
@@ -117,27 +119,27 @@ pub(super) fn administer(
             for member in now.members().filter(|it| next.place(&it.key).is_none()) {
                 txn.delete(&announcement_key(&member.key))?;
             }
-            let mut short = said_to_be_short(&txn.view())?;
+            let mut short = read_short_disks(&txn.view())?;
             let before = short.len();
             short.retain(|key| next.place(key).is_some());
             if short.len() < before {
-                keep_short(txn, &short)?;
+                write_short_disks(txn, &short)?;
             }
             return Ok((Answer::Begins(next.epoch).encode(), true));
         }
-        Ok(Applied::Noted(said)) => {
-            txn.put(&announcement_key(principal), encode(&said)?)?;
+        Ok(Applied::Noted(announced)) => {
+            txn.put(&announcement_key(principal), encode(&announced)?)?;
             Answer::Noted
         }
         Ok(Applied::Disk { short: is }) => {
-            let mut short = said_to_be_short(&txn.view())?;
+            let mut short = read_short_disks(&txn.view())?;
             let before = short.len();
             short.retain(|key| key != principal);
             if is {
                 short.push(*principal);
             }
             if short.len() != before {
-                keep_short(txn, &short)?;
+                write_short_disks(txn, &short)?;
             }
             Answer::Noted
         }
@@ -169,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_not_to_grow_once_so_many_voters_say_that_liars_alone_are_too_few() {
+    fn the_state_does_not_grow_once_more_voters_report_full_disks_than_may_lie() {
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
-        let model = FaultModel::new(1, 1, 4).expect("a model");
+        let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let voters = (1..=4).map(member).collect();
         let mut membership = Membership::genesis(model, voters, vec![key(9)]);
         membership.others.push(member(5));
@@ -212,13 +214,17 @@ mod tests {
         assert_eq!(ask(2, &full), (Answer::Noted, true, true));
         assert_eq!(ask(1, &room), (Answer::Noted, false, true));
         assert_eq!(ask(3, &full), (Answer::Noted, true, true));
-        // Who is sent away takes what it said with it.
+        // The report of a removed replica is removed with it.
         let dismiss = Command::Dismiss { key: key(5) };
         assert_eq!(
             ask(9, &dismiss).0,
             Answer::Begins(crate::identity::Epoch(1))
         );
         assert_eq!(ask(2, &room), (Answer::Noted, false, true));
-        assert_eq!(ask(3, &room), (Answer::Noted, false, false), "none is left");
+        assert_eq!(
+            ask(3, &room),
+            (Answer::Noted, false, false),
+            "no report is left"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The operations of one request, and the room for their results.
+//! The operations of one request, and the space for their results.
 //!
-//! Their results are independent; what finds no room for its result has no effect.
+//! Their results are independent; an operation whose result does not fit has no effect.
 
 use super::delivery::Run;
 use super::rows::SessionRow;
@@ -11,7 +11,7 @@ use crate::wire::limits::RESULTS_BYTES_MAX;
 use crate::wire::message::{OperationResult, Request, RequestOperation};
 use bytes::Bytes;
 
-/// What is left for results when watches are still answered; an answer takes less.
+/// The least space for results in which a watch is still answered; its answer takes less.
 const WATCH_ANSWER_ROOM: usize = 64;
 
 impl<S: Service, D: Store> Run<'_, S, D> {
@@ -70,7 +70,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         Ok(results)
     }
 
-    /// `None`, and nothing written, if the answer does not fit into `room`.
+    /// `None`, without any write, if the answer does not fit into `room`.
     fn execute_one(
         &mut self,
         caller: &Caller,

@@ -1,8 +1,9 @@
 //! Queries answered out of order, from the state as it is.
 //!
-//! The caller is the owner of an open session, as for a query in the order: whoever drives the
-//! replica has checked that the connection is that principal's own, so nobody is told more this way
-//! than the order would tell. Nothing is written, so a replica's reads leave no trace in its state.
+//! The caller is the owner of an open session, as for an ordered query: the driver of the replica
+//! has checked that the connection is that principal's own, so no principal learns more this way
+//! than the order would tell it. Nothing is written, so a replica's reads leave no trace in its
+//! state.
 
 use super::{Executor, session};
 use crate::identity::Sequence;
@@ -13,7 +14,7 @@ use crate::wire::message::{AnswerBody, Answered, Read};
 use crate::wire::signed_bytes::answer_digest;
 
 impl<S: Service> Executor<S> {
-    /// Answers queries from the state after the batch at `applied`; nothing if the session is not
+    /// Answers queries from the state after the batch at `applied`; `None` if the session is not
     /// open in it. With `in_full` long answers are given, and not only their digests.
     ///
     /// # Errors
@@ -34,7 +35,7 @@ impl<S: Service> Executor<S> {
         let mut room = READ_ANSWERS_BYTES_MAX;
         let mut answers = Vec::with_capacity(read.queries.len());
         for query in &read.queries {
-            // What follows an answer that was too long is not even looked up.
+            // Queries after an answer that was too long are not even looked up.
             let mut answered = Answered {
                 version: Sequence(0),
                 body: AnswerBody::NoRoom,

@@ -1,14 +1,13 @@
 //! An opening that was executed is not executed again after its session has ended.
 //!
-//! Whoever has seen the frame that opened a session can send it again, for ever. So an opening says
-//! when it was signed, and that must be recent in agreed time when it is executed; of a session
-//! that ends sooner than that it is remembered for as long that its opening has been used. Who is
-//! refused for the time alone is told the agreed one, so a client whose clock is wrong, or whose
-//! opening took too long, signs again with that.
+//! Any process that has seen the frame that opened a session can send it again at any time. So an
+//! opening contains the time of its signature, and that must be recent in agreed time when it is
+//! executed. If a session ends sooner than that, its opening is remembered as used for as long. A
+//! client that is refused for the time alone is given the agreed time, so a client whose clock is
+//! wrong, or whose opening took too long, signs again with that time.
 //!
-//! What is remembered is bounded: beyond [`OPENINGS_REMEMBERED_MAX`] the one that would be
-//! forgotten next goes. The worst of that is a session that nobody uses, until it has been idle for
-//! too long.
+//! The memory is bounded: beyond [`OPENINGS_REMEMBERED_MAX`] the opening that would expire next is
+//! removed. The worst consequence is an unused session, until it has been idle for too long.
 
 use super::rows::{
     ClockRow, ENDED_PREFIX, IndexRow, SessionRow, damaged, encode, ended_key, index_key,
@@ -18,12 +17,12 @@ use crate::identity::Time;
 use crate::state::{StateError, Txn, prefix_end};
 use crate::wire::limits::{OPENING_RECENT, OPENINGS_FORGOTTEN_PER_BATCH, OPENINGS_REMEMBERED_MAX};
 
-/// Whether an opening that says `signed` may open a session at `now`.
+/// Whether an opening signed at `signed` may open a session at `now`.
 pub(super) fn is_recent(signed: Time, now: Time) -> bool {
     now.since(signed) <= OPENING_RECENT && signed.since(now) <= OPENING_RECENT
 }
 
-/// A session has ended: remembers its opening for as long as that could be executed again.
+/// Remembers the opening of a session that has ended, for as long as it could be executed again.
 pub(super) fn ended(
     txn: &mut Txn<'_>,
     clock: &mut ClockRow,
@@ -42,7 +41,7 @@ pub(super) fn ended(
     txn.put(&ended_key(until, &row.principal, &row.key), Vec::new())
 }
 
-/// Forgets openings that are too old by now to be executed again.
+/// Removes openings that are too old by now to be executed again.
 pub(super) fn forget_old(txn: &mut Txn<'_>, clock: &mut ClockRow) -> Result<(), StateError> {
     if clock.remembered == 0 {
         return Ok(());
@@ -51,7 +50,7 @@ pub(super) fn forget_old(txn: &mut Txn<'_>, clock: &mut ClockRow) -> Result<(), 
     forget(txn, clock, OPENINGS_FORGOTTEN_PER_BATCH, now)
 }
 
-/// Forgets at most `limit` that need to be remembered until before `now` only.
+/// Removes at most `limit` openings that need not be remembered after `now`.
 fn forget(
     txn: &mut Txn<'_>,
     clock: &mut ClockRow,

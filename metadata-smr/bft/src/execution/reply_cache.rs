@@ -1,8 +1,8 @@
 //! The last two replies of each lane.
 //!
-//! A lane may have two requests in flight, so a client that lost its connection can ask again for
-//! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
-//! one never rewrites the other.
+//! A lane may have two pending requests, so a client that lost its connection can ask again for two
+//! at the most. Their replies are in two slots, a request's by the parity of its number, so that
+//! storing one never rewrites the other.
 
 use super::rows::ROW_VERSION;
 use crate::identity::{Digest, RequestNumber, Sequence};
@@ -10,12 +10,12 @@ use crate::wire::limits::LANE_AHEAD_MAX;
 use crate::wire::message::{OperationResult, Outcome};
 use bytes::Bytes;
 
-/// What is to be done about a request with a given number.
+/// How a request with a given number is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NumberStatus {
     /// It is the next one: run it.
     Next,
-    /// It skips a number: pass over it, its client will send it again.
+    /// It skips a number: it is passed over, and its client will send it again.
     Ahead,
     /// It skips more numbers than an honest client can be ahead of this replica.
     FarAhead,
@@ -27,18 +27,18 @@ pub enum Place {
     Superseded,
 }
 
-/// Where a request stands whose number is above that of the last one that ran.
-pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place> {
+/// The standing of a request whose number is above that of the last one that ran.
+pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<NumberStatus> {
     match number.0.checked_sub(last.0)? {
         0 => None,
-        1 => Some(Place::Next),
-        2..=LANE_AHEAD_MAX => Some(Place::Ahead),
-        _ => Some(Place::FarAhead),
+        1 => Some(NumberStatus::Next),
+        2..=LANE_AHEAD_MAX => Some(NumberStatus::Ahead),
+        _ => Some(NumberStatus::FarAhead),
     }
 }
 
-/// The row of a reply. It is written for every request, so it is laid out without the detour of a
-/// [`super::rows::ReplyRow`]; which it is read back as.
+/// The row of a reply. It is written for every request, so it is encoded directly instead of
+/// through a [`super::rows::ReplyRow`], as which it is read back.
 pub(super) fn row(
     number: RequestNumber,
     request: &Digest,

@@ -15,7 +15,7 @@
 //!  "a" ‖ key (32)                        what a replica announced: checkpoint, behaviour
 //!  "f"                                   keys of replicas whose disks are nearly full
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
-//!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
+//!  "i" ‖ last active (8) ‖ session (8)   –            (the longest idle comes first)
 //!  "w" ‖ session (8)                     its watches, its last event
 //!  "x" ‖ session (8) ‖ watch (8)         prefixes of keys
 //!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome
@@ -34,7 +34,7 @@ use bytes::Bytes;
 
 /// The version of these rows.
 pub(super) const ROW_VERSION: u8 = 1;
-/// Room for most rows, so that they are not moved while they are written.
+/// The initial buffer size; most rows fit, so they are not moved while they are written.
 const ROW_BYTES_USUAL: usize = 160;
 
 /// The key of the one clock row.
@@ -44,13 +44,13 @@ pub(super) const IDLE_PREFIX: &[u8] = b"i";
 /// Begins the keys of the rows that list used openings by when they may be forgotten.
 pub(super) const ENDED_PREFIX: &[u8] = b"e";
 /// Begins the keys of the rows about sessions that ended recently.
-pub(super) const LINGERING_PREFIX: &[u8] = b"l";
+pub(super) const CLOSED_SESSION_PREFIX: &[u8] = b"l";
 /// Begins the keys of the rows that hold watches.
 pub(super) const WATCH_PREFIX: &[u8] = b"x";
 /// Begins the keys of the session rows.
 pub(super) const SESSION_PREFIX: &[u8] = b"s";
 
-/// Where execution stands.
+/// The position of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 pub struct ClockRow {
     /// The last batch that was executed.
@@ -59,19 +59,19 @@ pub struct ClockRow {
     pub time: Time,
     /// The lease clock after it.
     pub lease_clock: Time,
-    /// The last session id that was given out.
+    /// The last session id that was assigned.
     pub last_session: SessionId,
     /// How many sessions are open.
     pub sessions_open: u32,
-    /// What they were granted beyond their floors.
+    /// The sum of what they were granted beyond their floors.
     pub beyond_floor: u64,
     /// Openings of ended sessions that are remembered.
     pub remembered: u32,
     /// Sessions that have ended, but may still be named by a batch.
-    pub lingering: u32,
+    pub closed_sessions: u32,
     /// Watches of all sessions.
     pub watches: u32,
-    /// The last watch id that was given out.
+    /// The last watch id that was assigned.
     pub last_watch: WatchId,
 }
 
@@ -80,25 +80,25 @@ pub struct ClockRow {
 pub(super) struct WatcherRow {
     /// How many watches it has.
     pub(super) watches: u32,
-    /// The last batch that changed something which it watches.
+    /// The last batch that changed a row which it watches.
     pub(super) last: Sequence,
 }
 
 /// A watch.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct WatchRow {
-    /// What the keys of the service's rows begin with.
+    /// The prefix of the keys of the service's rows.
     pub(super) prefixes: Vec<Vec<u8>>,
 }
 
-/// What it takes to check a request of a session that has ended.
+/// The data needed to check a request of a session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(super) struct LingeringRow {
+pub(super) struct ClosedSessionRow {
     pub(super) principal: PublicKey,
     pub(super) key: PublicKey,
 }
 
-/// What became of an opening.
+/// The state of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) enum IndexRow {
     /// Its session is open.
@@ -107,29 +107,29 @@ pub(super) enum IndexRow {
     Ended,
 }
 
-/// What a principal with an open session has.
+/// The totals of a principal with an open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 pub(super) struct PrincipalRow {
-    /// How many sessions.
+    /// The number of sessions.
     pub(super) sessions: u32,
-    /// What they were granted beyond their floors.
+    /// The sum of what they were granted beyond their floors.
     pub(super) beyond_floor: u64,
 }
 
 /// An open session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct SessionRow {
-    /// Who opened it.
+    /// The principal that opened it.
     pub principal: PublicKey,
     /// What its requests are signed with.
     pub key: PublicKey,
-    /// What it may have under way.
+    /// The requests that it may have pending.
     pub credit: Credit,
     /// The batch that it was opened in.
     pub opened: Sequence,
     /// The lease clock when it was last seen active, to within a minute.
     pub active: Time,
-    /// When its opening says that it was signed.
+    /// The time at which its opening was signed, according to the opening.
     pub signed: Time,
 }
 
@@ -142,7 +142,7 @@ pub(super) struct ReplyRow {
     pub(super) results: Vec<Option<Vec<u8>>>,
 }
 
-/// What comes first in a [`ReplyRow`]: enough to know which request it answers.
+/// The first fields of a [`ReplyRow`]: enough to know which request it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshDeserialize)]
 pub(super) struct ReplyHead {
     pub(super) number: RequestNumber,
@@ -174,8 +174,8 @@ pub(super) fn session_of_key(key: &[u8]) -> Option<SessionId> {
     Some(SessionId(u64::from_be_bytes(id)))
 }
 
-/// Whose session it is is part of the key: nothing proves that who names a session key has it, so
-/// somebody else who names the same one must not be in the way.
+/// The key contains the principal: a principal that names a session key need not prove that it has
+/// it, so another principal that names the same one must not be in the way.
 pub(super) fn index_key(principal: &PublicKey, key: &PublicKey) -> Vec<u8> {
     [b"k", principal.0.as_slice(), key.0.as_slice()].concat()
 }
@@ -191,7 +191,7 @@ pub(super) fn ended_key(until: Time, principal: &PublicKey, key: &PublicKey) -> 
     .concat()
 }
 
-/// Until when which opening is to be remembered, by its key.
+/// The time until which an opening is remembered, and its name, from its key.
 pub(super) fn name_of_ended_key(key: &[u8]) -> Option<(Time, PublicKey, PublicKey)> {
     let (until, rest) = key.strip_prefix(ENDED_PREFIX)?.split_first_chunk::<8>()?;
     let (principal, rest) = rest.split_first_chunk::<32>()?;
@@ -218,15 +218,15 @@ pub(super) fn idle_of_key(key: &[u8]) -> Option<(Time, SessionId)> {
     ))
 }
 
-pub(super) fn lingering_key(at: Sequence, id: SessionId) -> Vec<u8> {
+pub(super) fn closed_session_key(at: Sequence, id: SessionId) -> Vec<u8> {
     let (at, id) = (at.0.to_be_bytes(), id.0.to_be_bytes());
-    [LINGERING_PREFIX, &at, &id].concat()
+    [CLOSED_SESSION_PREFIX, &at, &id].concat()
 }
 
-/// When which session ended, by the key of its row.
-pub(super) fn lingering_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
+/// The end of a session and its id, from the key of its row.
+pub(super) fn closed_session_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
     let (at, id) = key
-        .strip_prefix(LINGERING_PREFIX)?
+        .strip_prefix(CLOSED_SESSION_PREFIX)?
         .split_first_chunk::<8>()?;
     let id: [u8; 8] = id.try_into().ok()?;
     Some((
@@ -247,7 +247,7 @@ pub(super) fn watch_key(id: SessionId, watch: WatchId) -> Vec<u8> {
     [WATCH_PREFIX, &id.0.to_be_bytes(), &watch.0.to_be_bytes()].concat()
 }
 
-/// Whose watch a key of [`WATCH_PREFIX`] names, and which.
+/// The session and the watch that a key of [`WATCH_PREFIX`] names.
 pub(super) fn watch_of_key(key: &[u8]) -> Option<(SessionId, WatchId)> {
     let (id, rest) = key.strip_prefix(WATCH_PREFIX)?.split_first_chunk::<8>()?;
     let watch: [u8; 8] = rest.try_into().ok()?;
@@ -280,7 +280,7 @@ pub(super) fn decode<T: BorshDeserialize>(key: &[u8], bytes: &[u8]) -> Result<T,
     T::try_from_slice(body(key, bytes)?).map_err(|error| damaged_row(key, &error.to_string()))
 }
 
-/// Decodes only what a row begins with.
+/// Decodes only the first fields of a row.
 pub(super) fn decode_head<T: BorshDeserialize>(key: &[u8], bytes: &[u8]) -> Result<T, StateError> {
     let mut body = body(key, bytes)?;
     T::deserialize(&mut body).map_err(|error| damaged_row(key, &error.to_string()))

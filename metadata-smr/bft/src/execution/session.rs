@@ -1,10 +1,9 @@
-//! Sessions: opened, kept alive and closed by order.
+//! Sessions: opened, kept alive and closed in order.
 //!
 //! A session is found by its number (in requests) and by its principal and key (when an opening is
-//! sent again).
-//! A list sorted by when sessions were last active says which have been idle for too long; a
-//! session's place in it moves at most once a minute, so that a busy session does not rewrite it
-//! with every request.
+//! sent again). A list sorted by the time of the last activity shows which sessions have been idle
+//! for too long; a session's entry moves at most once a minute, so that a busy session does not
+//! rewrite it with every request.
 
 use super::rows::{
     ClockRow, IDLE_PREFIX, IndexRow, PrincipalRow, SESSION_PREFIX, SessionRow, damaged, decode,
@@ -28,7 +27,7 @@ pub fn find(view: &View<'_>, id: SessionId) -> Result<Option<SessionRow>, StateE
         .transpose()
 }
 
-/// What an opening has come to already.
+/// The outcome of an opening that was executed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Its session is open.
@@ -37,7 +36,7 @@ pub enum Known {
     Ended,
 }
 
-/// What became of the session of `principal` whose requests are signed with `key`.
+/// The session of `principal` whose requests are signed with `key`.
 ///
 /// # Errors
 /// If the store fails.
@@ -77,7 +76,7 @@ pub fn all(view: &View<'_>) -> Result<Vec<(SessionId, SessionRow)>, StateError> 
         .collect()
 }
 
-/// Whom the service is told about.
+/// The caller that the service sees.
 #[must_use]
 pub const fn caller(id: SessionId, row: &SessionRow) -> Caller {
     Caller {
@@ -86,7 +85,7 @@ pub const fn caller(id: SessionId, row: &SessionRow) -> Caller {
     }
 }
 
-/// What this principal has.
+/// The totals of this principal.
 pub(super) fn principal(view: &View<'_>, key: &PublicKey) -> Result<PrincipalRow, StateError> {
     let key = principal_key(key);
     let row = view.get(&key)?.map(|bytes| decode(&key, &bytes));
@@ -135,12 +134,12 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// Whether a session that is active now has to have that written.
+/// Whether the activity of a session that is active now has to be written.
 pub(super) const fn is_touched((now, idle): (Time, Nanos), row: &SessionRow) -> bool {
     now.since(row.active).0 >= idle.0 / SESSION_TOUCHES
 }
 
-/// The session is active now.
+/// Notes that the session is active now.
 pub(super) fn touch(
     txn: &mut Txn<'_>,
     now: Time,
@@ -158,7 +157,7 @@ pub(super) fn touch(
     )
 }
 
-/// The sessions that have been idle for too long, longest first, at most `limit`.
+/// The sessions that have been idle for too long, the longest idle first, at most `limit`.
 pub(super) fn idle(
     view: &View<'_>,
     (now, idle): (Time, Nanos),
@@ -189,10 +188,9 @@ pub(super) fn idle(
     Ok(found)
 }
 
-/// Of a principal that has as many sessions as it may, the one that has been idle for longest, if
-/// that is some time: it gives way to a new one. Where little is asked for the clock that sessions
-/// expire by hardly moves, and those of processes that have crashed would stand in the way for
-/// long.
+/// The longest idle session of a principal that has as many sessions as it may, if it has been idle
+/// for some time: it gives way to a new one. With few requests the clock that sessions expire by
+/// hardly moves, and the sessions of crashed processes would obstruct new ones for a long time.
 pub(super) fn gives_way(
     view: &View<'_>,
     principal: &PublicKey,

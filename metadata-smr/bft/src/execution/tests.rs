@@ -1,6 +1,6 @@
-//! Exactly once, sessions and all-or-none, against a service that counts.
+//! Exactly-once execution, sessions and atomicity, against a service that counts.
 
-mod heads;
+mod session_cache;
 mod watch;
 
 use super::{Executed, Executor, Standing};
@@ -74,7 +74,8 @@ impl Service for Counter {
             &number(view, b"count")?.to_be_bytes(),
         ))
     }
-    /// `m`, so often: as many prefixes. `no` and nothing: refused. Else a prefix.
+    /// `m` repeated: as many prefixes. `no` and the empty string: refused. Any other string is a
+    /// prefix.
     fn watch(
         &self,
         _: &View<'_>,
@@ -138,7 +139,7 @@ impl Bench {
     fn new() -> Self {
         let executor = Executor::new(Counter);
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
-        let model = FaultModel::new(1, 1, 4).expect("a preset");
+        let model = FaultModel::new(1, 1, 4).expect("a valid model");
         let membership = Membership::unnamed(model);
         let genesis = executor.genesis(&mut space, b"g", &membership);
         genesis.expect("memory");
@@ -243,7 +244,7 @@ fn another_request_under_a_used_number_is_a_conflict_and_a_skipped_number_is_pas
 }
 
 #[test]
-fn a_number_that_no_honest_client_has_got_to_is_not_taken() {
+fn a_number_that_no_honest_client_has_reached_is_not_accepted() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[request(id, 0, 1, execute(8))]);
@@ -277,7 +278,7 @@ fn opening_a_session_again_finds_it_and_a_stranger_is_refused() {
 }
 
 #[test]
-fn who_would_be_refused_is_a_stranger() {
+fn a_principal_that_would_be_refused_is_a_stranger() {
     let bench = Bench::new();
     let standing = |body: &Envelope| bench.executor.standing(&bench.space, body, bench.time);
     assert_eq!(standing(&open(1, 5, 0)).expect("memory"), Standing::New);
@@ -303,7 +304,11 @@ fn a_principal_has_its_share_of_sessions_and_of_credit() {
     let done = bench.run(&bodies);
     assert_eq!(done.opened.len(), PRINCIPAL_SESSIONS_MAX);
     assert_eq!(results(&done)[most as usize], &Outcome::SessionRefused);
-    assert_eq!(done.opened[0].credit.bytes, 1 << 20, "what is wanted");
+    assert_eq!(
+        done.opened[0].credit.bytes,
+        1 << 20,
+        "the credit that was wanted"
+    );
     let sum: u64 = done
         .opened
         .iter()
@@ -313,7 +318,7 @@ fn a_principal_has_its_share_of_sessions_and_of_credit() {
     assert!(sum > floors && sum <= floors + PRINCIPAL_CREDIT_BEYOND_FLOOR);
     let other = bench.run(&[open(2, 5, 0)]);
     assert_eq!(other.opened[0].credit.bytes, 1 << 20, "others have theirs");
-    // What ends is there to be given again, and no row stays behind.
+    // Released credit can be granted again, and no row remains.
     for opened in done.opened.iter().chain(&other.opened) {
         let session = opened.id;
         bench.run(&[signed(Message::CloseSession(CloseSession { session }))]);
@@ -334,20 +339,20 @@ fn an_opening_is_not_used_again_after_its_session_has_ended() {
         session: first,
     }))]);
     let second = Nanos::from_secs(1);
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for _ in 0..=OPENING_RECENT.0 / second.0 {
         let done = bench.after(second, std::slice::from_ref(&opening));
         assert!(done.opened.is_empty());
         let settled = bench.executor.standing(&bench.space, &opening, bench.time);
-        told.push(done.replies[0].outcome.clone());
+        outcomes.push(done.replies[0].outcome.clone());
         match settled.expect("memory") {
             Standing::Settled(reply) => assert_eq!(reply.outcome, Outcome::SessionClosed),
             standing => assert_eq!(standing, Standing::Stranger),
         }
     }
-    assert_eq!(told[0], Outcome::SessionClosed);
+    assert_eq!(outcomes[0], Outcome::SessionClosed);
     let time = bench.time;
-    assert_eq!(told.last(), Some(&Outcome::SessionStale { time }));
+    assert_eq!(outcomes.last(), Some(&Outcome::SessionStale { time }));
     let clock = bench.executor.applied(&bench.space).expect("memory");
     assert_eq!(clock.remembered, 0);
     // Signed again with that time, it opens another one.
@@ -355,7 +360,7 @@ fn an_opening_is_not_used_again_after_its_session_has_ended() {
 }
 
 #[test]
-fn an_opening_from_another_time_is_told_the_agreed_one() {
+fn an_opening_from_another_time_gets_the_agreed_one() {
     let mut bench = Bench::new();
     bench.after(Nanos::from_secs(3600), &[]);
     let now = bench.time.plus(Nanos::from_millis(1));
@@ -374,9 +379,9 @@ fn an_opening_from_another_time_is_told_the_agreed_one() {
 }
 
 #[test]
-fn nobody_can_take_the_key_of_another_principals_session() {
+fn no_principal_can_take_the_key_of_anothers_session() {
     let mut bench = Bench::new();
-    // Whoever has seen the opening of principal 2 names its key and comes first.
+    // A principal that has seen the opening of principal 2 names its key and comes first.
     let done = bench.run(&[open(1, 5, 0), open(2, 5, 0)]);
     let opened: Vec<_> = done.opened.iter().map(|it| it.principal.0[0]).collect();
     assert_eq!(opened, [1, 2], "two sessions, each under its own number");
@@ -394,7 +399,7 @@ fn nobody_can_take_the_key_of_another_principals_session() {
 }
 
 #[test]
-fn what_a_refused_session_wrote_is_gone() {
+fn the_writes_of_a_refused_session_are_undone() {
     let mut bench = Bench::new();
     bench.open(5);
     let before = bench
@@ -414,7 +419,7 @@ fn what_a_refused_session_wrote_is_gone() {
 }
 
 #[test]
-fn what_ran_before_is_answered_and_is_nothing_new() {
+fn a_request_that_ran_before_is_answered_and_is_not_new() {
     let mut bench = Bench::new();
     let id = bench.open(5);
     let one = request(id, 0, 1, execute(8));
@@ -445,16 +450,16 @@ fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
         [&Outcome::SessionClosed, &Outcome::NoSession]
     );
     // Its key stays known while a batch may name it, and no longer.
-    let lingering = bench.executor.lingering(&bench.space).unwrap();
-    assert_eq!(lingering.len(), 1);
-    assert_eq!(lingering[0].id, SessionId(id));
+    let closed_sessions = bench.executor.closed_sessions(&bench.space).unwrap();
+    assert_eq!(closed_sessions.len(), 1);
+    assert_eq!(closed_sessions[0].id, SessionId(id));
     let mut forgotten = Vec::new();
     for passed in 1..=WINDOW {
         assert!(forgotten.is_empty(), "after {passed} batches");
         forgotten = bench.run(&[]).forgotten;
     }
     assert_eq!(forgotten, [SessionId(id)]);
-    // All that is left is that its opening was used, until that is too old to be used again.
+    // Only the used opening is left, until it is too old to be used again.
     bench.after(Nanos(2 * OPENING_RECENT.0), &[]);
     let left: Vec<_> = library_rows(&bench)
         .into_iter()
@@ -486,10 +491,10 @@ fn an_idle_session_is_closed_and_a_busy_one_is_not() {
         closed.extend(bench.after(second, &bodies).closed);
     }
     assert_eq!(closed, [SessionId(idle)]);
-    assert_eq!(number_of(&bench, b"closed"), 1, "the service was told");
+    assert_eq!(number_of(&bench, b"closed"), 1, "the service was notified");
 }
 
-/// Processes crash and leave their sessions behind, and little else is asked for.
+/// Processes crash and leave their sessions open, and there are few requests.
 #[test]
 fn of_as_many_sessions_as_a_principal_may_have_the_longest_idle_one_gives_way() {
     let mut bench = Bench::new();
@@ -508,10 +513,13 @@ fn of_as_many_sessions_as_a_principal_may_have_the_longest_idle_one_gives_way() 
     let opened = bench.run(&bodies).opened;
     let second = Nanos::from_secs(1);
     let touch = SESSION_TOUCH.0 / second.0;
-    // One second more passes on the way.
+    // The request itself takes one second more.
     for passed in 0..2 * touch - 2 {
         let refused = bench.after(second, &[opening(&bench, most)]);
-        assert!(refused.opened.is_empty(), "after {passed} s nobody is idle");
+        assert!(
+            refused.opened.is_empty(),
+            "after {passed} s no session is idle"
+        );
         if passed == touch + 1 {
             bench.after(second, &[request(opened[0].id.0, 0, 1, execute(8))]);
         }
@@ -542,7 +550,11 @@ fn an_answer_that_does_not_fit_leaves_no_trace() {
         results.iter().map(Option::is_some).collect::<Vec<_>>(),
         [true, false, true]
     );
-    assert_eq!(bench.count(), 2, "what was not answered did not count");
+    assert_eq!(
+        bench.count(),
+        2,
+        "an operation without an answer did not count"
+    );
 }
 
 #[test]
@@ -557,7 +569,7 @@ fn a_sabotaged_executor_runs_a_retry_twice() {
 }
 
 proptest! {
-    /// However retries, reorderings and batches fall, each number runs once and in order.
+    /// In whatever order retries, reorderings and batches come, each number runs once and in order.
     #[test]
     fn each_number_runs_once_whatever_the_order_of_retries(
         deliveries in prop::collection::vec((0..2_u16, 1..6_u64), 0..60),

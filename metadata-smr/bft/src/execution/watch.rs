@@ -1,15 +1,15 @@
-//! Watches: registered and ended by order, and what a batch changed of what they cover.
+//! Watches: registered and ended in order, and the changes in a batch that they cover.
 //!
-//! A session's watches are rows like everything else that is agreed on, and so is the sequence of
-//! its last event, which every event names. What has changed is taken from the service's
-//! transactions as they are committed, and compared with the watched prefixes once a batch: for
-//! each row that was written, one look for each length of prefix that is in use. The prefixes lie
-//! in a sorted map in memory that follows from the rows and is made anew from them after a restart
-//! or a transfer. While nobody watches, none of this happens.
+//! A session's watches are rows like all other agreed state, and so is the sequence of its last
+//! event, which every event names. Changes are collected from the service's transactions as they
+//! are committed, and compared with the watched prefixes once a batch: for each row that was
+//! written, one lookup for each length of prefix that is in use. The prefixes are in a sorted map
+//! in memory that is derived from the rows and rebuilt from them after a restart or a transfer.
+//! Without watches, none of this happens.
 //!
-//! Always: the watches in the clock row, those in the watchers' rows and the watch rows themselves
-//! are the same; a watcher's last event is below the batch being executed; the index is that of the
-//! state after the batch that it names.
+//! Invariants: the counts of watches in the clock row and in the watchers' rows are equal to the
+//! number of watch rows; a watcher's last event is below the batch being executed; the index is
+//! that of the state after the batch that it names.
 
 use super::rows::{
     ClockRow, WATCH_PREFIX, WatchRow, WatcherRow, damaged, decode, encode, watch_key, watch_of_key,
@@ -25,23 +25,23 @@ use crate::wire::limits::{
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who watches what.
+/// An index of the watches by prefix.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The batch after which it was so; none if it has to be made anew.
+    /// The batch after which the index was current; `None` if it has to be rebuilt.
     after: Option<Sequence>,
     prefixes: BTreeMap<Bytes, BTreeSet<(SessionId, WatchId)>>,
-    /// How many of the prefixes have this length.
+    /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
 impl Index {
-    /// The rows are not those that it was made from.
+    /// Discards the index, since the rows were replaced.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Begins a batch upon the state after `before`: from now on changes are noted, if anybody
+    /// Begins a batch on the state after `before`: from now on changes are collected, if there are
     /// watches.
     pub(super) fn begin<D: Store>(
         &mut self,
@@ -119,7 +119,7 @@ impl Index {
         found
     }
 
-    /// Ends a batch: the events that it makes, each told to its watcher.
+    /// Ends a batch: returns its events, one for each watcher.
     pub(super) fn end<D: Store>(
         &mut self,
         space: &mut KeySpace<D>,
@@ -152,7 +152,7 @@ impl Index {
         Ok(events)
     }
 
-    /// A session asks to watch.
+    /// Handles a session's request to watch.
     pub(super) fn watch<S: Service, D: Store>(
         &mut self,
         service: &S,
@@ -173,7 +173,7 @@ impl Index {
         let first = before.is_none();
         let mut row = before.unwrap_or(WatcherRow {
             watches: 0,
-            // What stands for the event before the first, which may be in this very batch.
+            // The event before the first one, which may be in this very batch.
             last: Sequence(sequence.0.saturating_sub(1)),
         });
         let full = clock.watches as usize >= WATCHES_MAX;
@@ -201,7 +201,7 @@ impl Index {
         Ok(WatchAnswer::Watching { watch, first, last })
     }
 
-    /// A session asks to be told no longer.
+    /// Handles a session's request to end a watch.
     pub(super) fn unwatch(
         &mut self,
         txn: &mut Txn<'_>,
@@ -228,7 +228,7 @@ impl Index {
         Ok(WatchAnswer::Ended)
     }
 
-    /// A session has ended: so do its watches.
+    /// Ends the watches of a session that has ended.
     pub(super) fn session_ended(
         &mut self,
         txn: &mut Txn<'_>,
@@ -249,7 +249,7 @@ impl Index {
     }
 }
 
-/// What a session watches, if it does.
+/// The watcher row of a session, if it watches.
 pub(super) fn watcher(
     view: &View<'_>,
     session: SessionId,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_covers_nothing_and_leaves_nothing() {
+    fn removed_watches_cover_nothing_and_leave_nothing() {
         let mut index = Index::default();
         index.add("ab".into(), name(1, 1));
         index.add("ab".into(), name(2, 2));

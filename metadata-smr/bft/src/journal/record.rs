@@ -1,24 +1,24 @@
-//! What is recorded.
+//! The records of the journal.
 //!
 //! | Record | Durable before | Holds |
 //! |---|---|---|
 //! | `BootMark` | this process's first proposal | a start: views up to then are not led again |
 //! | `Voted` | the own PREPARE (r = 0: COMMIT); the leader's COMMIT | proposal, bodies, own vote |
 //! | `Prepared` | the own COMMIT | the prepared certificate and the own COMMIT |
-//! | `Committed` | words about the next sequence | the certificate; the batch, unless voted for |
-//! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
-//! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
+//! | `Committed` | votes on the next sequence | the certificate; the batch, unless voted for |
+//! | `ViewChange` | the own VIEW-CHANGE | it, with everything that it cites |
+//! | `NewView` | the own NEW-VIEW, and votes in that view | it, with everything that it cites |
 //! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
-//! | `VoteBarrier` | a root below what was voted for | up to where no votes are given |
+//! | `VoteBarrier` | a root below a sequence voted for | up to which sequence no votes are given |
 //! | `Refuted` | – (without it a restart asks the others again) | where the own state is wrong |
-//! | `Replaced` | the root of the state that takes its place | which one that is |
-//! | `Incarnation` | anything said from then on | an earlier one was lost: what this is |
-//! | `Trimmed` | – (it comes with what it is about) | before which record none counts any more |
-//! | `Epoch` | anything said in that epoch | its record: what is said of earlier ones is void |
+//! | `Replaced` | the root of the state that takes its place | which root that is |
+//! | `Incarnation` | any message from then on | an earlier journal was lost: its new incarnation |
+//! | `Trimmed` | – (written with what it concerns) | the first record that still counts |
+//! | `Epoch` | any message in that epoch | its record: records of earlier epochs are void |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
-//! received or sent. Records come from our own disk under a checksum, so their signatures are not
-//! checked again.
+//! received or sent. Records are read from the replica's own disk under a checksum, so their
+//! signatures are not checked again.
 
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::CheckpointCertificate;
@@ -43,7 +43,7 @@ pub const RECORD_VERSION: u8 = 1;
 /// The tag of [`Record::Trimmed`].
 const TRIMMED: u8 = 13;
 
-/// One thing that must not be forgotten.
+/// A record of the journal.
 #[derive(Clone, Debug)]
 pub enum Record {
     /// A process started.
@@ -57,9 +57,9 @@ pub enum Record {
         /// The own vote: a PREPARE, with r = 0 a COMMIT. A leader's proposal is its PREPARE.
         vote: Option<Arc<Envelope>>,
     },
-    /// A batch is prepared, and the own COMMIT says so.
+    /// A batch is prepared, and the own COMMIT states it.
     Prepared {
-        /// The proof. Absent only where a simulation wants to be caught.
+        /// The proof. Absent only where a simulation plants a defect.
         prepared: Option<PreparedCertificate>,
         /// The own COMMIT; absent where only the certificate is kept from an earlier view.
         commit: Option<Arc<Envelope>>,
@@ -81,31 +81,32 @@ pub enum Record {
         /// Its NEW-VIEW.
         frame: Arc<Envelope>,
     },
-    /// An earlier journal was lost, and what it promised is not known, or what came before this
-    /// record is an older state of it. From here on it is another incarnation, which votes once the
+    /// An earlier journal was lost, and its promises are not known, or the part before this record
+    /// is an older state of it. From here on it is another incarnation, which votes once the
     /// membership names it.
     Incarnation(Incarnation),
     /// An epoch was entered.
     Epoch(Box<EpochRecord>),
-    /// The state went back in time: no votes before this sequence has been executed again.
+    /// The state went back to an earlier one: no votes before this sequence has been executed
+    /// again.
     VoteBarrier {
-        /// In which epoch.
+        /// The membership epoch that this holds in.
         epoch: Epoch,
         /// The last one that may have been voted for.
         until: Sequence,
     },
-    /// A quorum has another state than this replica has after this batch.
+    /// After this batch a quorum has another state than this replica.
     Refuted {
         /// The batch.
         sequence: Sequence,
     },
-    /// The state was taken over whole: once this root is durable, nothing that was refuted before
-    /// is left.
+    /// The whole state was taken over: once this root is durable, no earlier `Refuted` applies any
+    /// more.
     Replaced {
         /// The root.
         root: DurableRoot,
     },
-    /// What older records say and still counts has been written once more.
+    /// The content of older records that still counts has been written again.
     Trimmed {
         /// The first one that counts.
         before: Token,
@@ -244,10 +245,10 @@ impl Record {
         }
     }
 
-    /// Takes a record apart.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// If it is none, or of a newer version.
+    /// If the bytes are no record, or one of a newer version.
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let version: u8 = reader.get("record version")?;

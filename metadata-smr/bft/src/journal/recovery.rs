@@ -1,26 +1,26 @@
-//! The verdict on what is found of a journal.
+//! The verdict on a journal that was read back.
 //!
-//! It is on raw bytes and has three values:
+//! It is given on raw bytes and has three values:
 //!
-//! * **intact**: every record holds;
-//! * **torn tail**: behind the last record that holds, a write may never have completed. Nothing
-//!   that waited for it was ever sent: it is dropped;
-//! * **lost**: anything else: a record that was durable and does not hold, a gap. What stood there
-//!   may have been promised to others; a replica that votes without knowing its promises is a liar.
-//!   It does not vote any more.
+//! * **intact**: every record verifies;
+//! * **torn tail**: after the last record that verifies, a write may never have completed. No
+//!   message that waited for it was ever sent: it is dropped;
+//! * **lost**: any other finding: a durable record that does not verify, or a gap. The missing
+//!   records may have been promises to others; a replica that votes without knowing its promises is
+//!   a liar. It does not vote any more.
 //!
-//! Which is which within one segment is told by its framing ([`super::framing`]). From one segment
-//! to the next the tokens must follow: a segment says what its first record is called, so whatever
-//! an earlier one lacks at its end was dropped by a recovery before, or is missing.
+//! Within one segment the framing decides ([`super::framing`]). From one segment to the next the
+//! tokens must follow: a segment names the token of its first record, so records that an earlier
+//! one lacks at its end were dropped by an earlier recovery, or are missing.
 
 use super::framing::{Framing, SegmentIdentity, Why};
 use crate::step::Token;
 use bytes::Bytes;
 
-/// A record as it was read back.
+/// A record that was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Its token.
     pub token: Token,
     /// Its bytes; see [`super::Record::decode`].
     pub record: Bytes,
@@ -32,16 +32,16 @@ pub enum Condition {
     /// Every record holds.
     #[default]
     Intact,
-    /// The last write may have been cut short. What follows goes to another segment.
+    /// The last write may have been cut short. The records that follow go to another segment.
     TornTail,
-    /// What was promised is not known any more.
+    /// The promises are not known any more.
     Lost {
         /// Why, for the operator.
         reason: String,
     },
 }
 
-/// What a replica finds of its journal. The default is that of a replica that never ran.
+/// The state of a replica's journal. The default is that of a replica that never ran.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Journal {
     /// The records up to the first damage.
@@ -53,7 +53,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal that should be there and is not.
+    /// The verdict on a journal that should exist and does not.
     #[must_use]
     pub fn lost(reason: impl Into<String>) -> Self {
         Self {
@@ -65,14 +65,14 @@ impl Journal {
     }
 }
 
-/// One segment's records as they lie on the medium.
+/// One segment's records as they are on the medium.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// What its first record is called.
+    /// The token of its first record.
     pub first: Token,
-    /// Which use of its bytes this is.
+    /// The identity of this use of its bytes.
     pub identity: SegmentIdentity,
-    /// What stands behind its header.
+    /// The bytes after its header.
     pub bytes: Bytes,
 }
 

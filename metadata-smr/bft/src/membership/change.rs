@@ -1,39 +1,39 @@
 //! From one membership to the next: a pure function of the row, the announcements and a command.
 
-use super::command::{Command, Refusal};
+use super::command::{Command, CommandRefusal};
 use super::{Member, Membership};
 use crate::fault_model::{FaultModel, REPLICAS_MAX};
 use crate::identity::{Epoch, PublicKey, Sequence};
 use crate::wire::limits::{OTHERS_MAX, READY_INTERVALS, RETIRED_MAX};
 use borsh::{BorshDeserialize, BorshSerialize};
 
-/// What a replica has said about itself in the order.
+/// A replica's announcements about itself in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
 pub struct Announcement {
-    /// The checkpoint that it says it holds; 0 if it said nothing.
+    /// The checkpoint that it reported to hold; 0 if it reported none.
     pub ready: Sequence,
-    /// The highest behaviour that it says it knows; everybody knows 1.
+    /// The highest version of the behaviour that it reported to know; every replica knows 1.
     pub behaviour: u32,
 }
 
-/// What a command comes to.
+/// The effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The membership of the next epoch.
     Next(Box<Membership>),
-    /// Something to be remembered of whoever asked.
+    /// An announcement of the caller that has to be stored.
     Noted(Announcement),
-    /// Whether the disk of the replica that asks is nearly full is to be remembered.
+    /// A report of the calling replica about its disk that has to be stored.
     Disk {
-        /// Whether it is.
+        /// Whether its disk is nearly full.
         short: bool,
     },
-    /// Nothing; the row is the answer.
+    /// No effect; the row is the answer.
     Shown,
 }
 
-/// Carries out `command`, which `principal` asks for in the batch at `sequence`. Whether it is an
-/// administrator is for the membership to say, unless the service `decided` it.
+/// Applies `command`, which `principal` requests in the batch at `sequence`. The membership decides
+/// whether the principal is an administrator, unless the service `decided` it.
 ///
 /// # Errors
 /// If it is refused.
@@ -42,8 +42,8 @@ pub fn apply(
     command: &Command,
     (principal, decided): (&PublicKey, Option<bool>),
     sequence: Sequence,
-    said: &dyn Fn(&PublicKey) -> Announcement,
-) -> Result<Applied, Refusal> {
+    announced: &dyn Fn(&PublicKey) -> Announcement,
+) -> Result<Applied, CommandRefusal> {
     let own = match command {
         Command::Show => return Ok(Applied::Shown),
         Command::Rejoin { .. }
@@ -53,22 +53,22 @@ pub fn apply(
         _ => false,
     };
     if own && now.place(principal).is_none() {
-        return Err(Refusal::NotReplica);
+        return Err(CommandRefusal::NotReplica);
     }
     let administers = || decided.unwrap_or_else(|| now.administrators.contains(principal));
     if !own && !administers() {
-        return Err(Refusal::NotAdministrator);
+        return Err(CommandRefusal::NotAdministrator);
     }
     match *command {
         Command::Ready { checkpoint } => {
-            let before = said(principal);
+            let before = announced(principal);
             return Ok(Applied::Noted(Announcement {
                 ready: before.ready.max(checkpoint.min(sequence)),
                 ..before
             }));
         }
         Command::Announce { behaviour } => {
-            let before = said(principal);
+            let before = announced(principal);
             return Ok(Applied::Noted(Announcement {
                 behaviour: before.behaviour.max(behaviour),
                 ..before
@@ -78,7 +78,7 @@ pub fn apply(
         _ => {}
     }
     if now.from == sequence {
-        return Err(Refusal::UnderWay);
+        return Err(CommandRefusal::UnderWay);
     }
     let mut next = now.clone();
     next.epoch = Epoch(now.epoch.0.saturating_add(1));
@@ -96,48 +96,48 @@ pub fn apply(
         })?,
         Command::Dismiss { key } => {
             let place = next.others.iter().position(|it| it.key == *key);
-            next.others.remove(place.ok_or(Refusal::NoLearner)?);
+            next.others.remove(place.ok_or(CommandRefusal::NoLearner)?);
         }
         Command::Promote { key, up, right } => {
-            let learner = next.learner(key, sequence, said)?;
+            let learner = next.learner(key, sequence, announced)?;
             next.voters.push(learner);
             next.remodel(*up, *right)?;
         }
         Command::Replace { out, into } => {
-            let learner = next.learner(into, sequence, said)?;
+            let learner = next.learner(into, sequence, announced)?;
             let place = next.voters.iter().position(|it| it.key == *out);
             let place = place.and_then(|place| next.voters.get_mut(place));
-            let gone = std::mem::replace(place.ok_or(Refusal::NoVoter)?, learner);
+            let gone = std::mem::replace(place.ok_or(CommandRefusal::NoVoter)?, learner);
             next.retire(gone)?;
         }
         Command::Remove { key, up, right } => {
             let place = next.voters.iter().position(|it| it.key == *key);
-            let gone = next.voters.remove(place.ok_or(Refusal::NoVoter)?);
+            let gone = next.voters.remove(place.ok_or(CommandRefusal::NoVoter)?);
             next.retire(gone)?;
             next.remodel(*up, *right)?;
         }
         Command::Behave { version } => {
             if *version <= next.behaviour_version {
-                return Err(Refusal::Behind(next.behaviour_version));
+                return Err(CommandRefusal::Behind(next.behaviour_version));
             }
             let mut voters = next.voters.iter();
-            if !voters.all(|voter| said(&voter.key).behaviour >= *version) {
-                return Err(Refusal::Unannounced);
+            if !voters.all(|voter| announced(&voter.key).behaviour >= *version) {
+                return Err(CommandRefusal::Unannounced);
             }
             next.behaviour_version = *version;
         }
         Command::Entrust { administrators } => {
             if administrators.is_empty() {
-                return Err(Refusal::Nobody);
+                return Err(CommandRefusal::NoAdministrator);
             }
             next.administrators.clone_from(administrators);
         }
         Command::Move { key, address } => {
             let mut members = next.voters.iter_mut().chain(&mut next.others);
             let member = members.find(|it| it.key == *key);
-            let member = member.ok_or(Refusal::NoMember)?;
+            let member = member.ok_or(CommandRefusal::NoMember)?;
             if member.address == *address {
-                return Err(Refusal::SameAddress);
+                return Err(CommandRefusal::SameAddress);
             }
             member.address = address.clone();
         }
@@ -145,13 +145,13 @@ pub fn apply(
             let interval = next.checkpoint_interval;
             let mut members = next.voters.iter_mut().chain(&mut next.others);
             let member = members.find(|it| it.key == *principal);
-            let member = member.ok_or(Refusal::NotReplica)?;
+            let member = member.ok_or(CommandRefusal::NotReplica)?;
             if member.incarnation == *incarnation {
-                return Err(Refusal::Known);
+                return Err(CommandRefusal::Known);
             }
             let again = Sequence(member.since.0.saturating_add(interval));
             if member.since > Sequence(0) && sequence < again {
-                return Err(Refusal::TooSoon(again));
+                return Err(CommandRefusal::TooSoon(again));
             }
             member.incarnation = *incarnation;
             member.since = sequence;
@@ -164,26 +164,27 @@ pub fn apply(
 }
 
 impl Membership {
-    fn admit(&mut self, member: Member) -> Result<(), Refusal> {
+    fn admit(&mut self, member: Member) -> Result<(), CommandRefusal> {
         if self.place(&member.key).is_some() {
-            return Err(Refusal::Known);
+            return Err(CommandRefusal::Known);
         }
         if self.retired.contains(&member.key) {
-            return Err(Refusal::Retired);
+            return Err(CommandRefusal::Retired);
         }
         self.make_room()?;
         self.others.push(member);
         Ok(())
     }
 
-    /// Whoever left longest ago makes room.
-    fn make_room(&mut self) -> Result<(), Refusal> {
+    /// Removes the member that was removed longest ago, if there is no space.
+    fn make_room(&mut self) -> Result<(), CommandRefusal> {
         if self.others.len() < OTHERS_MAX && self.peers() < usize::from(REPLICAS_MAX) {
             return Ok(());
         }
         let retired = |member: &Member| self.retired.contains(&member.key);
         let oldest = self.others.iter().position(retired);
-        self.others.remove(oldest.ok_or(Refusal::Full("learners"))?);
+        self.others
+            .remove(oldest.ok_or(CommandRefusal::Full("learners"))?);
         Ok(())
     }
 
@@ -191,23 +192,23 @@ impl Membership {
         &mut self,
         key: &PublicKey,
         sequence: Sequence,
-        said: &dyn Fn(&PublicKey) -> Announcement,
-    ) -> Result<Member, Refusal> {
+        announced: &dyn Fn(&PublicKey) -> Announcement,
+    ) -> Result<Member, CommandRefusal> {
         let place = self.others.iter().position(|member| member.key == *key);
         let place = place.filter(|_| !self.retired.contains(key));
-        let place = place.ok_or(Refusal::NoLearner)?;
+        let place = place.ok_or(CommandRefusal::NoLearner)?;
         let recent = self.checkpoint_interval.saturating_mul(READY_INTERVALS);
         let needed = Sequence(sequence.0.saturating_sub(recent));
-        let ready = said(key).ready;
+        let ready = announced(key).ready;
         if ready == Sequence(0) || ready < needed {
-            return Err(Refusal::NotReady(needed));
+            return Err(CommandRefusal::NotReady(needed));
         }
         Ok(self.others.remove(place))
     }
 
-    fn retire(&mut self, member: Member) -> Result<(), Refusal> {
+    fn retire(&mut self, member: Member) -> Result<(), CommandRefusal> {
         if self.retired.len() >= RETIRED_MAX {
-            return Err(Refusal::Full("retired keys"));
+            return Err(CommandRefusal::Full("retired keys"));
         }
         self.make_room()?;
         self.retired.push(member.key);
@@ -215,9 +216,9 @@ impl Membership {
         Ok(())
     }
 
-    fn remodel(&mut self, up: u16, right: u16) -> Result<(), Refusal> {
+    fn remodel(&mut self, up: u16, right: u16) -> Result<(), CommandRefusal> {
         let voters = u16::try_from(self.voters.len()).unwrap_or(u16::MAX);
-        self.model = FaultModel::new(up, right, voters).map_err(Refusal::Model)?;
+        self.model = FaultModel::new(up, right, voters).map_err(CommandRefusal::Model)?;
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! What may be asked about the membership, and how that is answered.
+//! Commands about the membership, and their answers.
 //!
 //! A command is the body of an `RequestOperation::Administer`: a tag byte and fields as in a message. An
-//! answer is a tag byte and fields too; a refusal says what stands against it, in words, and
-//! whether waiting helps.
+//! answer is a tag byte and fields too; a refusal contains its reason, as text, and whether waiting
+//! helps.
 
 use crate::fault_model::FaultModelError;
 use crate::identity::{Epoch, Incarnation, PublicKey, Sequence};
@@ -10,19 +10,19 @@ use crate::wire::limits::{ADDRESS_BYTES_MAX, ADMINISTRATORS_MAX, REFUSAL_BYTES_M
 use crate::wire::{Field, Malformed, Reader, write_bytes, write_list};
 use bytes::Bytes;
 
-/// Something to do about the membership.
+/// A command about the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// An administrator: tell this replica everything from now on; it may vote later.
+    /// An administrator: send this replica everything from now on; it may vote later.
     Admit {
         /// Its key.
         key: PublicKey,
-        /// What its journal begins with.
+        /// Its incarnation.
         incarnation: Incarnation,
-        /// Where it is found.
+        /// Its address.
         address: Bytes,
     },
-    /// An administrator: tell this one, which does not vote, nothing any more.
+    /// An administrator: remove this member, which does not vote.
     Dismiss {
         /// Its key.
         key: PublicKey,
@@ -38,9 +38,9 @@ pub enum Command {
     },
     /// An administrator: a learner takes a voter's place.
     Replace {
-        /// Who goes.
+        /// The voter.
         out: PublicKey,
-        /// Who comes.
+        /// The learner.
         into: PublicKey,
     },
     /// An administrator: a voter votes no more.
@@ -52,49 +52,49 @@ pub enum Command {
         /// r from then on.
         right: u16,
     },
-    /// An administrator: batches are executed with this behaviour from now on.
+    /// An administrator: batches are executed with this version of the behaviour from now on.
     Behave {
-        /// Which.
+        /// The version.
         version: u32,
     },
-    /// An administrator: these may change the membership from now on.
+    /// An administrator: these keys may change the membership from now on.
     Entrust {
-        /// Who.
+        /// The keys.
         administrators: Vec<PublicKey>,
     },
-    /// A replica: its journal was lost, and begins with this now.
+    /// A replica: its journal was lost, and has this incarnation now.
     Rejoin {
-        /// What it begins with.
+        /// The new incarnation.
         incarnation: Incarnation,
     },
     /// A learner: it holds the state at this checkpoint.
     Ready {
-        /// Which.
+        /// The checkpoint.
         checkpoint: Sequence,
     },
-    /// A replica: it knows behaviours up to this one.
+    /// A replica: it knows versions of the behaviour up to this one.
     Announce {
-        /// Which.
+        /// The version.
         behaviour: u32,
     },
-    /// Anybody who has a session: how the membership is.
+    /// Any caller with a session: return the membership.
     Show,
-    /// A replica: its disk is nearly full, or has room again.
+    /// A replica: its disk is nearly full, or has free space again.
     Disk {
         /// Whether it is nearly full.
         short: bool,
     },
-    /// An administrator: a replica is found elsewhere from now on.
+    /// An administrator: a replica has another address from now on.
     Move {
         /// Its key.
         key: PublicKey,
-        /// Where.
+        /// The address.
         address: Bytes,
     },
 }
 
 impl Command {
-    /// Its bytes.
+    /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(128);
@@ -161,10 +161,10 @@ impl Command {
         bytes.into()
     }
 
-    /// Takes it apart.
+    /// Decodes it.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no command.
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let command = match reader.get::<u8>("command")? {
@@ -223,74 +223,75 @@ impl Command {
     }
 }
 
-/// Why a command is refused.
+/// Why a command is refused. The texts are part of ordered replies, so they have to be the same on
+/// all replicas of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// It is no command.
+pub enum CommandRefusal {
+    /// The bytes are no command.
     #[error("this is no command that this release knows")]
     Unknown,
-    /// Only an administrator may.
+    /// Only an administrator may request it.
     #[error("only an administrator's key may ask for this, and this session's is none")]
     NotAdministrator,
-    /// Only the replica itself may.
+    /// Only the replica itself may request it.
     #[error("only a replica may ask for this, with its own key, and this session's is none")]
     NotReplica,
     /// Another change came before it in the batch that ends the epoch.
     #[error("another change was made at the same time: ask again")]
     UnderWay,
-    /// It is one already.
+    /// The key is a member already.
     #[error("this key is a member's already")]
     Known,
-    /// It was one.
+    /// The key was retired.
     #[error("this key was retired and is never taken again: give the replica another one")]
     Retired,
-    /// It is none.
+    /// The key is not a voter.
     #[error("this key is not one of the voters")]
     NoVoter,
-    /// It is none.
+    /// The key is not a learner.
     #[error("this key is not one of the learners: admit it first")]
     NoLearner,
-    /// It has not caught up.
+    /// The learner has not caught up.
     #[error("the learner has not shown that it holds a checkpoint after batch {0}: wait for it")]
     NotReady(Sequence),
-    /// The numbers do not work.
+    /// The numbers do not form a fault model.
     #[error("{0}")]
     Model(FaultModelError),
-    /// Too many.
+    /// A list is full.
     #[error("there is no room for more {0}")]
     Full(&'static str),
-    /// Not every voter knows it.
+    /// Not every voter knows the behaviour.
     #[error("not every voter has announced that it knows this behaviour: update them first")]
     Unannounced,
-    /// It goes forward only.
+    /// The behaviour only goes forward.
     #[error("the behaviour is at {0} already, and never goes back")]
     Behind(u32),
-    /// Once in a while only.
+    /// The replica has rejoined too recently.
     #[error("this replica has rejoined lately: it may again after batch {0}")]
     TooSoon(Sequence),
-    /// It is none.
+    /// The key is not a member.
     #[error("this key is no member's")]
     NoMember,
-    /// It is there already.
+    /// The replica has this address already.
     #[error("this replica is at that address already")]
     SameAddress,
-    /// There would be nobody left.
+    /// No administrator would be left.
     #[error("there has to be an administrator")]
-    Nobody,
+    NoAdministrator,
 }
 
-impl Refusal {
-    /// Whether the same command may be accepted later, though nobody does anything about it.
+impl CommandRefusal {
+    /// Whether the same command may be accepted later without any change by an operator.
     #[must_use]
     pub const fn passes(&self) -> bool {
         matches!(self, Self::UnderWay | Self::NotReady(_) | Self::TooSoon(_))
     }
 }
 
-/// What became of a command.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was noted; nothing changes by it alone.
+    /// It was noted; it changes nothing by itself.
     Noted,
     /// This epoch begins with it.
     Begins(Epoch),
@@ -300,22 +301,22 @@ pub enum Answer {
     Refused {
         /// Whether it may be accepted later, as it is.
         passes: bool,
-        /// What stands against it.
-        words: String,
+        /// The reason of the refusal.
+        reason: String,
     },
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Self {
+impl From<CommandRefusal> for Answer {
+    fn from(refusal: CommandRefusal) -> Self {
         Self::Refused {
             passes: refusal.passes(),
-            words: refusal.to_string(),
+            reason: refusal.to_string(),
         }
     }
 }
 
 impl Answer {
-    /// Its bytes.
+    /// Encodes it.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut bytes = Vec::new();
@@ -329,18 +330,18 @@ impl Answer {
                 bytes.push(2);
                 write_bytes(&mut bytes, row);
             }
-            Self::Refused { passes, words } => {
+            Self::Refused { passes, reason } => {
                 bytes.extend_from_slice(&[3, u8::from(*passes)]);
-                write_bytes(&mut bytes, words.as_bytes());
+                write_bytes(&mut bytes, reason.as_bytes());
             }
         }
         bytes.into()
     }
 
-    /// Takes it apart.
+    /// Decodes it.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no answer.
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let answer = match reader.get::<u8>("answer")? {
@@ -349,9 +350,9 @@ impl Answer {
             2 => Self::Shown(reader.bytes("membership", bytes.len())?),
             3 => {
                 let passes = reader.get("whether it passes")?;
-                let words = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
-                let words = String::from_utf8_lossy(&words).into_owned();
-                Self::Refused { passes, words }
+                let reason = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
+                let reason = String::from_utf8_lossy(&reason).into_owned();
+                Self::Refused { passes, reason }
             }
             _ => return Err(Malformed::Impossible { field: "answer" }),
         };

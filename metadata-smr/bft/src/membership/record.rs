@@ -9,19 +9,20 @@ use crate::wire::signed_bytes::membership_digest;
 use crate::wire::{Context, Malformed, Reader, decode_stable, encode_stable, write_bytes};
 use bytes::Bytes;
 
-/// An epoch's membership, and the word of a quorum of the epoch before that it is the next one.
+/// An epoch's membership, and the statement of a quorum of the epoch before that it is the next
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochRecord {
     /// The stable checkpoint that ended the epoch before.
     pub certificate: CheckpointCertificate,
     /// The membership's row in that state.
     pub row: Bytes,
-    /// The same, taken apart.
+    /// The membership, decoded.
     pub membership: Membership,
 }
 
 impl EpochRecord {
-    /// Of a membership and the certificate that names it.
+    /// The record of a membership and the certificate that names it.
     #[must_use]
     pub fn new(certificate: CheckpointCertificate, membership: Membership) -> Self {
         Self {
@@ -31,13 +32,13 @@ impl EpochRecord {
         }
     }
 
-    /// Which epoch begins with it.
+    /// The epoch that begins with it.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.membership.epoch
     }
 
-    /// Whether it follows upon the epoch of `context`, whose voters have these keys.
+    /// Whether it follows the epoch of `context`, whose voters have these keys.
     pub fn follows(
         &self,
         context: &Context,
@@ -72,13 +73,13 @@ impl EpochRecord {
             })
     }
 
-    /// Its bytes.
+    /// Encodes it.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         encode_stable(&self.certificate, bytes);
         write_bytes(bytes, &self.row);
     }
 
-    /// Takes it apart.
+    /// Decodes it.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let certificate = decode_stable(reader)?;
         let row = reader.bytes("membership", MEMBERSHIP_BYTES_MAX)?;
@@ -89,10 +90,10 @@ impl EpochRecord {
         })
     }
 
-    /// The record that is all of `bytes`.
+    /// Decodes a record from all of `bytes`.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are no record.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let record = Self::decode(&mut reader)?;

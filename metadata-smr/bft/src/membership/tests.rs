@@ -15,7 +15,7 @@ fn member(number: u8) -> Member {
 }
 
 fn four() -> Membership {
-    let model = FaultModel::new(1, 1, 4).expect("a preset");
+    let model = FaultModel::new(1, 1, 4).expect("a valid model");
     let voters = (1..=4).map(member).collect();
     Membership {
         checkpoint_interval: 10,
@@ -48,14 +48,14 @@ fn admit(number: u8) -> Command {
     }
 }
 
-fn next(applied: Result<Applied, Refusal>) -> Membership {
+fn next(applied: Result<Applied, CommandRefusal>) -> Membership {
     match applied {
         Ok(Applied::Next(membership)) => *membership,
         other => panic!("no new membership: {other:?}"),
     }
 }
 
-fn ask(now: &Membership, command: &Command, at: u64) -> Result<Applied, Refusal> {
+fn ask(now: &Membership, command: &Command, at: u64) -> Result<Applied, CommandRefusal> {
     apply(now, command, (&ADMINISTRATOR, None), Sequence(at), &ready)
 }
 
@@ -70,18 +70,21 @@ fn a_replica_is_replaced_by_a_learner_that_has_caught_up_and_its_key_never_retur
         into: PublicKey([5; 32]),
     };
     let early = apply(&now, &swap, (&ADMINISTRATOR, None), Sequence(102), &nothing);
-    assert!(matches!(early, Err(Refusal::NotReady(_))), "{early:?}");
+    assert!(
+        matches!(early, Err(CommandRefusal::NotReady(_))),
+        "{early:?}"
+    );
     let late = ask(&now, &swap, 100 + 10 * READY + 1);
-    assert!(matches!(late, Err(Refusal::NotReady(_))), "{late:?}");
+    assert!(matches!(late, Err(CommandRefusal::NotReady(_))), "{late:?}");
     let now = next(ask(&now, &swap, 110));
     assert_eq!(now.place(&PublicKey([5; 32])), Some(ReplicaId(1)));
     assert_eq!(now.place(&PublicKey([2; 32])), Some(ReplicaId(4)));
-    assert_eq!(ask(&now, &admit(2), 120), Err(Refusal::Known));
+    assert_eq!(ask(&now, &admit(2), 120), Err(CommandRefusal::Known));
     let gone = Command::Dismiss {
         key: PublicKey([2; 32]),
     };
     let now = next(ask(&now, &gone, 120));
-    assert_eq!(ask(&now, &admit(2), 130), Err(Refusal::Retired));
+    assert_eq!(ask(&now, &admit(2), 130), Err(CommandRefusal::Retired));
     let decoded = Membership::decode(&now.encode()).expect("its own bytes");
     assert_eq!(decoded, now);
 }
@@ -89,7 +92,7 @@ fn a_replica_is_replaced_by_a_learner_that_has_caught_up_and_its_key_never_retur
 const READY: u64 = crate::wire::limits::READY_INTERVALS;
 
 #[test]
-fn only_who_may_changes_anything_and_one_change_ends_an_epoch() {
+fn only_authorised_keys_change_anything_and_one_change_ends_an_epoch() {
     let refused = apply(
         &four(),
         &admit(5),
@@ -97,18 +100,21 @@ fn only_who_may_changes_anything_and_one_change_ends_an_epoch() {
         Sequence(9),
         &ready,
     );
-    assert_eq!(refused, Err(Refusal::NotAdministrator));
+    assert_eq!(refused, Err(CommandRefusal::NotAdministrator));
     let incarnation = Incarnation([77; 16]);
     let rejoin = Command::Rejoin { incarnation };
-    assert_eq!(ask(&four(), &rejoin, 9), Err(Refusal::NotReplica));
+    assert_eq!(ask(&four(), &rejoin, 9), Err(CommandRefusal::NotReplica));
     let now = next(ask(&four(), &admit(5), 9));
-    assert_eq!(ask(&now, &admit(6), 9), Err(Refusal::UnderWay));
+    assert_eq!(ask(&now, &admit(6), 9), Err(CommandRefusal::UnderWay));
     let fewer = Command::Remove {
         key: PublicKey([1; 32]),
         up: 1,
         right: 1,
     };
-    assert!(matches!(ask(&now, &fewer, 20), Err(Refusal::Model(_))));
+    assert!(matches!(
+        ask(&now, &fewer, 20),
+        Err(CommandRefusal::Model(_))
+    ));
 }
 
 #[test]
@@ -120,10 +126,13 @@ fn a_replica_rejoins_once_in_an_interval() {
     let ask = |now: &Membership, number, at| {
         apply(now, &rejoin(number), (&one, None), Sequence(at), &ready)
     };
-    assert_eq!(ask(&four(), 1, 5), Err(Refusal::Known));
+    assert_eq!(ask(&four(), 1, 5), Err(CommandRefusal::Known));
     let now = next(ask(&four(), 50, 5));
     assert_eq!(now.voters[0].incarnation, Incarnation([50; 16]));
-    assert_eq!(ask(&now, 51, 14), Err(Refusal::TooSoon(Sequence(15))));
+    assert_eq!(
+        ask(&now, 51, 14),
+        Err(CommandRefusal::TooSoon(Sequence(15)))
+    );
     assert_eq!(next(ask(&now, 51, 15)).epoch, Epoch(2));
 }
 
@@ -137,14 +146,14 @@ fn a_behaviour_is_raised_when_every_voter_knows_it() {
         Sequence(1),
         &nothing,
     );
-    assert_eq!(unannounced, Err(Refusal::Unannounced));
-    assert_eq!(ask(&four(), &raise(3), 1), Err(Refusal::Unannounced));
+    assert_eq!(unannounced, Err(CommandRefusal::Unannounced));
+    assert_eq!(ask(&four(), &raise(3), 1), Err(CommandRefusal::Unannounced));
     assert_eq!(next(ask(&four(), &raise(2), 1)).behaviour_version, 2);
-    assert_eq!(ask(&four(), &raise(1), 1), Err(Refusal::Behind(1)));
+    assert_eq!(ask(&four(), &raise(1), 1), Err(CommandRefusal::Behind(1)));
 }
 
 #[test]
-fn every_command_and_answer_comes_back_as_it_went() {
+fn every_command_and_answer_is_decoded_as_it_was_encoded() {
     let key = PublicKey([3; 32]);
     for command in [
         admit(1),
@@ -188,27 +197,27 @@ fn every_command_and_answer_comes_back_as_it_went() {
         Answer::Noted,
         Answer::Begins(Epoch(7)),
         Answer::Shown(four().encode()),
-        Answer::from(Refusal::UnderWay),
-        Answer::from(Refusal::Known),
+        Answer::from(CommandRefusal::UnderWay),
+        Answer::from(CommandRefusal::Known),
     ] {
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
     }
 }
 
 #[test]
-fn the_service_decides_who_administers_where_it_wants_to() {
+fn the_service_may_decide_which_keys_administer() {
     let now = four();
     let stranger = PublicKey([77; 32]);
     let ask = |who, decided| {
         let decided = (who, decided);
         apply(&now, &admit(5), decided, Sequence(9), &nothing).map(drop)
     };
-    let refused = Err(Refusal::NotAdministrator);
+    let refused = Err(CommandRefusal::NotAdministrator);
     assert_eq!(ask(&ADMINISTRATOR, None), Ok(()));
     assert_eq!(ask(&ADMINISTRATOR, Some(false)), refused, "it was replaced");
     assert_eq!(ask(&stranger, Some(true)), Ok(()));
     assert_eq!(ask(&stranger, None), refused);
-    // What a replica asks for in its own name is its own affair.
+    // A command that a replica makes for itself is not the service's decision.
     let one = now.voters.first().expect("four").key;
     let rejoin = Command::Rejoin {
         incarnation: Incarnation([9; 16]),
@@ -230,13 +239,13 @@ fn a_replica_that_was_moved_is_the_same_one_elsewhere() {
     assert_eq!(moved, expected);
     assert_eq!(
         ask(&moved, &to(2, b"elsewhere:1"), 8),
-        Err(Refusal::SameAddress)
+        Err(CommandRefusal::SameAddress)
     );
     assert_eq!(
         ask(&moved, &to(9, b"elsewhere:1"), 8),
-        Err(Refusal::NoMember)
+        Err(CommandRefusal::NoMember)
     );
     let stranger = (&PublicKey([77; 32]), None);
     let refused = apply(&moved, &to(3, b"x:1"), stranger, Sequence(8), &nothing);
-    assert_eq!(refused, Err(Refusal::NotAdministrator));
+    assert_eq!(refused, Err(CommandRefusal::NotAdministrator));
 }

@@ -1,13 +1,14 @@
-//! What a replica is, and what a quorum of such words proves.
+//! Reports of replicas, and what a quorum of them proves.
 //!
-//! A report is a replica's word about itself, whole every time: who missed one has lost nothing but
-//! what lay between. It is numbered from where the replica's process started, so a gap shows. Two
-//! reports are similar if they name the same epoch, view, leader and activity; numbers that only
-//! rise are never compared for equality, because no two replicas report at the same instant.
+//! A report is a replica's statement about itself, complete every time: an observer that missed one
+//! has lost only the changes in between. It is numbered from the start of the replica's process, so
+//! a gap shows. Two reports are similar if they name the same epoch, view, leader and activity;
+//! numbers that only rise are never compared for equality, because no two replicas report at the
+//! same instant.
 //!
-//! Replicas are numbered anew in each epoch, and another number of them may fail. Whoever goes on
-//! to a later one forgets all words ([`Tally::enter`]): one that was kept under an old number would
-//! stand beside the same replica's next, and a liar would count twice.
+//! Replicas are numbered anew in each epoch, and another number of them may fail. An observer that
+//! enters a later epoch drops all reports ([`Tally::enter`]): a report kept under an old number
+//! would count in addition to the same replica's next one, and a liar would count twice.
 
 use crate::fault_model::FaultModel;
 use crate::identity::{Epoch, Monotonic, ReplicaId, Sequence, View};
@@ -16,29 +17,30 @@ use crate::wire::limits::OBSERVED_SILENT;
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::collections::BTreeMap;
 
-/// What a replica says that it is.
+/// A replica's report about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Report {
-    /// Its epoch.
+    /// Its membership epoch.
     pub epoch: Epoch,
-    /// The view that it is in.
+    /// Its view.
     pub view: View,
     /// That view's leader.
     pub leader: ReplicaId,
-    /// Whether it knows what the view begins with; otherwise it waits between two views.
+    /// Whether it knows the batches that the view begins with; otherwise it waits between two
+    /// views.
     pub active: bool,
-    /// The last sequence that it has executed, to within a moment.
+    /// The last sequence that it has executed, give or take a moment.
     pub executed: Sequence,
     /// The newest stable checkpoint that it knows.
     pub stable: Sequence,
-    /// The checkpoint whose state it is taking over from its peers, if it does.
+    /// The checkpoint whose state it is taking over from its peers, if any.
     pub transfer: Option<Sequence>,
     /// Whether it votes.
     pub voting: Voting,
 }
 
 impl Report {
-    /// Whether there is more to tell than that further batches were executed.
+    /// Whether more has changed than the number of executed batches.
     #[must_use]
     pub fn differs_beyond_progress(&self, earlier: &Self) -> bool {
         let caught_up = Self {
@@ -52,20 +54,20 @@ impl Report {
 /// A report with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedReport {
-    /// Counted since the replica's process started; the same for all observers. A repetition keeps
-    /// its number.
+    /// Counted since the start of the replica's process; the same for all observers. A repetition
+    /// keeps its number.
     pub number: u64,
-    /// What it says.
+    /// The report.
     pub report: Report,
 }
 
-/// Something that only goes up. A correct replica got that far.
+/// A value that only rises. A correct replica has reached it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fact {
     /// An epoch began.
     Epoch(Epoch),
-    /// A view was entered, or waited for. They are counted anew in each epoch; it is one of that
-    /// which the observer knows.
+    /// A view was entered, or waited for. Views are counted anew in each epoch; it is one of the
+    /// epoch that the observer knows.
     View(View),
     /// Batches were executed up to here.
     Executed(Sequence),
@@ -73,7 +75,7 @@ pub enum Fact {
     Stable(Sequence),
 }
 
-/// What view the cluster is in, as n − u replicas say alike.
+/// The view of the cluster, on which the reports of n − u replicas agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// Its epoch.
@@ -82,46 +84,47 @@ pub struct Activity {
     pub view: View,
     /// Its leader.
     pub leader: ReplicaId,
-    /// Whether it has begun: otherwise the replicas are on their way into it.
+    /// Whether it has begun: otherwise the replicas are changing to it.
     pub active: bool,
 }
 
-/// What an observer is told.
+/// A notification for an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// One replica's word, which may be a lie.
+    /// One replica's report, which may be a lie.
     Single {
-        /// Whose.
+        /// The replica.
         replica: ReplicaId,
-        /// How many of its reports before this one did not arrive.
+        /// The number of its reports before this one that did not arrive.
         missed: u64,
-        /// What it says.
+        /// The report.
         report: Report,
     },
-    /// A replica says nothing: it is not connected, refuses, or has been silent for too long.
+    /// A replica has no current report: it is not connected, refuses, or has been silent for too
+    /// long.
     Silent {
-        /// Which.
+        /// The replica.
         replica: ReplicaId,
     },
     /// True of a correct replica.
     Fact(Fact),
-    /// True of n − u replicas that are not lying, but for r.
+    /// True of n − u replicas, of which at most r lie.
     Activity(Activity),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Word {
+struct StoredReport {
     number: u64,
     report: Report,
-    heard: Monotonic,
+    received: Monotonic,
 }
 
-/// What replicas have said, and what was made of it. One report a replica is kept.
+/// The reports of replicas, and the facts derived from them. One report a replica is kept.
 #[derive(Clone, Debug)]
 pub struct Tally {
     small: usize,
     alike: usize,
-    words: BTreeMap<ReplicaId, Word>,
+    reports: BTreeMap<ReplicaId, StoredReport>,
     epoch: Epoch,
     view: View,
     executed: Sequence,
@@ -130,13 +133,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// For a cluster of which so many may fail. Nothing is known yet.
+    /// A tally for a cluster with this fault model. Nothing is known yet.
     #[must_use]
     pub fn new(model: &FaultModel) -> Self {
         Self {
             small: model.small().into(),
             alike: usize::from(model.replicas().saturating_sub(model.up())),
-            words: BTreeMap::new(),
+            reports: BTreeMap::new(),
             epoch: Epoch(0),
             view: View(0),
             executed: Sequence(0),
@@ -145,42 +148,43 @@ impl Tally {
         }
     }
 
-    /// The observer knows a later epoch now: what replicas said under their old numbers counts for
-    /// nothing. Whose words those were.
+    /// Enters a later epoch: reports under old numbers do not count any more. Returns the replicas
+    /// that they were from.
     pub fn enter(&mut self, model: &FaultModel) -> Vec<Observation> {
         let Self {
             small,
             alike,
-            words,
+            reports,
             view,
             ..
         } = self;
         let fresh = Self::new(model);
         (*small, *alike, *view) = (fresh.small, fresh.alike, fresh.view);
-        let gone = std::mem::take(words).into_keys();
+        let gone = std::mem::take(reports).into_keys();
         gone.map(|replica| Observation::Silent { replica })
             .collect()
     }
 
-    /// A replica says what it is. What that tells, its own word first.
+    /// Handles a replica's report. Returns the notifications that result, the report itself first.
     pub fn reported(
         &mut self,
         replica: ReplicaId,
-        said: &NumberedReport,
+        numbered: &NumberedReport,
         now: Monotonic,
     ) -> Vec<Observation> {
-        let NumberedReport { number, report } = *said;
-        let before = self.words.get(&replica);
-        // What it was before it was restarted has other numbers; then nothing is known to lack.
-        let expected = before.map_or(number, |word| word.number.saturating_add(1));
-        let repeated = before.is_some_and(|word| word.number == number && word.report == report);
-        let heard = now;
-        let word = Word {
+        let NumberedReport { number, report } = *numbered;
+        let before = self.reports.get(&replica);
+        // A restarted replica counts from the start again; then no report is known to be missing.
+        let expected = before.map_or(number, |stored| stored.number.saturating_add(1));
+        let repeated =
+            before.is_some_and(|stored| stored.number == number && stored.report == report);
+        let received = now;
+        let stored = StoredReport {
             number,
             report,
-            heard,
+            received,
         };
-        self.words.insert(replica, word);
+        self.reports.insert(replica, stored);
         if repeated {
             return Vec::new();
         }
@@ -195,33 +199,35 @@ impl Tally {
         news
     }
 
-    /// There is no word of this replica any more. Whether there was one.
+    /// Drops a replica's report. Returns a notification if there was one.
     pub fn lost(&mut self, replica: ReplicaId) -> Option<Observation> {
-        let had = self.words.remove(&replica).is_some();
+        let had = self.reports.remove(&replica).is_some();
         had.then_some(Observation::Silent { replica })
     }
 
-    /// Drops the words of those who have said nothing for too long.
+    /// Drops the reports of replicas that have been silent for too long.
     pub fn expire(&mut self, now: Monotonic) -> Vec<Observation> {
-        let silent = |word: &Word| now.since(word.heard) >= OBSERVED_SILENT;
-        let gone = self.words.iter().filter(|(_, word)| silent(word));
+        let silent = |stored: &StoredReport| now.since(stored.received) >= OBSERVED_SILENT;
+        let gone = self.reports.iter().filter(|(_, stored)| silent(stored));
         let gone: Vec<ReplicaId> = gone.map(|(replica, _)| *replica).collect();
         gone.into_iter().filter_map(|it| self.lost(it)).collect()
     }
 
-    /// When the next one will have said nothing for too long.
+    /// When the next report becomes too old.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Monotonic> {
-        let last = self.words.values().map(|word| word.heard).min();
-        last.map(|heard| heard.plus(OBSERVED_SILENT))
+        let last = self.reports.values().map(|stored| stored.received).min();
+        last.map(|received| received.plus(OBSERVED_SILENT))
     }
 
-    /// What each replica said last.
-    pub fn words(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
-        self.words.iter().map(|(id, word)| (*id, &word.report))
+    /// The last report of each replica.
+    pub fn reports(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
+        self.reports
+            .iter()
+            .map(|(id, stored)| (*id, &stored.report))
     }
 
-    /// What a quorum says of the view, if it agreed on one lately.
+    /// The view that a quorum last agreed on, if it did recently.
     #[must_use]
     pub const fn activity(&self) -> Option<Activity> {
         self.activity
@@ -229,7 +235,11 @@ impl Tally {
 
     /// The highest value that r + 1 replicas have reached.
     fn reached<T: Ord + Copy>(&self, of: impl Fn(&Report) -> T) -> Option<T> {
-        let mut all: Vec<T> = self.words.values().map(|word| of(&word.report)).collect();
+        let mut all: Vec<T> = self
+            .reports
+            .values()
+            .map(|stored| of(&stored.report))
+            .collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.get(self.small.checked_sub(1)?).copied()
     }
@@ -253,15 +263,15 @@ impl Tally {
         news.extend(facts.into_iter().flatten().map(Observation::Fact));
     }
 
-    /// What n − u say alike, if that is news.
+    /// The activity on which n − u reports agree, if it is new.
     fn alike(&mut self) -> Option<Activity> {
-        let activity = |word: &Word| Activity {
-            epoch: word.report.epoch,
-            view: word.report.view,
-            leader: word.report.leader,
-            active: word.report.active,
+        let activity = |stored: &StoredReport| Activity {
+            epoch: stored.report.epoch,
+            view: stored.report.view,
+            leader: stored.report.leader,
+            active: stored.report.active,
         };
-        let all: Vec<Activity> = self.words.values().map(activity).collect();
+        let all: Vec<Activity> = self.reports.values().map(activity).collect();
         let agreed = all
             .iter()
             .find(|one| all.iter().filter(|other| other == one).count() >= self.alike);
@@ -295,12 +305,12 @@ mod tests {
             Self(Tally::new(&FaultModel::new(1, 1, 4).unwrap()), 0)
         }
 
-        /// What is told beyond the single word.
+        /// The notifications apart from the single report.
         fn hear(&mut self, replica: u16, report: Report) -> Vec<Observation> {
             self.1 += 1;
             let number = self.1;
-            let said = NumberedReport { number, report };
-            let mut news = self.0.reported(ReplicaId(replica), &said, Monotonic(0));
+            let numbered = NumberedReport { number, report };
+            let mut news = self.0.reported(ReplicaId(replica), &numbered, Monotonic(0));
             assert!(matches!(news.remove(0), Observation::Single { .. }));
             news
         }
@@ -310,16 +320,16 @@ mod tests {
     fn a_liar_moves_no_fact_beyond_a_correct_replica() {
         let mut watcher = Watcher::new();
         assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
-        let told = watcher.hear(0, report(1, 10));
+        let notified = watcher.hear(0, report(1, 10));
         let expected = [Fact::View(View(1)), Fact::Executed(Sequence(10))];
-        assert_eq!(told, expected.map(Observation::Fact));
-        assert_eq!(watcher.hear(1, report(0, 7)), [], "what is known stays");
-        let told = watcher.hear(1, report(1, 12));
-        assert_eq!(told, [Observation::Fact(Fact::Executed(Sequence(12)))]);
+        assert_eq!(notified, expected.map(Observation::Fact));
+        assert_eq!(watcher.hear(1, report(0, 7)), [], "a known fact stays");
+        let notified = watcher.hear(1, report(1, 12));
+        assert_eq!(notified, [Observation::Fact(Fact::Executed(Sequence(12)))]);
     }
 
     #[test]
-    fn a_word_under_an_old_number_does_not_count_beside_the_same_replicas_next() {
+    fn a_report_under_an_old_number_does_not_count_in_addition_to_the_next() {
         let mut watcher = Watcher::new();
         assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
         let next = FaultModel::new(2, 2, 7).unwrap();
@@ -328,9 +338,13 @@ mod tests {
         for (replica, executed) in [(2, 1_000_000), (0, 900_000)] {
             assert_eq!(watcher.hear(replica, report(9, executed)), []);
         }
-        let told = watcher.hear(1, report(0, 12));
+        let notified = watcher.hear(1, report(0, 12));
         let fact = Fact::Executed(Sequence(12));
-        assert_eq!(told, [Observation::Fact(fact)], "two of seven may lie");
+        assert_eq!(
+            notified,
+            [Observation::Fact(fact)],
+            "two of seven replicas may lie"
+        );
     }
 
     #[test]
@@ -340,8 +354,8 @@ mod tests {
         watcher.hear(1, report(7, 0));
         watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
         watcher.hear(0, report(1, 0));
-        let told = watcher.hear(1, report(1, 0));
-        assert_eq!(told, [Observation::Fact(Fact::View(View(1)))]);
+        let notified = watcher.hear(1, report(1, 0));
+        assert_eq!(notified, [Observation::Fact(Fact::View(View(1)))]);
     }
 
     #[test]
@@ -352,7 +366,7 @@ mod tests {
         let mut between = report(0, 0);
         between.active = false;
         assert_eq!(watcher.hear(2, between), [], "two are not enough");
-        let told = watcher.hear(3, report(0, 0));
+        let notified = watcher.hear(3, report(0, 0));
         let (epoch, leader) = (Epoch(0), ReplicaId(0));
         let activity = Activity {
             epoch,
@@ -360,8 +374,8 @@ mod tests {
             leader,
             active: true,
         };
-        assert_eq!(told, [Observation::Activity(activity)]);
-        assert_eq!(watcher.hear(3, report(0, 4)), [], "it is told once");
+        assert_eq!(notified, [Observation::Activity(activity)]);
+        assert_eq!(watcher.hear(3, report(0, 4)), [], "it is reported once");
     }
 
     #[test]
@@ -369,14 +383,18 @@ mod tests {
         let mut tally = Tally::new(&FaultModel::new(1, 1, 4).unwrap());
         let mut missed = |number, executed| {
             let report = report(0, executed);
-            let said = NumberedReport { number, report };
-            let news = tally.reported(ReplicaId(1), &said, Monotonic(0));
+            let numbered = NumberedReport { number, report };
+            let news = tally.reported(ReplicaId(1), &numbered, Monotonic(0));
             news.into_iter().find_map(|it| match it {
                 Observation::Single { missed, .. } => Some(missed),
                 _ => None,
             })
         };
-        assert_eq!(missed(7, 1), Some(0), "whoever comes later missed nothing");
+        assert_eq!(
+            missed(7, 1),
+            Some(0),
+            "an observer that comes later missed nothing"
+        );
         assert_eq!(missed(8, 2), Some(0));
         assert_eq!(missed(8, 2), None, "a repetition is no news");
         assert_eq!(missed(12, 3), Some(3));
@@ -384,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_once_and_ends_with_a_word() {
+    fn silence_is_reported_once_and_ends_with_a_report() {
         let mut watcher = Watcher::new();
         watcher.hear(2, report(0, 1));
         let replica = ReplicaId(2);
@@ -394,6 +412,6 @@ mod tests {
         let silent = Observation::Silent { replica };
         assert_eq!(watcher.0.expire(late), [silent]);
         assert_eq!(watcher.0.lost(replica), None);
-        assert_eq!(watcher.0.words().count(), 0);
+        assert_eq!(watcher.0.reports().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of rows that a session asked to be told of.
+//! Changes of rows that a session asked to be notified of.
 //!
 //! ```text
 //!   RequestOperation::Watch ── ordered ──► WatchAnswer{watch, first, last}     at an agreed sequence
@@ -7,32 +7,32 @@
 //!                  Chain: … ◄─previous─ event ◄─previous─ event   a gap ──► Revalidate
 //! ```
 //!
-//! A watch lives in the replicated state, belongs to its session and ends with it. If a batch
-//! changes anything that a session watches, there is one event for the session: the batch's
-//! sequence, that of the session's event before it, and the watches that it is about, ascending (a
-//! watch's index in the batch is its place in that list). All of it follows from the order, so the
+//! A watch is part of the replicated state, belongs to its session and ends with it. If a batch
+//! changes rows that a session watches, there is one event for the session: the batch's sequence,
+//! that of the session's event before it, and the watches that it concerns, ascending (a watch's
+//! index in the batch is its position in that list). All of it follows from the order, so the
 //! copies of correct replicas are equal, also after a restart or a transfer. A row counts as
 //! changed if it was written, even to the same value. A watch that was registered in a batch may be
-//! told of what that batch wrote before it, too.
+//! notified of rows that the batch wrote before it, too.
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! * An event is handed on when r + 1 replicas sent the same: one of them is correct, and it
+//! * An event is passed on when r + 1 replicas sent the same: one of them is correct, and it
 //!   happened.
-//! * Events are handed on in order and once, each with its predecessor handed on or covered by a
+//! * Events are passed on in order and once, each with its predecessor passed on or covered by a
 //!   [`Watched::Revalidate`].
-//! * As long as n − u correct replicas are connected, every event is handed on or covered before
-//!   long. Replicas say every second which event was the last: the (r+1)-th highest of these is
-//!   one that took place, or lies below one.
-//! * Whoever revalidates reads a state that is at least as new as the revalidation says, and
-//!   whoever was told of an event one that has it: the client asks no older one from then on, also
+//! * As long as n − u correct replicas are connected, every event is passed on or covered before
+//!   long. Replicas report every second which event was the last: the (r+1)-th highest of these
+//!   took place, or lies below one that did.
+//! * A client that revalidates reads a state that is at least as new as the revalidation says, and
+//!   after an event a state that contains it: the client asks for no older one from then on, even
 //!   where a quorum of replicas has not executed it yet.
 //!
-//! # What can go wrong
+//! # Failures
 //!
 //! Too few replicas are connected: [`Watched::Blind`], and a revalidation once there are enough
-//! again. Copies are lost, or their senders took the state over instead of executing it: what is
-//! missing is waited for [`WATCH_GRACE`] and then covered by a revalidation.
+//! again. Copies are lost, or their senders took the state over instead of executing it: the client
+//! waits [`WATCH_GRACE`] for missing events and then covers them by a revalidation.
 
 use crate::fault_model::FaultModel;
 use crate::identity::{Monotonic, ReplicaId, Sequence, SessionId};
@@ -43,7 +43,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A watch; given out by order, and never again.
+/// A watch; numbers are assigned in order and never reused.
 #[derive(
     Clone,
     Copy,
@@ -65,30 +65,30 @@ impl fmt::Display for WatchId {
     }
 }
 
-/// What an attempt to watch came to: the result of the operation.
+/// The result of an attempt to watch or to end a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum WatchAnswer {
-    /// From now on.
+    /// The session watches from now on.
     Watching {
-        /// Its name.
+        /// The watch's number.
         watch: WatchId,
         /// Whether it is the session's only one.
         first: bool,
-        /// The session's last event so far; for a session's only one what stands for it.
+        /// The session's last event so far; for a session's only watch, a number in its place.
         last: Sequence,
     },
-    /// The service does not allow it, or knows nothing of the kind.
+    /// The service does not allow it, or does not know the operation.
     Refused,
-    /// The session, or all of them together, have as many as there may be.
+    /// The session, or all of them together, have reached the limit of watches.
     TooMany,
     /// The watch has ended.
     Ended,
-    /// There was none of that name.
+    /// There is no watch with that number.
     Unknown,
 }
 
 impl WatchAnswer {
-    /// As the result of an operation.
+    /// Encodes it as the result of an operation.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut bytes = Vec::with_capacity(24);
@@ -97,101 +97,101 @@ impl WatchAnswer {
         bytes.into()
     }
 
-    /// Reads the result of an operation.
+    /// Decodes the result of an operation.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         borsh::from_slice(bytes).ok()
     }
 }
 
-/// Asks a replica to tell what happens, for as long as the connection lasts.
+/// Asks a replica to report what happens, for as long as the connection lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observe {
     /// Whether to send reports.
     pub reports: bool,
-    /// Whose watches to tell of, if of any. The transport knows that it is the asker's.
+    /// The session whose watches to report. The transport has checked that it is the caller's.
     pub session: Option<SessionId>,
 }
 
-/// What a replica says to an observer about the observing: at once, and every second to those who
-/// watch.
+/// A replica's answer to an observer about the observing: at once, and every second for observers
+/// that watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// It tells what happens.
+    /// It reports what happens.
     Accepted {
         /// The last sequence that it has executed.
         applied: Sequence,
         /// The session's last event up to there; none if it watches nothing.
         last: Option<Sequence>,
     },
-    /// It does not.
-    Refused(Refusal),
+    /// It refuses.
+    Refused(WatchRefusal),
 }
 
-/// Why a replica does not tell.
+/// Why a replica refuses to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// As many observe it as may.
-    #[error("as many observe this replica as may")]
+pub enum WatchRefusal {
+    /// It has as many observers as it may have.
+    #[error("this replica has as many observers as it may have: ask another one")]
     Full,
     /// It knows no such session; it may be behind.
     #[error("this replica knows no such session, or not yet")]
     NoSession,
 }
 
-/// A batch changed what a session watches.
+/// A batch changed rows that a session watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// Whose watches.
+    /// The session that watches.
     pub session: SessionId,
     /// The batch.
     pub sequence: Sequence,
     /// The session's event before this one.
     pub previous: Sequence,
-    /// Which of them, ascending.
+    /// The watches concerned, ascending.
     pub watches: Vec<WatchId>,
 }
 
-/// What a watcher is told.
+/// A notification for a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// What these watches cover has changed.
+    /// Rows that these watches cover have changed.
     Changed {
         /// In this batch.
         sequence: Sequence,
-        /// Ascending.
+        /// The watches, ascending.
         watches: Vec<WatchId>,
     },
-    /// Something was missed, or may have been: look at everything that is watched.
+    /// An event was missed, or may have been: look at everything that is watched.
     Revalidate {
-        /// What happened up to here is covered.
+        /// Events up to here are covered.
         up_to: Sequence,
     },
-    /// Too few replicas are connected: nothing may be told until there are more, and then there
-    /// will be a revalidation.
+    /// Too few replicas are connected: there may be no notification until there are more, and then
+    /// there will be a revalidation.
     Blind,
 }
 
-/// A session's events, from what replicas send to what is handed on.
+/// A session's events, from the messages of replicas to the notifications.
 #[derive(Debug)]
 pub struct Chain {
     small: usize,
     medium: usize,
-    /// Copies that are believed; more than [`Chain::small`] never are.
+    /// The number of equal copies that count; never more than [`Chain::small`].
     copies: usize,
-    /// Everything up to here has been handed on or covered; none while nothing is watched.
+    /// Everything up to here has been passed on or covered; `None` while nothing is watched.
     head: Option<Sequence>,
-    /// The watches that there are.
+    /// The open watches.
     watches: BTreeSet<WatchId>,
-    /// Copies that lack equals, by sender.
+    /// Copies without enough equal ones, by sender.
     single: BTreeMap<ReplicaId, BTreeMap<Sequence, WatchEvent>>,
     /// Events that wait for their predecessors.
     waiting: BTreeMap<Sequence, WatchEvent>,
-    /// What each connected replica that tells says the last event was.
+    /// The last event according to each connected replica that reports.
     last: BTreeMap<ReplicaId, Sequence>,
-    /// Whether enough of them tell.
+    /// Whether enough replicas report.
     sees: bool,
-    /// When what is missing counts as lost.
+    /// When missing events count as lost.
     patience: Option<Monotonic>,
     news: Vec<Watched>,
 }
@@ -215,22 +215,22 @@ impl Chain {
         }
     }
 
-    /// One that has a simulation's defect, if the flag is set: it believes a single replica.
+    /// One with a planted defect, if the flag is set: a single copy counts.
     #[must_use]
-    pub fn sabotaged(model: &FaultModel, believes_one: Flag) -> Self {
+    pub fn sabotaged(model: &FaultModel, accepts_one: Flag) -> Self {
         let mut chain = Self::new(model);
-        if believes_one.is_set() {
+        if accepts_one.is_set() {
             chain.copies = 1;
         }
         chain
     }
 
-    /// Takes what there is to hand on, oldest first.
+    /// Takes the pending notifications, oldest first.
     pub fn take(&mut self) -> Vec<Watched> {
         std::mem::take(&mut self.news)
     }
 
-    /// An attempt to watch, or to end a watch, was answered.
+    /// Handles the answer to an attempt to watch or to end a watch.
     pub fn answered(&mut self, answer: &WatchAnswer, now: Monotonic) {
         if let WatchAnswer::Watching { watch, first, last } = *answer {
             self.watches.insert(watch);
@@ -244,7 +244,7 @@ impl Chain {
         }
     }
 
-    /// A watch has ended by its owner's wish.
+    /// Handles the end of a watch that its owner asked for.
     pub fn ended(&mut self, watch: WatchId) {
         self.watches.remove(&watch);
         if self.watches.is_empty() {
@@ -255,7 +255,7 @@ impl Chain {
         }
     }
 
-    /// A replica says where it stands with the session.
+    /// Handles a replica's standing with the session.
     pub fn standing(&mut self, replica: ReplicaId, observed: &Observed, now: Monotonic) {
         match *observed {
             Observed::Refused(_) => self.lost(replica),
@@ -266,21 +266,21 @@ impl Chain {
         }
     }
 
-    /// The watcher knows a later epoch now, in which replicas have other numbers: whatever lacks a
-    /// second copy is void, and each of them has to say again where it stands.
+    /// Enters a later epoch, in which replicas have other numbers: events without a second copy are
+    /// dropped, and each replica has to report its standing again.
     pub fn enter(&mut self, model: &FaultModel) {
         let all: Vec<ReplicaId> = self.last.keys().copied().collect();
         for replica in all {
             self.lost(replica);
         }
         self.single.clear();
-        let believes_one = self.copies < self.small;
+        let accepts_one = self.copies < self.small;
         self.small = model.small().into();
         self.medium = model.medium().into();
-        self.copies = if believes_one { 1 } else { self.small };
+        self.copies = if accepts_one { 1 } else { self.small };
     }
 
-    /// A replica does not tell any more.
+    /// A replica does not report any more.
     pub fn lost(&mut self, replica: ReplicaId) {
         self.last.remove(&replica);
         self.single.remove(&replica);
@@ -293,7 +293,7 @@ impl Chain {
         }
     }
 
-    /// A replica tells of an event.
+    /// Handles a replica's copy of an event.
     pub fn event(&mut self, replica: ReplicaId, event: WatchEvent, now: Monotonic) {
         let sequence = event.sequence;
         let known = self.head.is_some_and(|head| sequence <= head);
@@ -322,7 +322,7 @@ impl Chain {
         self.advance(now);
     }
 
-    /// The session has ended, and its watches with it.
+    /// Ends all watches, since the session has ended.
     pub fn reset(&mut self) {
         self.watches.clear();
         self.head = None;
@@ -333,7 +333,7 @@ impl Chain {
         self.patience = None;
     }
 
-    /// What was waited for long enough is covered by a revalidation.
+    /// Covers missing events by a revalidation if they have been waited for long enough.
     pub fn expire(&mut self, now: Monotonic) {
         if self.patience.is_none_or(|until| until > now) {
             return;
@@ -345,26 +345,26 @@ impl Chain {
         self.advance(now);
     }
 
-    /// When that will be.
+    /// The instant at which that happens.
     #[must_use]
     pub const fn next_deadline(&self) -> Option<Monotonic> {
         self.patience
     }
 
-    /// Whether a replica tells this session what happens.
+    /// Whether a replica reports to this session.
     #[must_use]
-    pub fn hears(&self, replica: ReplicaId) -> bool {
+    pub fn is_reporting(&self, replica: ReplicaId) -> bool {
         self.last.contains_key(&replica)
     }
 
-    /// What r + 1 replicas say took place.
+    /// The last event that took place according to r + 1 replicas.
     fn took_place(&self) -> Option<Sequence> {
         let mut all: Vec<Sequence> = self.last.values().copied().collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.get(self.small.checked_sub(1)?).copied()
     }
 
-    /// Up to where something is missing.
+    /// The sequence up to which events are missing.
     fn missed(&self) -> Option<Sequence> {
         let before_next = self.waiting.first_key_value().map(|(_, it)| it.previous);
         let target = before_next.max(self.took_place())?;
@@ -411,190 +411,4 @@ impl Chain {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Monotonic = Monotonic(0);
-
-    struct Watcher(Chain);
-
-    impl Watcher {
-        /// Watches from sequence 10 on; three replicas tell it.
-        fn new() -> Self {
-            let mut chain = Chain::new(&FaultModel::new(1, 1, 4).unwrap());
-            let answer = WatchAnswer::Watching {
-                watch: WatchId(1),
-                first: true,
-                last: Sequence(9),
-            };
-            chain.answered(&answer, NOW);
-            let mut watcher = Self(chain);
-            for replica in 0..3 {
-                watcher.stands(replica, 0);
-            }
-            assert_eq!(watcher.told(), [revalidate(9)]);
-            watcher
-        }
-
-        fn stands(&mut self, replica: u16, last: u64) {
-            let observed = Observed::Accepted {
-                applied: Sequence(last),
-                last: Some(Sequence(last)),
-            };
-            self.0.standing(ReplicaId(replica), &observed, NOW);
-        }
-
-        fn hears(&mut self, replica: u16, sequence: u64, previous: u64) {
-            let event = WatchEvent {
-                session: SessionId(5),
-                sequence: Sequence(sequence),
-                previous: Sequence(previous),
-                watches: vec![WatchId(1)],
-            };
-            self.0.event(ReplicaId(replica), event, NOW);
-        }
-
-        fn told(&mut self) -> Vec<Watched> {
-            self.0.take()
-        }
-
-        fn waits(&mut self) -> Vec<Watched> {
-            assert_eq!(self.told(), []);
-            self.0.expire(NOW.plus(WATCH_GRACE));
-            self.told()
-        }
-    }
-
-    fn changed(sequence: u64) -> Watched {
-        Watched::Changed {
-            sequence: Sequence(sequence),
-            watches: vec![WatchId(1)],
-        }
-    }
-
-    fn revalidate(up_to: u64) -> Watched {
-        let up_to = Sequence(up_to);
-        Watched::Revalidate { up_to }
-    }
-
-    #[test]
-    fn an_event_counts_with_two_equal_copies_and_once() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        watcher.hears(0, 12, 9);
-        assert_eq!(watcher.told(), [], "one replica twice is one");
-        watcher.hears(1, 12, 8);
-        assert_eq!(watcher.told(), [], "and another chain another event");
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-        watcher.hears(1, 12, 9);
-        watcher.hears(3, 12, 9);
-        assert_eq!(watcher.told(), []);
-    }
-
-    #[test]
-    fn events_wait_for_their_predecessors() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        for replica in [1, 3] {
-            watcher.hears(replica, 15, 12);
-        }
-        assert_eq!(watcher.told(), [], "one who withholds does not make a gap");
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [changed(12), changed(15)]);
-        assert_eq!(watcher.0.next_deadline(), None);
-    }
-
-    #[test]
-    fn a_predecessor_that_does_not_come_is_covered() {
-        let mut watcher = Watcher::new();
-        for replica in [1, 2] {
-            watcher.hears(replica, 15, 12);
-        }
-        assert_eq!(watcher.waits(), [revalidate(12), changed(15)]);
-        assert_eq!(watcher.waits(), []);
-        watcher.hears(0, 12, 9);
-        watcher.hears(3, 12, 9);
-        assert_eq!(watcher.told(), [], "what is covered is not told again");
-    }
-
-    #[test]
-    fn a_last_event_that_does_not_come_is_covered_too() {
-        let mut watcher = Watcher::new();
-        watcher.stands(3, u64::MAX);
-        assert_eq!(watcher.waits(), [], "a liar alone says nothing");
-        watcher.stands(0, 20);
-        assert_eq!(watcher.waits(), [revalidate(20)]);
-        for replica in [1, 2] {
-            watcher.hears(replica, 22, 20);
-        }
-        assert_eq!(watcher.told(), [changed(22)]);
-    }
-
-    #[test]
-    fn too_few_who_tell_make_a_watcher_blind_until_it_looks_again() {
-        let mut watcher = Watcher::new();
-        watcher.0.lost(ReplicaId(0));
-        watcher.0.lost(ReplicaId(0));
-        assert_eq!(watcher.told(), [Watched::Blind]);
-        for replica in [1, 2] {
-            watcher.hears(replica, 12, 9);
-        }
-        assert_eq!(watcher.told(), [changed(12)], "two are enough to believe");
-        watcher.stands(1, 12);
-        watcher.stands(2, 12);
-        watcher.stands(0, 17);
-        assert_eq!(watcher.told(), [revalidate(12)]);
-    }
-
-    #[test]
-    fn a_copy_under_an_old_number_does_not_count_in_the_next_epoch() {
-        let mut watcher = Watcher::new();
-        watcher.hears(3, 12, 9);
-        watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
-        watcher.hears(2, 12, 9);
-        assert_eq!(watcher.told(), [Watched::Blind], "it may be the same one");
-        for replica in 0..3 {
-            watcher.stands(replica, 9);
-        }
-        assert_eq!(watcher.told(), [revalidate(9)]);
-        watcher.hears(0, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-    }
-
-    #[test]
-    fn what_a_liar_invents_costs_its_own_room() {
-        let mut watcher = Watcher::new();
-        watcher.hears(0, 12, 9);
-        for sequence in 100..100 + 10 * WATCH_EVENTS_KEPT as u64 {
-            watcher.hears(3, sequence, sequence - 1);
-        }
-        let kept = watcher.0.single.values().map(BTreeMap::len);
-        assert!(kept.max() <= Some(WATCH_EVENTS_KEPT));
-        watcher.hears(1, 12, 9);
-        assert_eq!(watcher.told(), [changed(12)]);
-    }
-
-    #[test]
-    fn a_chain_ends_with_its_last_watch_and_begins_anew() {
-        let mut watcher = Watcher::new();
-        watcher.0.ended(WatchId(1));
-        watcher.stands(0, 12);
-        watcher.stands(1, 12);
-        assert_eq!(watcher.waits(), []);
-        let answer = WatchAnswer::Watching {
-            watch: WatchId(2),
-            first: true,
-            last: Sequence(29),
-        };
-        watcher.0.answered(&answer, NOW);
-        assert_eq!(
-            watcher.told(),
-            [],
-            "it may read now, and will be told from now on"
-        );
-        watcher.hears(0, 31, 29);
-        watcher.hears(1, 31, 29);
-        assert_eq!(watcher.told(), [changed(31)]);
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The file: a head, and blocks of entries behind it, each with its checks.
+//! The file: a head, followed by blocks of entries, each with its checks.
 //!
 //! ```text
 //!  0        6         8
@@ -12,12 +12,12 @@
 //!          └────────┴──────────────┴───────────────┴───────────┘
 //! ```
 //!
-//! Numbers are little-endian. A block is what was written at once. Both checks are BLAKE3 under a
-//! context of their own and cover the block's place, so that no block passes for another.
+//! Numbers are little-endian. A block is written at once. Both checks are BLAKE3 under a context of
+//! their own and cover the block's position, so that no block passes for another.
 //!
-//! What is cut short by the end of the file, or has nothing but zeros behind it, was being written
-//! when the process or the machine died: it is left out. Anything else that does not hold is
-//! damage, and where it is is said; what stands before it can be read all the same.
+//! A block that is cut short by the end of the file, or has only zeros after it, was being written
+//! when the process or the machine stopped: it is left out. Any other block that does not verify is
+//! damage, and the error says where; the entries before it can be read all the same.
 
 use super::{Entry, Start};
 use crate::wire::{Malformed, Reader};
@@ -31,16 +31,16 @@ const HEADER_BYTES: usize = 4 + 8 + 8;
 const BLOCK_BYTES_MAX: usize = 256 << 20;
 const CONTEXT: &str = "quorumfs 2026 bft recording's block";
 
-/// A record that cannot be read any further.
+/// Why a recording cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is something else.
-    #[error("this is no recording of a replica")]
+    /// The file is something else.
+    #[error("this file is not a recording of a replica")]
     NoRecording,
     /// A newer release wrote it.
-    #[error("the recording has format {version}, this release knows formats up to {VERSION}")]
+    #[error("the recording has format {version}, this release reads formats up to {VERSION}")]
     Newer {
-        /// Its format.
+        /// The format of the recording.
         version: u16,
     },
     /// It is damaged.
@@ -48,29 +48,29 @@ pub enum Unreadable {
     Damaged {
         /// Where the block begins.
         at: u64,
-        /// What is wrong there.
+        /// The damage.
         what: String,
     },
     /// The medium failed.
     #[error("the recording cannot be read: {reason}")]
     Failed {
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
 }
 
-/// Lays a record out.
+/// Encodes a recording.
 #[derive(Debug)]
-pub struct Writer {
-    /// Where the next block goes.
+pub struct RecordingWriter {
+    /// Where the next block will begin.
     at: u64,
-    /// That block, with room for its header.
+    /// That block, with space for its header.
     block: Vec<u8>,
     checks: Checks,
 }
 
-impl Writer {
-    /// Begins a record; gives the first bytes of the file.
+impl RecordingWriter {
+    /// Begins a recording; returns the first bytes of the file.
     #[must_use]
     pub fn begin(start: &Start) -> (Self, Vec<u8>) {
         let mut head = TAG.to_vec();
@@ -90,24 +90,24 @@ impl Writer {
         entry.encode(&mut self.block);
     }
 
-    /// Leaves out what was added since the last block.
+    /// Drops the entries that were added since the last block.
     pub fn forget(&mut self) {
         self.block.truncate(HEADER_BYTES);
     }
 
-    /// How long the next block is by now.
+    /// The length of the next block so far.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.block.len()
     }
 
-    /// How long the file is with everything that was taken.
+    /// The length of the file with all blocks that were taken.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.at
     }
 
-    /// What was added, as the next bytes of the file; none if nothing was.
+    /// The added entries, as the next bytes of the file; `None` if there are none.
     #[must_use]
     pub fn take(&mut self) -> Vec<u8> {
         let mut block = std::mem::replace(&mut self.block, vec![0; HEADER_BYTES]);
@@ -156,7 +156,7 @@ impl Checks {
     }
 }
 
-/// A record that is being read.
+/// A recording that is being read.
 #[derive(Debug)]
 pub struct Recording<R> {
     source: R,
@@ -164,7 +164,7 @@ pub struct Recording<R> {
     /// Where the block that is being read begins, and where the next one does.
     block: u64,
     at: u64,
-    /// What is left of the block.
+    /// The rest of the block.
     rest: Bytes,
     torn: bool,
     checks: Checks,
@@ -174,7 +174,7 @@ impl<R: Read> Recording<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// If it is no record, or its beginning is damaged.
+    /// If the file is no recording, or its beginning is damaged.
     pub fn open(mut source: R) -> Result<Self, Unreadable> {
         let head = take(&mut source, TAG.len() + 2)?;
         let version = head.strip_prefix(&TAG[..]).unwrap_or_default();
@@ -189,7 +189,7 @@ impl<R: Read> Recording<R> {
         let damaged = |what: String| Unreadable::Damaged { at, what };
         let block = read_block(&mut source, at, &checks)?.unwrap_or_default();
         if block.is_empty() {
-            return Err(damaged("it ends before anything is recorded".to_owned()));
+            return Err(damaged("it ends before its first entry".to_owned()));
         }
         let start = Start::decode(&block).map_err(|error| damaged(nonsense(&error)))?;
         Ok(Self {
@@ -203,17 +203,17 @@ impl<R: Read> Recording<R> {
         })
     }
 
-    /// What the replica started with.
+    /// The start of the replica.
     pub const fn start(&self) -> &Start {
         &self.start
     }
 
-    /// Whether its end was being written when it ended; known at the end.
+    /// Whether the recording ended in an unfinished block; known at the end.
     pub const fn torn(&self) -> bool {
         self.torn
     }
 
-    /// The next entry; none at the end.
+    /// The next entry; `None` at the end.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -248,10 +248,10 @@ impl<R: Read> Recording<R> {
 }
 
 fn nonsense(error: &Malformed) -> String {
-    format!("an entry makes no sense ({error})")
+    format!("an entry is malformed ({error})")
 }
 
-/// The block at `at`: empty at the end of the file, none if it was being written.
+/// The block at `at`: empty at the end of the file, `None` if it was being written.
 fn read_block(
     source: &mut impl Read,
     at: u64,
@@ -276,12 +276,12 @@ fn read_block(
         let zeros = header.iter().all(|byte| *byte == 0) && only_zeros(source)?;
         return match zeros {
             true => Ok(None),
-            false => Err(damaged("a block's header does not hold")),
+            false => Err(damaged("a block's header does not verify")),
         };
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > BLOCK_BYTES_MAX {
-        return Err(damaged("a block is longer than any"));
+        return Err(damaged("a block is longer than the limit"));
     }
     let content = take(source, length)?;
     if content.len() < length {
@@ -289,11 +289,11 @@ fn read_block(
     }
     match content_check == checks.content(at, &content) {
         true => Ok(Some(content.into())),
-        false => Err(damaged("a block's content does not hold")),
+        false => Err(damaged("a block's content does not verify")),
     }
 }
 
-/// As many bytes as there are, `bytes` at most.
+/// Reads as many bytes as there are, `bytes` at most.
 fn take(source: &mut impl Read, bytes: usize) -> Result<Vec<u8>, Unreadable> {
     let mut taken = Vec::new();
     let read = source.take(bytes as u64).read_to_end(&mut taken);

@@ -1,8 +1,8 @@
 //! Entries as bytes: a tag, and its fields in borsh's layout.
 //!
-//! What is read was written by a replica of ours, but files are copied and damaged, and a check
-//! that holds is no reason to allocate what a length says: the reader compares it with its limit
-//! first, as for frames.
+//! A recording is written by a replica, but files are copied and damaged, and a check that verifies
+//! is no reason to allocate the length in a field: the reader compares it with its limit first, as
+//! for frames.
 
 use super::{Entry, Mark, Start};
 use crate::authentication::Authentication;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 /// The longest text: a name, a reason.
 const TEXT_BYTES_MAX: usize = 64 << 10;
-/// The longest key or value that a store gives, and the longest genesis: beyond what anybody has.
+/// The longest key or value of a store, and the longest genesis: larger than any in use.
 const ROW_BYTES_MAX: usize = 64 << 20;
-/// More effects than come of any one event.
+/// More effects than any one event has.
 const EFFECTS_MAX: usize = 1 << 20;
 
 type Parsed<T> = Result<T, Malformed>;
@@ -43,7 +43,7 @@ impl Start {
         let to = &mut bytes;
         write_bytes(to, self.service.as_bytes());
         write_bytes(to, self.release.as_bytes());
-        // Every field by name: what a core does may depend on one that is added.
+        // Every field by name: a field that is added may affect the core.
         let Config {
             replica,
             key,
@@ -141,8 +141,7 @@ impl Start {
 }
 
 impl Entry {
-    /// What stands in a block with this content, if its checks hold. For fuzzers, whose bytes never
-    /// do.
+    /// Parses the content of a block whose checks verify. For fuzzers, whose bytes never do.
     #[doc(hidden)]
     pub fn all_in(content: &Bytes) -> Result<Vec<Self>, Malformed> {
         let (mut rest, mut entries) = (content.clone(), Vec::new());
@@ -156,12 +155,12 @@ impl Entry {
 
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Found { token, record } => {
+            Self::JournalRecord { token, record } => {
                 to.push(0);
                 token.0.write(to);
                 write_bytes(to, record);
             }
-            Self::Told { now, event } => {
+            Self::Event { now, event } => {
                 to.push(1);
                 put_now(*now, to);
                 put_event(event, to);
@@ -175,11 +174,11 @@ impl Entry {
                     Err(reason) => write_bytes(to, reason.as_bytes()),
                 }
             }
-            Self::Did { effects } => {
+            Self::Effects { effects } => {
                 to.push(3);
                 write_list(to, effects, |mark, to| mark.0.write(to));
             }
-            Self::Over { why } => {
+            Self::End { why } => {
                 to.push(4);
                 write_bytes(to, why.as_bytes());
             }
@@ -188,11 +187,11 @@ impl Entry {
 
     pub(super) fn decode(from: &mut Reader<'_>) -> Parsed<Self> {
         Ok(match from.get::<u8>("entry")? {
-            0 => Self::Found {
+            0 => Self::JournalRecord {
                 token: Token(from.get("token")?),
                 record: from.bytes("record", RECORD_BYTES_MAX)?,
             },
-            1 => Self::Told {
+            1 => Self::Event {
                 now: now(from)?,
                 event: event(from)?,
             },
@@ -203,10 +202,10 @@ impl Entry {
                     false => Err(text(from, "failure")?),
                 },
             },
-            3 => Self::Did {
+            3 => Self::Effects {
                 effects: from.list("effects", EFFECTS_MAX, |it| it.get("effect").map(Mark))?,
             },
-            4 => Self::Over {
+            4 => Self::End {
                 why: text(from, "end")?,
             },
             _ => return Err(Malformed::UnknownKind),
@@ -316,11 +315,11 @@ fn event(from: &mut Reader<'_>) -> Parsed<Event> {
     })
 }
 
-/// What was made of a frame when it was checked is part of what the core was told.
+/// The result of a frame's verification is part of the core's input.
 fn put_message(message: &Verified, to: &mut Vec<u8>) {
     matches!(message.message(), Message::Stray(_)).write(to);
     match message.message() {
-        // Some may have been left out, and the core sees no more of the frame than the others.
+        // Some may have been left out, and the core sees of the frame only the others.
         Message::Bodies(_) => write_bytes(to, &encode(*message.header(), message.message())),
         _ => write_bytes(to, message.frame()),
     }

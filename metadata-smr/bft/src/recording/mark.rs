@@ -1,18 +1,18 @@
 //! An effect in eight bytes.
 //!
-//! Its kind, and seven bytes of the hash of everything that it says. That is no promise against
-//! somebody who tries; two different effects of one replay look the same once in 2⁵⁶ times.
+//! Its kind, and seven bytes of the hash of its content. This is no protection against an attacker;
+//! two different effects of one replay look the same once in 2⁵⁶ times.
 
 use crate::step::{Destination, Effect};
 use crate::wire::{Field, write_bytes, write_list, write_option};
 
 const CONTEXT: &str = "quorumfs 2026 bft recording's mark of an effect";
 
-/// What tells one effect from another.
+/// Distinguishes an effect from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub(super) u64);
 
-/// The names of what the lowest byte says.
+/// The names of the kinds in the lowest byte.
 const KINDS: [&str; 14] = [
     "Sign",
     "Persist",
@@ -31,7 +31,7 @@ const KINDS: [&str; 14] = [
 ];
 
 impl Mark {
-    /// What kind of effect it is.
+    /// The kind of the effect.
     #[must_use]
     pub fn kind(self) -> &'static str {
         let [kind, ..] = self.0.to_le_bytes();
@@ -67,7 +67,8 @@ impl Marker {
         Mark(u64::from_le_bytes(mark))
     }
 
-    /// Long byte strings go to `hasher`, behind their length; all else is collected in `small`.
+    /// Long byte strings go to `hasher`, after their length; all other bytes are collected in
+    /// `small`.
     fn put(effect: &Effect, small: &mut Vec<u8>, hasher: &mut blake3::Hasher) -> u8 {
         let mut long = |bytes: &[u8]| {
             hasher.update(&(bytes.len() as u64).to_le_bytes());

@@ -1,4 +1,4 @@
-//! A record is read as it was written, up to where it is cut; what is damaged is noticed.
+//! A recording is read as it was written, up to where it is cut; damage is detected.
 
 use super::*;
 use crate::fault_model::FaultModel;
@@ -59,7 +59,7 @@ fn stray(message: &Verified) -> Verified {
     Verified::trusted(Arc::new(envelope.into_stray(stray)))
 }
 
-/// Of three bodies one was left out when the frame was checked.
+/// Of three bodies one was left out when the frame was verified.
 fn bodies_but_one() -> Verified {
     let header = start().config.context().header(View(3));
     let requests = [1, 2, 3].map(|it| request(it).envelope().clone()).to_vec();
@@ -68,9 +68,9 @@ fn bodies_but_one() -> Verified {
     Verified::trusted(Arc::new(envelope.with_bodies(kept)))
 }
 
-fn told(nanos: u64, event: Event) -> Entry {
+fn event_entry(nanos: u64, event: Event) -> Entry {
     let now = at(nanos);
-    Entry::Told { now, event }
+    Entry::Event { now, event }
 }
 
 fn received(from: Peer, message: Verified) -> Event {
@@ -97,62 +97,62 @@ fn entries() -> Vec<Entry> {
         found,
     };
     vec![
-        Entry::Found {
+        Entry::JournalRecord {
             token,
             record: Bytes::from_static(b"a record"),
         },
         read(Ok(None)),
         read(Ok(Some(Bytes::from_static(b"value")))),
         read(Err("no medium".to_owned())),
-        Entry::Did { effects: vec![] },
-        told(10, received(replica, signed(Message::Commit(ballot)))),
-        told(11, received(client, request(5))),
-        told(12, received(client, stray(&request(5)))),
-        told(13, received(client, stray(&close))),
-        told(14, received(replica, bodies_but_one())),
-        told(
+        Entry::Effects { effects: vec![] },
+        event_entry(10, received(replica, signed(Message::Commit(ballot)))),
+        event_entry(11, received(client, request(5))),
+        event_entry(12, received(client, stray(&request(5)))),
+        event_entry(13, received(client, stray(&close))),
+        event_entry(14, received(replica, bodies_but_one())),
+        event_entry(
             15,
             Event::Signed {
                 message: request(1),
             },
         ),
-        told(16, Event::Persisted { token }),
-        told(
+        event_entry(16, Event::Persisted { token }),
+        event_entry(
             17,
             Event::Flushed {
                 sequence: Sequence(9),
             },
         ),
-        told(
+        event_entry(
             18,
             Event::Timer {
                 timer: Timer::Batch,
             },
         ),
-        told(
+        event_entry(
             19,
             Event::Connected {
                 replica: ReplicaId(3),
             },
         ),
-        told(
+        event_entry(
             20,
             Event::Disconnected {
                 connection: ConnectionId(7),
             },
         ),
-        Entry::Did {
+        Entry::Effects {
             effects: vec![Mark(1), Mark(u64::MAX)],
         },
-        Entry::Over {
+        Entry::End {
             why: "enough".to_owned(),
         },
     ]
 }
 
-/// The record, in blocks of `together` entries, and where each block ends.
+/// The recording, in blocks of `together` entries, and where each block ends.
 fn written(together: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut writer, mut file) = Writer::begin(&start());
+    let (mut writer, mut file) = RecordingWriter::begin(&start());
     let mut ends = vec![file.len()];
     for entries in entries().chunks(together) {
         entries.iter().for_each(|entry| writer.put(entry));
@@ -172,17 +172,18 @@ fn read(file: &[u8]) -> Result<(Vec<String>, bool), Unreadable> {
     Ok((read, recording.torn()))
 }
 
-/// What is to be read of it; of bodies the frame is another one, which nobody looks at.
+/// The entries that should be read of it; a frame with bodies is another one, which the core
+/// ignores.
 fn wanted() -> Vec<String> {
     let frame = |entry: &Entry| match entry {
-        Entry::Told {
+        Entry::Event {
             event: Event::Received { message, .. },
             ..
         } if matches!(message.message(), Message::Bodies(_)) => {
             let (header, message) = (*message.header(), message.message().clone());
             let whole = Envelope::unsigned(header, message);
             let from = Peer::Replica(ReplicaId(1));
-            told(14, received(from, Verified::trusted(Arc::new(whole))))
+            event_entry(14, received(from, Verified::trusted(Arc::new(whole))))
         }
         other => other.clone(),
     };
@@ -194,7 +195,7 @@ fn wanted() -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_recording_is_read_as_it_was_written() {
     for together in [1, 4, 100] {
         let (file, _) = written(together);
         assert_eq!(read(&file), Ok((wanted(), false)));
@@ -202,7 +203,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_was_being_written_at_the_end_is_left_out_and_the_rest_is_read() {
+fn an_unfinished_block_at_the_end_is_left_out_and_the_rest_is_read() {
     let (file, ends) = written(3);
     for length in ends[0]..file.len() {
         let whole = ends.iter().filter(|end| **end <= length).count();
@@ -230,7 +231,7 @@ fn a_gap_of_zeros_is_no_end() {
     gap[ends[1]..ends[2]].fill(0);
     let damaged = Unreadable::Damaged {
         at: ends[1] as u64,
-        what: "a block's header does not hold".to_owned(),
+        what: "a block's header does not verify".to_owned(),
     };
     assert_eq!(read(&gap), Err(damaged));
 }
@@ -317,7 +318,7 @@ proptest! {
         let _ = read(&[&file[..cut % file.len()], &tail[..]].concat());
     }
 
-    /// Whatever stands in a block whose checks hold.
+    /// Any bytes in a block whose checks verify.
     #[test]
     fn no_entry_makes_the_reader_panic(place: usize, byte: u8, cut: usize) {
         let mut content = Vec::new();

@@ -37,7 +37,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let Some(connection) = connection else {
                     return Ok(false);
                 };
-                self.pool.listens(&reply, connection);
+                self.pool.add_connection(&reply, connection);
                 if matches!(reply.outcome, Outcome::NoSession) {
                     self.counters.no_session += 1;
                 } else {
@@ -55,7 +55,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let offer = match (offer, from) {
             (Offer::Busy | Offer::Conflict, Peer::Replica(peer)) if self.leads() => {
-                self.pool.shelve(body, peer, self.now.monotonic)
+                self.pool.offer_forwarded(body, peer, self.now.monotonic)
             }
             (offer, _) => offer,
         };
@@ -63,7 +63,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let wanted = self.window.offer(body);
         if offer == Offer::New && self.leads() && self.window.asks_elsewhere_for(body.digest_ref())
         {
-            self.pool.fly(body.digest_ref());
+            self.pool.mark_proposed(body.digest_ref());
         }
         if let (Offer::Busy, Some(connection)) = (offer, connection) {
             self.counters.busy += 1;

@@ -92,12 +92,12 @@ pub(super) fn announce_sessions<S: Service, D: Store>(
         pool.session_opened(&opened);
         effects.push(announced(&opened));
     }
-    for lingering in executor.lingering(space)? {
-        pool.session_closed(lingering.id, lingering.at);
+    for closed in executor.closed_sessions(space)? {
+        pool.session_closed(closed.id, closed.at);
         effects.push(announced(&Opened {
-            id: lingering.id,
-            key: lingering.key,
-            principal: lingering.principal,
+            id: closed.id,
+            key: closed.key,
+            principal: closed.principal,
             credit: Credit { lanes: 0, bytes: 0 },
         }));
     }

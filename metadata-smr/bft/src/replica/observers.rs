@@ -15,7 +15,7 @@
 
 use super::Replica;
 use crate::identity::{ConnectionId, Monotonic, SessionId};
-use crate::observer::{NumberedReport, Observe, Observed, Refusal, Report, WatchEvent};
+use crate::observer::{NumberedReport, Observe, Observed, Report, WatchEvent, WatchRefusal};
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects};
@@ -57,9 +57,9 @@ impl Observers {
         }
     }
 
-    fn watch(&mut self, connection: ConnectionId, session: SessionId) -> Result<(), Refusal> {
+    fn watch(&mut self, connection: ConnectionId, session: SessionId) -> Result<(), WatchRefusal> {
         if self.watchers.len() >= WATCHERS_MAX {
-            return Err(Refusal::Full);
+            return Err(WatchRefusal::Full);
         }
         let connections = self.sessions.entry(session).or_default();
         if connections.len() >= SESSION_CONNECTIONS_MAX {
@@ -94,15 +94,15 @@ impl<S: Service, D: Store> Replica<S, D> {
                     effects,
                 );
             } else {
-                observed = Err(Refusal::Full);
+                observed = Err(WatchRefusal::Full);
             }
         }
         if let Some(session) = observe.session {
             // A wrong state is not shown.
             observed = match self.pool.is_open(session) {
-                _ if self.states.finding.is_some() => Err(Refusal::Full),
+                _ if self.states.finding.is_some() => Err(WatchRefusal::Full),
                 true => observed.and(self.observers.watch(connection, session)),
-                false => Err(Refusal::NoSession),
+                false => Err(WatchRefusal::NoSession),
             };
         }
         self.counters.observers_refused += u64::from(observed.is_err());
@@ -184,7 +184,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         for session in sessions {
             let standing = match self.pool.is_open(session) {
                 true => self.observed_state(Some(session))?,
-                false => Observed::Refused(Refusal::NoSession),
+                false => Observed::Refused(WatchRefusal::NoSession),
             };
             let to = self.observers.sessions.get(&session).cloned();
             self.show(to.unwrap_or_default(), Message::Observed(standing), effects);

@@ -89,7 +89,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 if !slot.missing.is_empty() {
                     return false;
                 }
-                batch.requests.iter().for_each(|it| self.pool.fly(it));
+                batch
+                    .requests
+                    .iter()
+                    .for_each(|it| self.pool.mark_proposed(it));
                 self.counters.reproposals += 1;
                 batch.clone()
             }
@@ -123,10 +126,13 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Requests that no open proposal asks for may be proposed again.
     fn land_requests(&mut self) {
-        self.pool.land();
+        self.pool.release_proposed();
         let proposals = self.window.iter().filter_map(|slot| slot.proposal.as_ref());
         for batch in proposals.filter_map(|proposal| proposal.batch()) {
-            batch.requests.iter().for_each(|it| self.pool.fly(it));
+            batch
+                .requests
+                .iter()
+                .for_each(|it| self.pool.mark_proposed(it));
         }
     }
 

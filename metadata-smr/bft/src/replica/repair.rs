@@ -91,7 +91,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
         let messages = self.own_messages_of(peer, view, status);
-        self.counters.words_returned += messages.len() as u64;
+        self.counters.messages_returned += messages.len() as u64;
         for envelope in messages {
             self.send(Destination::Replica(peer), &envelope, None, effects);
         }

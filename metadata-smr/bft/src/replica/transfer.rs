@@ -102,8 +102,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let newer = stable.checkpoint.sequence > sink.target.checkpoint.sequence;
                 // Replicas that are ahead do not serve a state of an earlier epoch.
                 let old = sink.target.checkpoint.sequence < self.epochs.from();
-                let moves = newer && sink.ending == Ending::Open && (old || sink.stuck(now));
-                moves.then(|| (stable.clone(), sink.moved(stable.clone(), now)))
+                let moves = newer && sink.ending == Ending::Open && (old || sink.is_stuck(now));
+                moves.then(|| (stable.clone(), sink.retargeted(stable.clone(), now)))
             }
             (None, _) if !self.history.is_flushing() => self
                 .transfer_target()
@@ -132,12 +132,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let root = sink.target.checkpoint.root;
         let from = sink.target.checkpoint.sequence;
-        let questions = sink.questions(&mut self.space, &others, now);
+        let requests = sink.next_requests(&mut self.space, &others, now);
         let batch_of = match from > self.epochs.from() {
-            true => sink.batch_question(&others, now),
+            true => sink.next_batch_source(&others, now),
             false => None,
         };
-        for (peer, paths) in questions {
+        for (peer, paths) in requests {
             let fetch = Message::FetchNodes(FetchNodes { root, paths });
             self.send_unsigned(Destination::Replica(peer), fetch, effects);
         }

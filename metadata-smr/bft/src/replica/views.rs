@@ -363,8 +363,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Forgets what belongs to the view that is over.
     pub(super) fn leave_view(&mut self) {
         self.window.leave_view();
-        self.pool.clear_shelf();
-        self.pool.land();
+        self.pool.clear_forwarded();
+        self.pool.release_proposed();
         self.throughput.view_left();
         self.forwarded.clear();
         self.inquiry.bodies_of = None;

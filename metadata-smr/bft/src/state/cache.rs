@@ -1,4 +1,5 @@
-//! Clean nodes kept in memory, within a budget of bytes, the least recently used leaving first.
+//! Clean nodes cached in memory, within a budget of bytes; the least recently used is evicted
+//! first.
 //!
 //! Ordered maps only, so that the same history evicts the same nodes on every run.
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Debug)]
-struct Entry {
+struct CachedNode {
     node: Arc<Node>,
     weight: usize,
     used: u64,
@@ -16,7 +17,7 @@ struct Entry {
 /// Nodes by id and by when they were last used.
 #[derive(Debug)]
 pub(super) struct Cache {
-    entries: BTreeMap<NodeId, Entry>,
+    entries: BTreeMap<NodeId, CachedNode>,
     by_use: BTreeMap<u64, NodeId>,
     clock: u64,
     weight: usize,
@@ -51,7 +52,7 @@ impl Cache {
         self.by_use.insert(self.clock, id);
         self.entries.insert(
             id,
-            Entry {
+            CachedNode {
                 node,
                 weight,
                 used: self.clock,
@@ -97,7 +98,7 @@ mod tests {
         let mut cache = Cache::new(8_000);
         for id in 0..100 {
             cache.insert(NodeId(id), node(1_000));
-            assert!(cache.get(NodeId(0)).is_some(), "used every time");
+            assert!(cache.get(NodeId(0)).is_some(), "it was used every time");
             assert!(cache.weight <= 8_000);
         }
         assert!(cache.get(NodeId(50)).is_none());
@@ -105,7 +106,7 @@ mod tests {
         cache.insert(NodeId(200), node(100_000));
         assert!(
             cache.entries.is_empty(),
-            "what exceeds the budget is not kept"
+            "a node that exceeds the budget is not cached"
         );
         assert_eq!((cache.weight, cache.by_use.len()), (0, 0));
     }

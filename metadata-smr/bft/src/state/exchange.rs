@@ -1,8 +1,9 @@
-//! What two key spaces tell each other: nodes of a durable tree out, a tree from others in.
+//! The exchange of nodes between key spaces: nodes of a durable tree out, a tree from other
+//! replicas in.
 //!
 //! A node is named by its path, the slots on the way down from the root, which is the same on every
-//! replica that has the same rows; ids are nobody else's business. The two durable roots can be
-//! asked for. See [`super::import`] for the other direction.
+//! replica that has the same rows; ids are local. Nodes of the two durable roots can be requested.
+//! See [`super::import`] for the other direction.
 
 use super::import::{IMPORT_KEY, Import, Path, Taken};
 use super::key_space::{Flush, GARBAGE_KEY, encode_garbage, extra_key};
@@ -15,7 +16,7 @@ use crate::sabotage::Flag;
 use bytes::Bytes;
 
 impl<D: Store> KeySpace<D> {
-    /// Has a simulation's defect from now on, if the flag is set: it believes whatever comes.
+    /// Plants a simulation's defect, if the flag is set: it accepts any node.
     pub const fn trust(&mut self, trusting: Flag) {
         self.trusting = trusting;
     }
@@ -31,8 +32,8 @@ impl<D: Store> KeySpace<D> {
         both.find(|it| it.root.digest == *rows).copied()
     }
 
-    /// The node at `path` of the durable tree with this digest of all rows, as other replicas are
-    /// told of it. Nothing if there is no such tree or place.
+    /// The node at `path` of the durable tree with this digest of all rows, as it is sent to other
+    /// replicas. `None` if there is no such tree or node.
     ///
     /// # Errors
     /// If the store fails.
@@ -52,15 +53,15 @@ impl<D: Store> KeySpace<D> {
             }
         }
         let stored = self.store.get(&node_key(at.id))?;
-        let told = stored.as_ref().and_then(node::exported);
-        told.map(Some).ok_or_else(|| StateError::Damaged {
+        let exported = stored.as_ref().and_then(node::exported);
+        exported.map(Some).ok_or_else(|| StateError::Damaged {
             place: format!("node {}", at.id.0),
             reason: "it is missing or does not decode".to_owned(),
         })
     }
 
-    /// Begins to take over the rows of `target`, or goes over to it from an older one. `note` is
-    /// handed back by [`KeySpace::import_note`] after a restart.
+    /// Begins to take over the rows of `target`, or moves to it from an older one.
+    /// [`KeySpace::import_note`] returns `note` after a restart.
     pub fn begin_import(&mut self, target: DurableRoot, note: Bytes) {
         let own = self.durable.and_then(|durable| durable.tree);
         let next_id = self.tree.next_id;
@@ -70,20 +71,20 @@ impl<D: Store> KeySpace<D> {
         });
     }
 
-    /// What is being taken over, if anything is.
+    /// The root that is being taken over, if any.
     #[must_use]
     pub fn import_target(&self) -> Option<DurableRoot> {
         self.import.as_ref().map(Import::target)
     }
 
-    /// The note that belongs to it.
+    /// Its note.
     #[must_use]
     pub fn import_note(&self) -> Option<Bytes> {
         self.import.as_ref().map(|import| import.note().clone())
     }
 
-    /// Goes on as far as the own store allows, within a bound. Whether there is more to do without
-    /// anything from outside.
+    /// Continues as far as the own store allows, within a bound. Returns whether more can be done
+    /// without further input.
     ///
     /// # Errors
     /// If the store fails.
@@ -94,40 +95,40 @@ impl<D: Store> KeySpace<D> {
         }
     }
 
-    /// How many nodes are known to be missing and not asked for.
+    /// The number of nodes that are known to be missing and not requested.
     #[must_use]
     pub fn import_missing(&self) -> usize {
         self.import.as_ref().map_or(0, Import::missing)
     }
 
-    /// Up to `count` nodes to ask for.
+    /// Up to `count` nodes to request.
     pub fn import_wanted(&mut self, count: usize) -> Vec<Path> {
-        let import = self.import.as_mut().filter(|import| !import.sated());
+        let import = self.import.as_mut().filter(|import| !import.is_saturated());
         import.map_or_else(Vec::new, |import| import.wanted(count))
     }
 
-    /// These will not come from whoever was asked.
+    /// The peer that was asked for these nodes will not send them.
     pub fn import_give_back(&mut self, paths: &[Path]) {
         if let Some(import) = &mut self.import {
             import.give_back(paths);
         }
     }
 
-    /// Takes a node in that somebody sent.
+    /// Accepts a node from a peer.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn import_take(&mut self, path: &Path, told: &Bytes) -> Result<Taken, StateError> {
+    pub fn import_take(&mut self, path: &Path, received: &Bytes) -> Result<Taken, StateError> {
         let Some(import) = &mut self.import else {
             return Ok(Taken::Unasked);
         };
         import.skip_to(self.tree.next_id);
-        let taken = import.take(&self.store, path, told, self.trusting)?;
+        let taken = import.take(&self.store, path, received, self.trusting)?;
         self.tree.next_id = import.next_id();
         Ok(taken)
     }
 
-    /// Writes that are due, if there are any: the durable root stays what it is.
+    /// Writes that are due, if there are any: the durable root stays the same.
     pub fn import_write(&mut self) -> Option<(WriteBatch, DurableRoot)> {
         let entries = self.import.as_mut()?.writes_due()?;
         let root = self.durable.map(|durable| durable.root);
@@ -138,7 +139,7 @@ impl<D: Store> KeySpace<D> {
         Some((WriteBatch { entries }, root))
     }
 
-    /// What [`KeySpace::import_write`] handed out is durable.
+    /// The writes of [`KeySpace::import_write`] are durable.
     pub fn import_written(&mut self) {
         if let Some(import) = &mut self.import {
             import.written();
@@ -151,8 +152,8 @@ impl<D: Store> KeySpace<D> {
         self.import.as_ref().is_some_and(Import::complete)
     }
 
-    /// Hands out what makes the tree that was taken over the durable root, with rows outside it.
-    /// Once that is durable ([`KeySpace::flushed`]) the key space holds these rows and no others.
+    /// Returns the writes that make the imported tree the durable root, with rows outside it. Once
+    /// they are durable ([`KeySpace::flushed`]) the key space holds these rows and no others.
     ///
     /// # Errors
     /// If another flush is under way or the import is not complete.
@@ -164,7 +165,7 @@ impl<D: Store> KeySpace<D> {
         let (Some(import), None) = (import, &self.in_flight) else {
             return Err(StateError::FlushOrder {
                 sequence: Sequence(0),
-                why: "nothing was taken over whole, or another flush is under way",
+                why: "no import is complete, or another flush is under way",
             });
         };
         let root = import.target();
@@ -195,7 +196,7 @@ impl<D: Store> KeySpace<D> {
         Ok((WriteBatch { entries }, root))
     }
 
-    /// The root that was taken over is durable: it is what this key space holds.
+    /// The imported root is durable: it is the content of this key space now.
     pub(super) fn install_import(&mut self) {
         let durable = self.durable;
         let done = |import: &mut Import| {

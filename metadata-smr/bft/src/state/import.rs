@@ -1,11 +1,11 @@
-//! A tree that comes from other replicas, node by node, from its root down.
+//! Importing a tree from other replicas, node by node, from its root down.
 //!
-//! # What it is for
+//! # Purpose
 //!
 //! A replica that is too far behind takes the rows of a stable checkpoint from its peers. It knows
-//! the digest of all rows from a certificate; every node that comes in is checked against the
-//! digest that its parent names, the root's against the certificate, before anything else is done
-//! with it. Who sends what, and when, is not decided here but in [`crate::state_transfer`].
+//! the digest of all rows from a certificate. Every node that arrives is checked against the digest
+//! that its parent names, the root's against the certificate, before it is used.
+//! [`crate::state_transfer`] decides which peer sends which node, and when.
 //!
 //! ```text
 //!   open ──pop──► in the store already? ──► look at its children ──► open
@@ -14,17 +14,17 @@
 //!                  missing ──wanted──► asked ──taken──► unwritten ──► store, with the record
 //! ```
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! * A node is written under an id of its own, and its children's ids are given out when it comes:
-//!   so a parent can be written before its children, and after a crash what is missing is found by
-//!   walking down from the root.
-//! * What is equal to the own durable tree at the same place is kept where it is. The rest of that
-//!   tree is listed, for removal once the new root is durable and another one after it.
-//! * Going over to a newer root keeps what came of the older one at the same place. What came and
-//!   is not part of the last root is listed for removal as well.
-//! * Memory is bounded: the walk goes down first, and stops while `MISSING_MAX` nodes are
-//!   missing.
+//! * A node is written under an id of its own, and its children's ids are assigned when it arrives:
+//!   so a parent can be written before its children, and after a crash the missing nodes are found
+//!   by walking down from the root.
+//! * Nodes that are equal to the own durable tree at the same place are kept where they are. The
+//!   rest of that tree is listed, for removal once the new root is durable and another one after
+//!   it.
+//! * Moving to a newer root keeps nodes of the older one at the same place. Nodes that arrived and
+//!   are not part of the last root are listed for removal as well.
+//! * Memory is bounded: the walk goes down first, and stops while `MISSING_MAX` nodes are missing.
 
 mod counterparts;
 
@@ -39,11 +39,11 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Nodes that are known to be missing and not asked for: a few questions' worth.
+/// Nodes that are known to be missing and not requested: enough for a few requests.
 const MISSING_MAX: usize = 512;
 /// Nodes that one step reads back from the store: a few milliseconds' worth.
 const READS_PER_STEP: usize = 2_048;
-/// With this many bytes waiting to be written, nothing more is asked for.
+/// With this many bytes waiting to be written, no more nodes are requested.
 const UNWRITTEN_MAX: usize = 8 << 20;
 /// Slots on the way from a root to a node: no more than there are nibbles in a key.
 pub(crate) const PATH_MAX: usize = 2 * (super::KEY_BYTES_MAX + 1);
@@ -54,43 +54,43 @@ pub(super) const IMPORT_KEY: &[u8] = b"t";
 /// The place of a node: the slots on the way from the root to it.
 pub type Path = Bytes;
 
-/// What came of a node that somebody sent.
+/// The result of accepting a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is what it has to be.
+    /// It matches its digest.
     Good,
-    /// It is not: whoever sent it is to blame.
+    /// It does not match its digest: its sender is faulty.
     Wrong,
-    /// It is not wanted, or came before.
+    /// It is not wanted, or arrived before.
     Unasked,
 }
 
-/// A node that is known by its parent's word.
+/// A node that its parent names.
 #[derive(Clone, Debug)]
 struct Open {
     path: Path,
-    /// Nothing for a root that has not come.
+    /// `None` for a root that has not arrived.
     node: Option<NodeRef>,
-    /// What the own durable tree has at this place.
+    /// The node of the own durable tree at this place.
     old: Option<NodeRef>,
-    /// What an earlier import that was given up has at this place.
+    /// The node of an earlier, abandoned import at this place.
     partial: Option<NodeRef>,
 }
 
-/// What has to be known to go on after a crash.
+/// The data needed to continue after a crash.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 struct ImportRecord {
     sequence: Sequence,
     digest: Digest,
-    /// The root's id, digest, bytes and rows, once it has come.
+    /// The root's id, digest, bytes and rows, once it has arrived.
     root: Option<(u64, Digest, u64, u64)>,
     first_id: u64,
     next_id: u64,
-    /// What the owner wants to know again.
+    /// The owner's note.
     note: Vec<u8>,
 }
 
-/// A tree that is being taken over.
+/// A tree that is being imported.
 #[derive(Debug)]
 pub struct Import {
     target: DurableRoot,
@@ -106,7 +106,7 @@ pub struct Import {
     unwritten: Vec<(NodeId, Bytes)>,
     unwritten_bytes: usize,
     writing: bool,
-    /// Whether the record is to be written although no node has come.
+    /// Whether the record is to be written although no node has arrived.
     begun: bool,
     /// One bit for each id from the first one on: whether the root needs it.
     live: Vec<u64>,
@@ -168,7 +168,7 @@ impl Import {
         Self::at(target, note, next_id, next_id).start(old, None)
     }
 
-    /// Goes over to a newer root. What came so far and is not written is written first.
+    /// Moves to a newer root. Nodes that arrived so far and are not written are written first.
     pub(super) fn moved(self, target: DurableRoot, note: Bytes, old: Option<NodeRef>) -> Self {
         let partial = self.root;
         let next = Self {
@@ -180,7 +180,7 @@ impl Import {
         next.start(old, partial)
     }
 
-    /// Goes on after a crash, with the record that was found.
+    /// Continues after a crash, with the record that was found.
     pub(super) fn resume(stored: &[u8], old: Option<NodeRef>) -> Result<Self, StateError> {
         let record: ImportRecord =
             borsh::from_slice(stored).map_err(|error| StateError::Damaged {
@@ -221,17 +221,17 @@ impl Import {
         self.next_id
     }
 
-    /// Ids below this one were given to something else meanwhile.
+    /// Ids below this one were assigned meanwhile.
     pub(super) fn skip_to(&mut self, id: NodeId) {
         self.next_id = self.next_id.max(id);
     }
 
-    /// What the owner wanted to know again.
+    /// The owner's note.
     pub(super) const fn note(&self) -> &Bytes {
         &self.note
     }
 
-    /// Goes on as far as it can without anything from outside, within a bound. Whether it stopped
+    /// Continues as far as it can without further input, within a bound. Returns whether it stopped
     /// only because of that bound.
     pub(super) fn advance(&mut self, store: &dyn Store) -> Result<bool, StateError> {
         self.reads = 0;
@@ -274,7 +274,7 @@ impl Import {
         Ok(())
     }
 
-    /// Looks at a node that is open: it may have come already.
+    /// Visits a node that is open: it may have arrived already.
     fn look(&mut self, store: &dyn Store, open: Open) -> Result<(), StateError> {
         let Some(named) = open.node.filter(|named| named.id < self.stored_below) else {
             self.missing.push_back(open);
@@ -324,7 +324,7 @@ impl Import {
         });
     }
 
-    /// What of the own tree at this place has nothing to correspond to in `branch`.
+    /// The parts of the own tree at this place without a counterpart in `branch`.
     fn sweep_rest(&mut self, old: &[(u8, NodeRef)], branch: &Branch) {
         let rest = old.iter().filter(|(own, _)| branch.child(*own).is_none());
         self.sweep.extend(rest.map(|(_, child)| *child));
@@ -351,12 +351,12 @@ impl Import {
             .is_some_and(|word| word & 1 << (index % 64) != 0)
     }
 
-    /// How many nodes are known to be missing and not asked for.
+    /// The number of nodes that are known to be missing and not requested.
     pub(super) fn missing(&self) -> usize {
         self.missing.len()
     }
 
-    /// Up to `count` nodes to ask for. They count as asked for from now on.
+    /// Up to `count` nodes to request. They count as requested from now on.
     pub fn wanted(&mut self, count: usize) -> Vec<Path> {
         let count = count.min(self.missing.len());
         let wanted: Vec<Open> = self.missing.drain(..count).collect();
@@ -366,7 +366,7 @@ impl Import {
         paths
     }
 
-    /// These will not come from whoever was asked for them.
+    /// The peer that was asked for these nodes will not send them.
     pub fn give_back(&mut self, paths: &[Path]) {
         for path in paths {
             if let Some(open) = self.asked.remove(path) {
@@ -375,7 +375,7 @@ impl Import {
         }
     }
 
-    /// A node that did not come yet. One that was given back is wanted from any peer.
+    /// Marks a missing node as wanted. One that was given back may come from any peer.
     fn wants(&self, path: &Path) -> Option<&Open> {
         let given_back = || self.missing.iter().find(|open| open.path == *path);
         self.asked.get(path).or_else(given_back)
@@ -389,7 +389,7 @@ impl Import {
         })
     }
 
-    /// Takes a node in that somebody sent.
+    /// Accepts a node from a peer.
     pub(super) fn take(
         &mut self,
         store: &dyn Store,
@@ -423,16 +423,16 @@ impl Import {
         let Some(open) = self.remove(path) else {
             return Ok(Taken::Unasked);
         };
-        let came = (named, node, bytes);
+        let arrived = (named, node, bytes);
         match open.node {
-            None => self.root_came(store, open, came)?,
-            Some(_) => self.came(store, open, came)?,
+            None => self.root_arrived(store, open, arrived)?,
+            Some(_) => self.node_arrived(store, open, arrived)?,
         }
         Ok(Taken::Good)
     }
 
-    /// The root of the tree: the own tree, or what came before, may be the same.
-    fn root_came(
+    /// The root of the tree: the own tree, or an earlier import, may have the same.
+    fn root_arrived(
         &mut self,
         store: &dyn Store,
         open: Open,
@@ -448,13 +448,13 @@ impl Import {
         } else {
             self.root = Some(named);
             self.next_id = NodeId(named.id.0 + 1);
-            self.came(store, open, (named, node, bytes))?;
+            self.node_arrived(store, open, (named, node, bytes))?;
         }
         Ok(())
     }
 
-    /// A node that was missing and is what it has to be.
-    fn came(
+    /// Adds a missing node that matches its digest.
+    fn node_arrived(
         &mut self,
         store: &dyn Store,
         open: Open,
@@ -475,9 +475,9 @@ impl Import {
                         child.id = kept.id;
                         continue;
                     }
-                    let came = partial.filter(|it| same(it) && it.id >= self.first_id);
-                    child.id = came.map_or(self.next_id, |came| came.id);
-                    if came.is_none() {
+                    let arrived = partial.filter(|it| same(it) && it.id >= self.first_id);
+                    child.id = arrived.map_or(self.next_id, |arrived| arrived.id);
+                    if arrived.is_none() {
                         self.next_id = NodeId(self.next_id.0 + 1);
                     }
                     self.push(&open.path, *own, *child, old, partial);
@@ -491,9 +491,9 @@ impl Import {
         Ok(())
     }
 
-    /// What is to be written now, with the record that a crash leaves it to; at the beginning the
-    /// record alone, since that it has begun must not be forgotten. One write at a time;
-    /// what comes meanwhile goes with the next.
+    /// The writes that are due, with the record for continuing after a crash; at the beginning the
+    /// record alone, since the beginning must be recorded too. One write at a time; nodes that
+    /// arrive meanwhile are in the next one.
     pub(super) fn writes_due(&mut self) -> Option<Vec<(Bytes, Option<Bytes>)>> {
         if self.writing || (self.unwritten.is_empty() && !self.begun) {
             return None;
@@ -511,14 +511,14 @@ impl Import {
         Some(entries)
     }
 
-    /// What was handed out for writing is durable.
+    /// The writes that were returned are durable.
     pub(super) const fn written(&mut self) {
         self.writing = false;
     }
 
-    /// Whether so much waits to be written that nothing more should be asked for.
+    /// Whether so much waits to be written that no more nodes should be requested.
     #[must_use]
-    pub const fn sated(&self) -> bool {
+    pub const fn is_saturated(&self) -> bool {
         self.unwritten_bytes >= UNWRITTEN_MAX
     }
 
@@ -530,7 +530,7 @@ impl Import {
         self.root.is_some() && nothing_open && self.sweep.is_empty() && nothing_to_write
     }
 
-    /// The ids of all nodes that only the tree before needs, and of those that came in vain.
+    /// The ids of all nodes that only the old tree needs, and of those that arrived needlessly.
     pub(super) fn obsolete(&self) -> Vec<NodeId> {
         let vain = (self.first_id.0..self.next_id.0).filter(|id| !self.is_live(*id));
         let released = self.released.iter().copied();

@@ -1,12 +1,12 @@
-//! The key space as a replica owns it: transactions in, durable roots out.
+//! The key space of a replica: transactions in, durable roots out.
 //!
 //! Committed rows wait in a sorted map. They are *settled* (applied to the tree in one pass, each
 //! changed node written and hashed once) when a root digest is asked for or the state is flushed,
 //! so a row that changes in every batch costs one leaf per flush and not one per batch.
 //!
-//! A flush hands out everything that is needed to read its root after a restart, as one atomic
-//! batch; until the driver reports it durable the nodes are served from memory. One flush is under
-//! way at a time. The batch also removes what only the root before the previous one needed:
+//! A flush returns everything that is needed to read its root after a restart, as one atomic batch;
+//! until the driver reports it durable the nodes are served from memory. One flush is under way at
+//! a time. The batch also removes nodes that only the root before the previous one needed:
 //!
 //! ```text
 //! durable roots   … k−1   k   k+1        flush k+1 writes the nodes new in k+1,
@@ -19,7 +19,7 @@ use super::node::NodeId;
 use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest, rows_digest};
 use super::tree::{Tree, node_key};
 use super::txn::Txn;
-use super::view::{Pending, View};
+use super::view::{PendingWrites, View};
 use super::{DurableRoot, StateError, Store, WriteBatch};
 use crate::identity::{Digest, Sequence};
 use crate::sabotage::Flag;
@@ -28,19 +28,19 @@ use std::collections::BTreeMap;
 
 /// The bound on the rows of one leaf. Part of the format: it decides the shape of the tree.
 pub const LEAF_BYTES_MAX: u64 = 4_096;
-/// Memory for clean nodes, unless something else is asked for.
+/// The default size of the cache for clean nodes.
 const CACHE_BYTES: usize = 64 << 20;
 /// The store's key of the list of nodes that the newest root no longer needs.
 pub(super) const GARBAGE_KEY: &[u8] = b"g";
-/// Begins the store's key of every row outside the tree.
+/// The prefix of the store's key of every row outside the tree.
 const EXTRA_KEY: u8 = b'x';
 
-/// Whose rows: no key of one can reach into the other.
+/// The owner of rows: the keys of one area cannot reach into the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Area {
-    /// Sessions, replies, the clock: what the library keeps.
+    /// The library's rows: sessions, replies, the clock.
     Library,
-    /// What the service keeps.
+    /// The service's rows.
     Service,
 }
 
@@ -52,7 +52,7 @@ impl Area {
         }
     }
 
-    /// Does something with the whole key. Short ones, as most are, cost no allocation.
+    /// Calls a function with the whole key. Short keys, as most are, cause no allocation.
     pub(super) fn with_key<T>(self, key: &[u8], run: impl FnOnce(&[u8]) -> T) -> T {
         let mut short = [0; 64];
         if let Some(whole) = short.get_mut(..=key.len())
@@ -84,22 +84,22 @@ pub(super) struct Flush {
 pub struct KeySpace<D> {
     pub(super) store: D,
     pub(super) tree: Tree,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingWrites,
     pub(super) durable: Option<Retained>,
     pub(super) previous: Option<Retained>,
     /// Nodes that `durable` no longer needs: the next flush removes them.
     pub(super) garbage: Vec<NodeId>,
     pub(super) in_flight: Option<Flush>,
-    /// A tree that is being taken over from other replicas.
+    /// A tree that is being imported from other replicas.
     pub(super) import: Option<Import>,
-    /// The service's rows that were written since they were last asked for, if anybody asks.
+    /// The service's rows that were written since they were last taken, if they are collected.
     changed: Option<Vec<Bytes>>,
-    /// The simulator's sabotage: nodes are believed unseen.
+    /// A planted defect: nodes are accepted without verification.
     pub(super) trusting: Flag,
 }
 
 impl<D: Store> KeySpace<D> {
-    /// Opens what the store holds: the newest durable root, or no rows at all.
+    /// Opens the content of the store: the newest durable root, or no rows at all.
     ///
     /// # Errors
     /// If the store fails, is damaged or was written by a newer release.
@@ -115,7 +115,7 @@ impl<D: Store> KeySpace<D> {
         Self::open_shaped(store, cache_bytes, LEAF_BYTES_MAX)
     }
 
-    /// The same with the usual memory and another bound on the rows of one leaf.
+    /// The same with the default cache and another bound on the rows of one leaf.
     pub(crate) fn open_with_leaves(store: D, leaf_bytes_max: u64) -> Result<Self, StateError> {
         Self::open_shaped(store, CACHE_BYTES, leaf_bytes_max)
     }
@@ -161,7 +161,7 @@ impl<D: Store> KeySpace<D> {
                 cache_bytes,
                 leaf_bytes_max,
             ),
-            pending: Pending::new(),
+            pending: PendingWrites::new(),
             durable,
             previous: record.and_then(|record| record.previous),
             garbage,
@@ -182,13 +182,13 @@ impl<D: Store> KeySpace<D> {
         Txn::new(rows, &self.store, area, sequence, changed)
     }
 
-    /// From now on the keys of the service's rows that transactions write are collected.
+    /// Collects the keys of the service's rows that transactions write from now on.
     pub fn note_changes(&mut self) {
         self.changed.get_or_insert_default();
     }
 
-    /// The keys that were collected, oldest first, some perhaps several times. No more are
-    /// collected from now on.
+    /// Returns the keys that were collected, oldest first, some perhaps several times, and stops
+    /// collecting.
     pub fn take_changes(&mut self) -> Vec<Bytes> {
         self.changed.take().unwrap_or_default()
     }
@@ -219,7 +219,8 @@ impl<D: Store> KeySpace<D> {
         })
     }
 
-    /// The digest of all committed rows. Settles what was written since it was last asked for.
+    /// The digest of all committed rows. Settles the rows that were written since the last
+    /// settling.
     ///
     /// # Errors
     /// If the store fails; the key space is of no use then.
@@ -228,7 +229,7 @@ impl<D: Store> KeySpace<D> {
         Ok(rows_digest(self.tree.root.as_ref()))
     }
 
-    /// Hands out what makes all committed rows durable, as the state after `sequence`.
+    /// Returns the writes that make all committed rows durable, as the state after `sequence`.
     ///
     /// `extra` are rows outside the tree, put (`Some`) or removed (`None`) in the same batch and
     /// read with [`KeySpace::extra`]; they count in no digest.
@@ -243,7 +244,7 @@ impl<D: Store> KeySpace<D> {
     ) -> Result<(WriteBatch, DurableRoot), StateError> {
         let refuse = |why| Err(StateError::FlushOrder { sequence, why });
         if self.in_flight.is_some() {
-            return refuse("the flush before it is not durable yet");
+            return refuse("the previous flush is not durable yet");
         }
         if self
             .durable
@@ -301,13 +302,13 @@ impl<D: Store> KeySpace<D> {
         }
     }
 
-    /// The newest root that would be found after a restart.
+    /// The newest root that a restart would find.
     #[must_use]
     pub fn durable_root(&self) -> Option<DurableRoot> {
         self.durable.map(|durable| durable.root)
     }
 
-    /// The durable root before the newest one that was handed out; it can still be read.
+    /// The durable root before the newest one; it can still be read.
     #[must_use]
     pub fn previous_root(&self) -> Option<DurableRoot> {
         self.previous.map(|previous| previous.root)

@@ -31,7 +31,7 @@ impl MemoryStore {
         }
     }
 
-    /// An independent store with the same rows: what a disk holds at this moment.
+    /// An independent store with the same rows: the content of a disk at this moment.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         Self {
@@ -39,13 +39,13 @@ impl MemoryStore {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.borrow().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.borrow().is_empty()

@@ -16,12 +16,12 @@ pub(super) fn nibble(key: &[u8], index: usize) -> Option<u8> {
     })
 }
 
-/// The slot that `key` falls into at a branch of `depth` nibbles; in the order of the keys.
+/// The slot of `key` at a branch of `depth` nibbles; slots are in the order of the keys.
 pub(super) fn slot(key: &[u8], depth: usize) -> u8 {
     nibble(key, depth).map_or(0, |nibble| nibble + 1)
 }
 
-/// How many nibbles two keys have in common from their start.
+/// The number of nibbles that two keys have in common from their start.
 pub(super) fn common(left: &[u8], right: &[u8]) -> usize {
     let bytes = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     let half = match (left.get(bytes), right.get(bytes)) {
@@ -54,7 +54,7 @@ impl Prefix {
         }
     }
 
-    /// What was read from a store; `None` if it is not in the one form that is written.
+    /// A prefix that was read from a store; `None` if it is not in its canonical form.
     pub(super) fn from_stored(bytes: Bytes, nibbles: usize) -> Option<Self> {
         let canonical = bytes.len() == nibbles.div_ceil(2)
             && (nibbles.is_multiple_of(2) || bytes.last().is_some_and(|last| last & 15 == 0));
@@ -69,17 +69,17 @@ impl Prefix {
         self.nibbles
     }
 
-    /// How many nibbles of this prefix `key` begins with.
+    /// The number of nibbles of this prefix that `key` begins with.
     pub(super) fn common(&self, key: &[u8]) -> usize {
         common(&self.bytes, key).min(self.nibbles)
     }
 
-    /// How many nibbles two prefixes have in common.
+    /// The number of nibbles that two prefixes have in common.
     pub(super) fn common_with(&self, other: &Self) -> usize {
         self.common(&other.bytes).min(other.nibbles)
     }
 
-    /// Where `key` lies relative to all keys with this prefix; `Equal` if it has the prefix.
+    /// The position of `key` relative to all keys with this prefix; `Equal` if it has the prefix.
     pub(super) fn place(&self, key: &[u8]) -> Ordering {
         let shared = self.common(key);
         if shared == self.nibbles {
@@ -88,7 +88,7 @@ impl Prefix {
         nibble(key, shared).cmp(&nibble(&self.bytes, shared))
     }
 
-    /// The slot that all keys with this prefix fall into at a branch of `depth` nibbles.
+    /// The slot of all keys with this prefix at a branch of `depth` nibbles.
     pub(super) fn slot(&self, depth: usize) -> u8 {
         slot(&self.bytes, depth)
     }

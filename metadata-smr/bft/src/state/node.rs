@@ -8,10 +8,9 @@
 //! ```
 //!
 //! Integers are little-endian. A row's birth is the sequence of the last batch that wrote it. A
-//! digest covers everything but the ids, which say where this replica keeps a child and nothing
-//! about what it is. A leaf's prefix is what its keys have in common, in whole bytes; a branch's
-//! prefix is absolute, from the start of the key, so that a node knows its place and need not be
-//! rewritten when something above it changes.
+//! digest covers everything but the ids, which only locate a child on this replica. A leaf's prefix
+//! is the bytes that its keys have in common; a branch's prefix is absolute, from the start of the
+//! key, so that a node knows its place and need not be rewritten when a node above it changes.
 
 use super::nibbles::{Prefix, SLOTS};
 use super::{KEY_BYTES_MAX, StateError};
@@ -23,48 +22,48 @@ const BRANCH_CONTEXT: &str = "quorumfs-bft 2026-11 state tree branch v1";
 const LEAF_TAG: u8 = 1;
 const BRANCH_TAG: u8 = 2;
 
-/// What a row counts for beyond its key and value; the tree's bound is in these units.
+/// The overhead of a row beyond its key and value; the tree's bound is in these units.
 const ROW_OVERHEAD_BYTES: u64 = 16;
-/// What stands before a row's suffix and value in a leaf.
+/// The length of the fields before a row's suffix and value in a leaf.
 const ROW_HEAD_BYTES: usize = 14;
 
 /// A value and the batch that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Born {
-    /// The sequence of the last batch that wrote the row; 0 for what the genesis wrote.
+    /// The sequence of the last batch that wrote the row; 0 for rows of the genesis.
     pub(super) birth: Sequence,
     /// The value.
     pub(super) value: Bytes,
 }
 
-/// A row as the tree keeps it: its key, and what stands under it.
+/// A row of the tree: its key, and its value with its birth.
 pub(super) type BornRow = (Bytes, Born);
 
-/// Where a replica keeps a node. Never reused.
+/// The location of a node on a replica. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeId(pub(super) u64);
 
 /// A node as its parent names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeRef {
-    /// Where it is kept.
+    /// Its location.
     pub(super) id: NodeId,
-    /// What it must be.
+    /// Its digest.
     pub(super) digest: Digest,
     /// The sum of [`row_bytes`] over the rows below it.
     pub(super) bytes: u64,
-    /// How many rows are below it.
+    /// The number of rows below it.
     pub(super) rows: u64,
 }
 
-/// What a row counts for in the tree's bound.
+/// The size of a row in the units of the tree's bound.
 pub(super) fn row_bytes(key: &[u8], value: &[u8]) -> u64 {
     ROW_OVERHEAD_BYTES
         .saturating_add(key.len() as u64)
         .saturating_add(value.len() as u64)
 }
 
-/// The same, summed.
+/// The sum over several rows.
 pub(super) fn rows_bytes(rows: &[BornRow]) -> u64 {
     rows.iter()
         .map(|(key, born)| row_bytes(key, &born.value))
@@ -75,7 +74,7 @@ pub(super) fn rows_bytes(rows: &[BornRow]) -> u64 {
 #[derive(Debug)]
 pub(super) struct Leaf {
     prefix: Bytes,
-    /// Suffix and what stands under it, ordered.
+    /// Suffix, and value with birth, ordered.
     rows: Vec<BornRow>,
 }
 
@@ -138,7 +137,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// What keeping it costs, roughly: what it points to and a share for each part.
+    /// The approximate memory that it takes: its content and an overhead for each part.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Leaf(leaf) => leaf
@@ -153,7 +152,7 @@ impl Node {
 }
 
 impl Node {
-    /// The sums over all rows below it that whoever names it has to name: bytes and rows.
+    /// The sums over all rows below it, which its parent names: bytes and rows.
     pub(super) fn totals(&self) -> (u64, u64) {
         match self {
             Self::Leaf(leaf) => {
@@ -170,7 +169,7 @@ impl Node {
     }
 }
 
-/// The bytes of a node that its digest is over: what another replica is told of it.
+/// The bytes of a node that its digest covers, as they are sent to another replica.
 pub(super) fn exported(stored: &Bytes) -> Option<Bytes> {
     match stored.first()? {
         &BRANCH_TAG => {
@@ -181,17 +180,17 @@ pub(super) fn exported(stored: &Bytes) -> Option<Bytes> {
     }
 }
 
-/// A node that another replica has told of, and its digest. The ids of its children are void.
-pub(super) fn imported(told: &Bytes) -> Option<(Node, Digest)> {
-    if told.first() != Some(&BRANCH_TAG) {
-        return decode(told);
+/// A node that another replica has sent, and its digest. The ids of its children are void.
+pub(super) fn imported(received: &Bytes) -> Option<(Node, Digest)> {
+    if received.first() != Some(&BRANCH_TAG) {
+        return decode(received);
     }
-    let head = told.get(1..3)?;
+    let head = received.get(1..3)?;
     let nibbles = usize::from(u16::from_le_bytes(head.try_into().ok()?));
     let at = nibbles.div_ceil(2).checked_add(3)?;
-    let mask = told.get(at..at.checked_add(4)?)?;
+    let mask = received.get(at..at.checked_add(4)?)?;
     let count = u32::from_le_bytes(mask.try_into().ok()?).count_ones();
-    let mut whole = BytesMut::from(told.as_ref());
+    let mut whole = BytesMut::from(received.as_ref());
     whole.put_bytes(0, usize::try_from(count).ok()?.checked_mul(8)?);
     decode(&whole.freeze())
 }

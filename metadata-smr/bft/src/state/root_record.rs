@@ -1,4 +1,4 @@
-//! The one row that says where the durable trees begin.
+//! The one row that locates the durable trees.
 //!
 //! ```text
 //! magic "qfsstate" │ format u32 │ features u32 │ next node id u64 │ garbage digest 32 │ newest │
@@ -7,8 +7,8 @@
 //! tree             = 00 (no rows), or 01 │ node id u64 │ node digest 32 │ bytes u64 │ rows u64
 //! ```
 //!
-//! Written with every flush, in the same atomic batch as the nodes. The checksum guards against a
-//! medium that errs, not against one that lies: who can write here can write anything.
+//! Written with every flush, in the same atomic batch as the nodes. The checksum protects against a
+//! medium that errs, not against an attacker: one that can write here can write anything.
 
 use super::node::{NodeId, NodeRef};
 use super::{DurableRoot, StateError};
@@ -32,7 +32,7 @@ pub(super) struct Retained {
     pub(super) tree: Option<NodeRef>,
 }
 
-/// What the record holds.
+/// The content of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RootRecord {
     pub(super) next_id: NodeId,
@@ -59,7 +59,7 @@ pub(super) fn garbage_digest(list: &[u8]) -> Digest {
 }
 
 #[derive(BorshSerialize, BorshDeserialize)]
-struct Tree {
+struct TreeReference {
     id: u64,
     digest: Digest,
     bytes: u64,
@@ -70,7 +70,7 @@ struct Tree {
 struct Root {
     sequence: Sequence,
     digest: Digest,
-    tree: Option<Tree>,
+    tree: Option<TreeReference>,
 }
 
 #[derive(BorshSerialize, BorshDeserialize)]
@@ -86,7 +86,7 @@ impl From<Retained> for Root {
         Self {
             sequence: retained.root.sequence,
             digest: retained.root.digest,
-            tree: retained.tree.map(|tree| Tree {
+            tree: retained.tree.map(|tree| TreeReference {
                 id: tree.id.0,
                 digest: tree.digest,
                 bytes: tree.bytes,
@@ -143,7 +143,7 @@ impl RootRecord {
         let header = stored.strip_prefix(&MAGIC);
         let (format, rest) = header
             .and_then(<[u8]>::split_first_chunk::<4>)
-            .ok_or_else(|| damaged("it does not begin with the magic number"))?;
+            .ok_or_else(|| damaged("the magic number is missing"))?;
         let (features, rest) = rest
             .split_first_chunk::<4>()
             .ok_or_else(|| damaged("it is cut short"))?;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// Key → birth and value.
-type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+type ModelRows = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 /// Small enough for deep trees with few rows.
 const LEAF_BYTES: u64 = 64;
@@ -20,14 +20,14 @@ fn open(store: &MemoryStore, cache_bytes: usize) -> KeySpace<MemoryStore> {
     KeySpace::open_shaped(store.clone(), cache_bytes, LEAF_BYTES).expect("the store is sound")
 }
 
-/// The digest of these rows, written at once into nothing.
-fn digest_of(rows: &Model) -> Digest {
+/// The digest of these rows, written at once into an empty store.
+fn digest_of(rows: &ModelRows) -> Digest {
     let mut space = open(&MemoryStore::new(), 0);
     put_all(&mut space, rows);
     space.root_digest().expect("no store is read")
 }
 
-fn put_all(space: &mut KeySpace<MemoryStore>, rows: &Model) {
+fn put_all(space: &mut KeySpace<MemoryStore>, rows: &ModelRows) {
     for (key, (birth, value)) in rows {
         let mut txn = space.begin(Area::Service, Sequence(*birth));
         txn.put(key, value.clone()).expect("within the limits");
@@ -41,7 +41,7 @@ fn rows_of(rows: Vec<Row>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// All rows with their births, which are read one by one.
-fn rows_in(view: &View<'_>) -> Result<Model, StateError> {
+fn rows_in(view: &View<'_>) -> Result<ModelRows, StateError> {
     let rows = view.scan(&[]..&prefix_end(&[]), usize::MAX)?;
     let born = |(key, value): (Vec<u8>, Vec<u8>)| {
         let last = LastChange::of_state_after(Sequence(u64::MAX));
@@ -51,7 +51,7 @@ fn rows_in(view: &View<'_>) -> Result<Model, StateError> {
     rows_of(rows).into_iter().map(born).collect()
 }
 
-fn all_rows(space: &KeySpace<MemoryStore>) -> Model {
+fn all_rows(space: &KeySpace<MemoryStore>) -> ModelRows {
     rows_in(&space.view(Area::Service)).expect("the store is sound")
 }
 
@@ -62,7 +62,7 @@ enum Write {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SpaceStep {
     Transaction {
         kept: Vec<Write>,
         undone: Vec<Write>,
@@ -95,7 +95,7 @@ fn write() -> impl Strategy<Value = Write> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SpaceStep> {
     let transaction = (
         vec(write(), 0..24),
         vec(write(), 0..6),
@@ -103,41 +103,41 @@ fn step() -> impl Strategy<Value = Step> {
     );
     prop_oneof![
         8 => transaction.prop_map(|(kept, undone, commits)| {
-            Step::Transaction { kept, undone, commits }
+            SpaceStep::Transaction { kept, undone, commits }
         }),
         3 => (key(), key(), 0..40_usize).prop_map(|(from, to, limit)| {
-            Step::Scan { from, to, limit }
+            SpaceStep::Scan { from, to, limit }
         }),
-        2 => Just(Step::Digest),
-        3 => Just(Step::Flush),
-        3 => Just(Step::Flushed),
-        2 => Just(Step::Crash),
+        2 => Just(SpaceStep::Digest),
+        3 => Just(SpaceStep::Flush),
+        3 => Just(SpaceStep::Flushed),
+        2 => Just(SpaceStep::Crash),
     ]
 }
 
-/// A key space, what its rows must be now, and what they were at each root that must be readable.
-struct World {
+/// A key space, its expected rows, and the expected rows at each root that must be readable.
+struct ModelledSpace {
     store: MemoryStore,
     space: KeySpace<MemoryStore>,
     cache_bytes: usize,
-    now: Model,
-    durable: Option<Model>,
-    previous: Option<Model>,
-    /// What `previous` is again after a crash.
-    stored_previous: Option<Model>,
-    in_flight: Option<(Sequence, WriteBatch, Model)>,
+    now: ModelRows,
+    durable: Option<ModelRows>,
+    previous: Option<ModelRows>,
+    /// The value that `previous` has again after a crash.
+    stored_previous: Option<ModelRows>,
+    in_flight: Option<(Sequence, WriteBatch, ModelRows)>,
     sequence: u64,
     transactions: u64,
 }
 
-impl World {
+impl ModelledSpace {
     fn new(cache_bytes: usize) -> Self {
         let store = MemoryStore::new();
         Self {
             space: open(&store, cache_bytes),
             store,
             cache_bytes,
-            now: Model::new(),
+            now: ModelRows::new(),
             durable: None,
             previous: None,
             stored_previous: None,
@@ -147,7 +147,13 @@ impl World {
         }
     }
 
-    fn apply(&mut self, writes: &[Write], model: &mut Model, savepoint: &[Write], commits: bool) {
+    fn apply(
+        &mut self,
+        writes: &[Write],
+        model: &mut ModelRows,
+        savepoint: &[Write],
+        commits: bool,
+    ) {
         // Batches are named by every second transaction, so that some rows share a birth.
         self.transactions += 1;
         let birth = self.transactions / 2;
@@ -176,9 +182,9 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &SpaceStep) {
         match step {
-            Step::Transaction {
+            SpaceStep::Transaction {
                 kept,
                 undone,
                 commits,
@@ -189,7 +195,7 @@ impl World {
                     self.now = model;
                 }
             }
-            Step::Scan { from, to, limit } => {
+            SpaceStep::Scan { from, to, limit } => {
                 let last = LastChange::of_state_after(Sequence(0));
                 let view = self.space.view(Area::Service);
                 let found = view.noting(&last).scan(from..to, *limit);
@@ -204,7 +210,7 @@ impl World {
                 }
                 assert_eq!((found, last.sequence().0), (due, newest));
             }
-            Step::Digest => {
+            SpaceStep::Digest => {
                 let digest = self.space.root_digest().expect("the store is sound");
                 assert_eq!(
                     digest,
@@ -212,7 +218,7 @@ impl World {
                     "the shape follows from the rows"
                 );
             }
-            Step::Flush => {
+            SpaceStep::Flush => {
                 self.sequence += 1;
                 let sequence = Sequence(self.sequence);
                 let flushed = self.space.flush(sequence, Vec::new());
@@ -225,11 +231,11 @@ impl World {
                 self.previous = self.durable.clone();
                 self.in_flight = Some((sequence, batch, self.now.clone()));
             }
-            Step::Flushed => self.land(),
-            Step::Crash => {
+            SpaceStep::Flushed => self.root_durable(),
+            SpaceStep::Crash => {
                 // The batch in flight is lost or, one time in two, was written and not reported.
                 if self.sequence.is_multiple_of(2) {
-                    self.land();
+                    self.root_durable();
                 }
                 self.in_flight = None;
                 self.space = open(&self.store, self.cache_bytes);
@@ -240,7 +246,7 @@ impl World {
         self.check();
     }
 
-    fn land(&mut self) {
+    fn root_durable(&mut self) {
         if let Some((sequence, batch, model)) = self.in_flight.take() {
             self.store.apply(&batch);
             self.space.flushed(sequence);
@@ -248,8 +254,8 @@ impl World {
         }
     }
 
-    /// What the store itself says about the root before the newest one.
-    fn previous_of_store(&self) -> Option<Model> {
+    /// The root before the newest one, according to the store.
+    fn previous_of_store(&self) -> Option<ModelRows> {
         let view = self.space.previous_view(Area::Service)?;
         Some(rows_in(&view).expect("it is readable"))
     }
@@ -278,7 +284,7 @@ proptest! {
         steps in vec(step(), 1..30),
         cache_bytes in prop::sample::select(vec![0, 2_000, 1 << 20]),
     ) {
-        let mut world = World::new(cache_bytes);
+        let mut world = ModelledSpace::new(cache_bytes);
         steps.iter().for_each(|step| world.step(step));
     }
 
@@ -482,7 +488,7 @@ fn a_flush_keeps_what_the_last_two_roots_need_and_nothing_else() {
         store.apply(&batch);
         space.flushed(root.sequence);
     }
-    // Both roots are the same tree now, so nothing but this tree is left.
+    // Both roots are the same tree now, so only this tree is left.
     let nodes = store.keys().iter().filter(|key| key[0] == b'n').count();
     let fresh = MemoryStore::new();
     let mut copy = open(&fresh, 0);

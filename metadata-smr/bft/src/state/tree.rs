@@ -9,12 +9,12 @@
 //! all keys of R have                     next nibble) the shape of the rows of R in s
 //! ```
 //!
-//! It depends on R alone. Applying changes keeps it so: a leaf is merged and built anew; a branch
-//! hands the changes under its prefix down to its slots, then is joined again (it may have become
-//! small enough for a leaf, or have one child left, which takes its place as it is, since prefixes
-//! are absolute), and rows that do not have its prefix are grafted on above it.
+//! It depends on R alone. Applying changes preserves it: a leaf is merged and rebuilt; a branch
+//! passes the changes under its prefix to its slots, then is joined again (it may have become small
+//! enough for a leaf, or have one child left, which takes its place unchanged, since prefixes are
+//! absolute), and rows without its prefix are grafted on above it.
 //!
-//! Every node that is replaced is released exactly once: a fresh one is forgotten, a durable one
+//! Every node that is replaced is released exactly once: a fresh one is dropped, a durable one
 //! becomes garbage that the flush after the next may remove.
 
 use super::cache::Cache;
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A put or a deletion.
-pub(super) type Change = (Bytes, Option<Born>);
+pub(super) type RowChange = (Bytes, Option<Born>);
 /// Nodes that are not durable yet, with their bytes.
 pub(super) type NewNodes = BTreeMap<NodeId, (Arc<Node>, Bytes)>;
 
@@ -46,9 +46,9 @@ pub(super) fn node_key(id: NodeId) -> Bytes {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: Option<NodeRef>,
-    /// Made since the last flush.
+    /// Nodes made since the last flush.
     pub(super) fresh: NewNodes,
-    /// Handed out by a flush that is not durable yet.
+    /// Nodes of a flush that is not durable yet.
     pub(super) in_flight: NewNodes,
     /// Durable nodes that the newest tree does not need any more, since the last flush.
     pub(super) released: Vec<NodeId>,
@@ -75,7 +75,7 @@ impl Tree {
         }
     }
 
-    /// The nodes in flight are durable: the cache may have them.
+    /// The nodes of the flush are durable: they may go to the cache.
     pub(super) fn landed(&mut self) {
         let cache = self.cache.get_mut();
         for (id, (node, _)) in std::mem::take(&mut self.in_flight) {
@@ -83,7 +83,7 @@ impl Tree {
         }
     }
 
-    /// Forgets a node that was removed from the store.
+    /// Drops a node that was removed from the store.
     pub(super) fn forget(&mut self, id: NodeId) {
         self.cache.get_mut().remove(id);
     }
@@ -132,7 +132,7 @@ impl Tree {
     pub(super) fn apply(
         &mut self,
         store: &dyn Store,
-        changes: &[Change],
+        changes: &[RowChange],
     ) -> Result<(), StateError> {
         let mut editor = Editor { tree: self, store };
         let root = match editor.tree.root {
@@ -144,20 +144,20 @@ impl Tree {
     }
 }
 
-fn puts(changes: &[Change]) -> Vec<BornRow> {
-    let row = |(key, value): &Change| value.clone().map(|value| (key.clone(), value));
+fn puts(changes: &[RowChange]) -> Vec<BornRow> {
+    let row = |(key, value): &RowChange| value.clone().map(|value| (key.clone(), value));
     changes.iter().filter_map(row).collect()
 }
 
 type Keyed<T> = (Bytes, T);
 
-/// The part of sorted `items` that falls into `slot`, and what comes after it.
+/// The part of sorted `items` that falls into `slot`, and the part after it.
 fn split_slot<T>(items: &[Keyed<T>], depth: usize, own: u8) -> (&[Keyed<T>], &[Keyed<T>]) {
     items.split_at(items.partition_point(|(key, _)| slot(key, depth) <= own))
 }
 
 /// The rows of a leaf with changes applied; `None` if that changes nothing.
-fn merge(leaf: &Leaf, changes: &[Change]) -> Option<Vec<BornRow>> {
+fn merge(leaf: &Leaf, changes: &[RowChange]) -> Option<Vec<BornRow>> {
     let mut merged = Vec::new();
     let mut changed = false;
     let mut changes = changes.iter().peekable();
@@ -192,7 +192,7 @@ struct Editor<'a> {
 }
 
 impl Editor<'_> {
-    fn apply(&mut self, at: NodeRef, changes: &[Change]) -> Result<Option<NodeRef>, StateError> {
+    fn apply(&mut self, at: NodeRef, changes: &[RowChange]) -> Result<Option<NodeRef>, StateError> {
         let node = self.tree.load(self.store, &at)?;
         let branch = match &*node {
             Node::Branch(branch) => branch,
@@ -278,8 +278,8 @@ impl Editor<'_> {
         }
     }
 
-    /// The shape of the rows below `inside`, which all have `prefix`, and of `outside`, which have
-    /// not.
+    /// The shape of the rows below `inside`, which all have `prefix`, and of `outside`, which do
+    /// not have it.
     fn graft(
         &mut self,
         inside: Option<NodeRef>,

@@ -1,9 +1,9 @@
-//! Writing: a transaction that is kept as a whole or leaves nothing behind.
+//! Writing: a transaction that is committed as a whole or has no effect.
 
 use super::key_space::Area;
 use super::node::Born;
 use super::tree::Tree;
-use super::view::{Pending, View};
+use super::view::{PendingWrites, View};
 use super::{KEY_BYTES_MAX, Row, StateError, Store, VALUE_BYTES_MAX};
 use crate::identity::Sequence;
 use bytes::Bytes;
@@ -11,31 +11,30 @@ use std::ops::Range;
 
 /// A transaction over the rows of one area: reads see its own earlier writes.
 ///
-/// The service sees its own rows only; the library's (sessions, replies, clock) lie under a prefix
-/// that no key of the service can reach. Each row that is written bears the sequence of the batch
-/// that the transaction belongs to. What was written stays only if [`Txn::commit`] is called;
-/// a transaction that is dropped has done nothing. Committed is not durable: that is what
-/// [`KeySpace::flush`](super::KeySpace::flush) is for, and what was committed since the last flush
-/// comes back by replaying the log.
+/// The service sees its own rows only; the library's (sessions, replies, clock) are under a prefix
+/// that no key of the service can reach. Each row that is written has the sequence of the
+/// transaction's batch. The writes are kept only if [`Txn::commit`] is called; a transaction that
+/// is dropped has no effect. Committed is not durable: [`KeySpace::flush`](super::KeySpace::flush)
+/// makes writes durable, and commits since the last flush are recovered by replaying the log.
 pub struct Txn<'a> {
     tree: &'a Tree,
-    pending: &'a mut Pending,
+    pending: &'a mut PendingWrites,
     store: &'a dyn Store,
     area: Area,
     birth: Sequence,
     /// Where the keys that were written are collected.
     changed: Option<&'a mut Vec<Bytes>>,
-    /// What stood under each written key before, oldest first.
+    /// The previous value of each written key, oldest first.
     undo: Vec<(Bytes, Option<Option<Born>>)>,
 }
 
-/// A place in a transaction to go back to.
+/// A point in a transaction to return to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(usize);
 
 impl<'a> Txn<'a> {
     pub(super) const fn new(
-        (tree, pending): (&'a Tree, &'a mut Pending),
+        (tree, pending): (&'a Tree, &'a mut PendingWrites),
         store: &'a dyn Store,
         area: Area,
         birth: Sequence,
@@ -84,8 +83,8 @@ impl<'a> Txn<'a> {
     /// Writes a row.
     ///
     /// # Errors
-    /// If the key is longer than [`KEY_BYTES_MAX`] or the value longer than [`VALUE_BYTES_MAX`]:
-    /// a defect of the caller, who must not let clients choose such lengths.
+    /// If the key is longer than [`KEY_BYTES_MAX`] or the value longer than [`VALUE_BYTES_MAX`].
+    /// This is a defect of the caller, which must not let clients choose such lengths.
     pub fn put(&mut self, key: &[u8], value: impl Into<Bytes>) -> Result<(), StateError> {
         let value = value.into();
         if value.len() > VALUE_BYTES_MAX {
@@ -107,13 +106,13 @@ impl<'a> Txn<'a> {
         self.write(key, None)
     }
 
-    /// Remembers this place.
+    /// Remembers this point.
     #[must_use]
     pub const fn savepoint(&self) -> Savepoint {
         Savepoint(self.undo.len())
     }
 
-    /// Undoes everything that was written since `savepoint`.
+    /// Undoes all writes since `savepoint`.
     pub fn rollback(&mut self, savepoint: Savepoint) {
         while self.undo.len() > savepoint.0 {
             match self.undo.pop() {
@@ -124,10 +123,10 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Keeps what was written.
+    /// Keeps the writes.
     pub fn commit(mut self) {
         if let Some(changed) = &mut self.changed {
-            // Without what says whose rows they are.
+            // Without the prefix of the area.
             changed.extend(self.undo.iter().map(|(key, _)| key.slice(1..)));
         }
         self.undo.clear();

@@ -1,8 +1,8 @@
 //! Reading: rows that were written but not settled yet, over a tree.
 //!
 //! A view can note the births of the rows that are read through it. The highest of them is the
-//! *version* of an answer that was made from these rows: none of them has changed since. What is
-//! not there has no birth; the essay of [`crate::service`] says what follows from that.
+//! *version* of an answer that was made from these rows: none of them has changed since. Absent
+//! rows have no birth; see [`crate::service`] for the consequences.
 
 use super::cursor::Cursor;
 use super::key_space::Area;
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Rows written since the tree was last settled; `None` is a deletion.
-pub(super) type Pending = BTreeMap<Bytes, Option<Born>>;
+pub(super) type PendingWrites = BTreeMap<Bytes, Option<Born>>;
 
-/// When something that was read last changed.
+/// When the rows that were read last changed.
 #[derive(Clone, Debug)]
 pub struct LastChange {
     executed: Sequence,
@@ -26,7 +26,7 @@ pub struct LastChange {
 }
 
 impl LastChange {
-    /// Nothing has been read yet of the state after the batch at `executed`.
+    /// No row of the state after the batch at `executed` has been read yet.
     #[must_use]
     pub const fn of_state_after(executed: Sequence) -> Self {
         Self {
@@ -46,19 +46,19 @@ impl LastChange {
     }
 }
 
-/// What a query sees: the rows of one area, and no way to write.
+/// The view of a query: the rows of one area, read-only.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub(super) tree: &'a Tree,
     pub(super) root: Option<NodeRef>,
-    pub(super) pending: Option<&'a Pending>,
+    pub(super) pending: Option<&'a PendingWrites>,
     pub(super) store: &'a dyn Store,
     pub(super) area: Area,
     pub(super) noted: Option<&'a LastChange>,
 }
 
 impl View<'_> {
-    /// The same rows; `noted` learns when those that are read last changed.
+    /// The same rows; `noted` records when those that are read last changed.
     #[must_use]
     pub const fn noting<'b>(&'b self, noted: &'b LastChange) -> View<'b> {
         View {
@@ -71,9 +71,9 @@ impl View<'_> {
         }
     }
 
-    /// Says that an answer depends on something that no row which was read tells of: it is as new
-    /// as the last batch, whatever that changed. Answers of two replicas then match only if both
-    /// have executed the same batches, so this is for questions that are seldom asked.
+    /// Marks an answer as dependent on more than the rows that were read: its version is the last
+    /// batch, of any change. Answers of two replicas then match only if both have executed the same
+    /// batches, so this is for rare queries.
     pub fn depend_on_everything(&self) {
         if let Some(noted) = self.noted {
             noted.note(noted.executed);
@@ -121,7 +121,7 @@ impl View<'_> {
         let (from, to) = (self.area.key(range.start), self.area.key(range.end));
         let mut cursor = Cursor::seek(self.tree, self.store, self.root, &from)?;
         let mut below: Option<BornRow> = cursor.next()?;
-        let nothing = Pending::new();
+        let nothing = PendingWrites::new();
         let pending = self.pending.unwrap_or(&nothing);
         let mut above = pending.range(from..to.clone()).peekable();
         while rows.len() < limit {

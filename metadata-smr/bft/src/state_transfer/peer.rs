@@ -1,10 +1,11 @@
-//! What a replica that takes a state over knows of one that it asks.
+//! The view that a replica in a state transfer has of one peer.
 //!
-//! Several questions are open where the way is long: else a state would come in pieces of a quarter
-//! of a megabyte a round trip. How many is decided by the shortest round trip, since the others are
-//! long because of what is on its way already. What is not answered in time is asked of others, and
-//! the question stays open all the same: where the way is longer than patience begins with, no
-//! answer would ever count otherwise, and the peer's distance would never be learnt.
+//! On long round trips several requests are open at a time: otherwise a state would arrive in
+//! pieces of a quarter of a megabyte a round trip. The shortest round trip determines their number,
+//! since longer ones are caused by data that is already on its way. Nodes that do not arrive in
+//! time are requested from other peers, and the request stays open all the same: if the round trip
+//! is longer than the initial patience, no answer would ever count otherwise, and the peer's
+//! distance would never be learnt.
 
 use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;
@@ -15,75 +16,81 @@ use crate::wire::limits::{
 use crate::wire::message::Nodes;
 use std::collections::VecDeque;
 
-/// What was asked at a time.
+/// A request for nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub(super) struct NodeRequest {
     pub(super) paths: Vec<Path>,
     pub(super) at: Monotonic,
-    /// Whether others may have been asked the same since.
+    /// Whether other peers may have been asked for the same since.
     pub(super) overdue: bool,
 }
 
-/// A peer that is asked. Until the instants that are named it is not asked for anything more.
+/// A peer that is asked. Until the instants below it gets no further requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
-    /// The oldest first.
-    pub(super) asked: VecDeque<Question>,
+    /// Open requests, oldest first.
+    pub(super) open_requests: VecDeque<NodeRequest>,
     /// It has not answered in time.
-    pub(super) silent: Monotonic,
+    pub(super) silent_until: Monotonic,
     /// It has answered wrongly.
-    pub(super) wrong: Monotonic,
+    pub(super) wrong_until: Monotonic,
     /// It does not have this root.
-    pub(super) without: Monotonic,
+    pub(super) without_root_until: Monotonic,
     trip: RoundTrip,
     shortest: Option<Nanos>,
 }
 
 impl Peer {
-    /// How long it is waited for.
+    /// How long to wait for it.
     pub(super) fn patience(&self) -> Nanos {
         let patience = self.trip.patience(TRANSFER_WAIT, TRANSFER_WAIT);
         patience.min(TRANSFER_WAIT_MAX)
     }
 
-    /// Whether it has answered anything.
+    /// Whether it has answered a request.
     pub(super) const fn is_measured(&self) -> bool {
         self.shortest.is_some()
     }
 
-    /// How many questions more it may be asked now.
+    /// The number of further requests that it may have now.
     pub(super) fn room(&self, now: Monotonic) -> usize {
-        let until = self.silent.max(self.wrong).max(self.without);
+        let until = self
+            .silent_until
+            .max(self.wrong_until)
+            .max(self.without_root_until);
         if until > now {
             return 0;
         }
         let shortest = self.shortest.unwrap_or_default();
         let pieces = usize::try_from(shortest.0 / TRANSFER_PIECE.0).unwrap_or(usize::MAX);
         let most = pieces.saturating_add(1).min(TRANSFER_QUESTIONS_MAX);
-        let open = self.asked.iter().filter(|question| !question.overdue);
+        let open = self.open_requests.iter().filter(|request| !request.overdue);
         most.saturating_sub(open.count())
     }
 
-    /// Takes out the question that this answers, and learns how long that took.
-    pub(super) fn answers(&mut self, nodes: &Nodes, now: Monotonic) -> Option<Question> {
+    /// Removes the request that this answers, and measures how long it took.
+    pub(super) fn answers(&mut self, nodes: &Nodes, now: Monotonic) -> Option<NodeRequest> {
         let at = match nodes.nodes.first() {
-            Some((path, _)) => self.asked.iter().position(|it| it.paths.contains(path))?,
+            Some((path, _)) => self
+                .open_requests
+                .iter()
+                .position(|it| it.paths.contains(path))?,
             None => 0,
         };
-        let question = self.asked.remove(at)?;
-        let took = now.since(question.at);
+        let request = self.open_requests.remove(at)?;
+        let took = now.since(request.at);
         self.trip.measured(took.min(TRANSFER_WAIT_MAX));
         let shortest = self.shortest.map_or(took, |it| it.min(took));
         self.shortest = Some(shortest);
-        self.silent = Monotonic::default();
-        Some(question)
+        self.silent_until = Monotonic::default();
+        Some(request)
     }
 
-    /// What is still so when another root is asked for.
-    pub(super) fn known(&self) -> Self {
+    /// The part that still holds when another root is requested.
+    pub(super) fn without_requests(&self) -> Self {
         Self {
-            asked: VecDeque::new(),
-            without: Monotonic::default(),
+            open_requests: VecDeque::new(),
+            without_root_until: Monotonic::default(),
             ..self.clone()
         }
     }

@@ -1,6 +1,6 @@
-//! Whom a replica asks for what while it takes a state over.
+//! The requests of a replica that takes a state over.
 
-use super::peer::{Peer, Question};
+use super::peer::{NodeRequest, Peer};
 use crate::checkpoint::CheckpointCertificate;
 use crate::identity::{Monotonic, Nanos, ReplicaId};
 use crate::state::{KeySpace, Path, StateError, Store, Taken};
@@ -14,49 +14,49 @@ use crate::wire::message::Nodes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far the end of a transfer has come.
+/// The progress of the end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Ending {
     /// Nodes are missing, or the checkpoint's batch.
     #[default]
     Open,
-    /// What was promised beyond the checkpoint is being recorded.
+    /// The promises beyond the checkpoint are being recorded.
     Recording(Token),
     /// The new root is being written.
     Writing,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug)]
 pub struct Sink {
-    /// The checkpoint, and the proof of it.
+    /// The checkpoint's certificate.
     pub target: CheckpointCertificate,
-    /// Its batch, with the commit certificate, once it has come.
+    /// Its batch, with the commit certificate, once it has arrived.
     pub batch: Option<Arc<Envelope>>,
     /// Whether nodes are being written.
     pub writing: bool,
-    /// How far its end has come.
+    /// The progress of its end.
     pub ending: Ending,
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Whether somebody has said that this root is not served any more.
-    gone: bool,
-    /// When something useful came last.
-    came: Monotonic,
+    /// Whether a peer has reported that this root is not served any more.
+    root_gone: bool,
+    /// When the last useful node or batch arrived.
+    last_arrival: Monotonic,
     turn: usize,
     batch_asked: Option<(ReplicaId, Monotonic)>,
 }
 
-/// What came of an answer.
+/// The result of handling an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Nodes that are what they have to be.
+    /// Nodes that match their digests.
     pub good: u64,
-    /// Nodes that are not.
+    /// Nodes that do not.
     pub wrong: u64,
 }
 
 impl Sink {
-    /// A transfer of this checkpoint's state that begins now.
+    /// Begins a transfer of this checkpoint's state.
     #[must_use]
     pub fn new(target: CheckpointCertificate, now: Monotonic) -> Self {
         Self {
@@ -65,19 +65,22 @@ impl Sink {
             writing: false,
             ending: Ending::Open,
             peers: BTreeMap::new(),
-            gone: false,
-            came: now,
+            root_gone: false,
+            last_arrival: now,
             turn: 0,
             batch_asked: None,
         }
     }
 
-    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten, nor how far
-    /// away the others are. A peer that only had the older root no more is asked at once: it may be
-    /// the only one to ask, and roots may go as fast as one waits for it.
+    /// The same transfer, of a newer checkpoint. Faulty peers stay marked, and the distances of the
+    /// others stay known. A peer that only lacked the older root is asked at once: it may be the
+    /// only one to ask, and roots may expire as fast as a replica waits for them.
     #[must_use]
-    pub fn moved(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
-        let known = self.peers.iter().map(|(id, peer)| (*id, peer.known()));
+    pub fn retargeted(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
+        let known = self
+            .peers
+            .iter()
+            .map(|(id, peer)| (*id, peer.without_requests()));
         Self {
             peers: known.collect(),
             writing: self.writing,
@@ -85,21 +88,21 @@ impl Sink {
         }
     }
 
-    /// Whether it would be better to go over to a newer checkpoint, if there is one.
+    /// Whether it would be better to move to a newer checkpoint, if there is one.
     #[must_use]
-    pub fn stuck(&self, now: Monotonic) -> bool {
-        self.gone || now.since(self.came) > TRANSFER_STUCK
+    pub fn is_stuck(&self, now: Monotonic) -> bool {
+        self.root_gone || now.since(self.last_arrival) > TRANSFER_STUCK
     }
 
-    /// Questions to ask now: as many a peer as its distance makes room for, and all have a share in
-    /// what is missing.
-    pub fn questions<D: Store>(
+    /// Requests to send now: as many to each peer as its distance allows, with the missing nodes
+    /// shared among them.
+    pub fn next_requests<D: Store>(
         &mut self,
         space: &mut KeySpace<D>,
         peers: &[ReplicaId],
         now: Monotonic,
     ) -> Vec<(ReplicaId, Vec<Path>)> {
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
         let room = |peer: &ReplicaId| {
             let known = self.peers.get(peer);
             known.map_or(1, |known| known.room(now))
@@ -107,7 +110,7 @@ impl Sink {
         let mut free: Vec<(ReplicaId, usize)> = peers.iter().map(|it| (*it, room(it))).collect();
         free.retain(|(_, room)| *room > 0);
         if !free.is_empty() {
-            // Not the same one first all the time.
+            // Not always the same one first.
             self.turn = (self.turn + 1) % free.len();
             free.rotate_left(self.turn);
         }
@@ -116,22 +119,22 @@ impl Sink {
             for (peer, _) in free.iter().filter(|(_, room)| *room > round) {
                 let paths = space.import_wanted(share.min(TRANSFER_NODES_MAX));
                 if paths.is_empty() {
-                    return questions;
+                    return requests;
                 }
-                let asked = &mut self.peers.entry(*peer).or_default().asked;
-                asked.push_back(Question {
+                let open_requests = &mut self.peers.entry(*peer).or_default().open_requests;
+                open_requests.push_back(NodeRequest {
                     paths: paths.clone(),
                     at: now,
                     overdue: false,
                 });
-                questions.push((*peer, paths));
+                requests.push((*peer, paths));
             }
         }
-        questions
+        requests
     }
 
-    /// Whom to ask for the checkpoint's batch now, if it is missing: everybody in turn.
-    pub fn batch_question(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
+    /// The peer to ask for the checkpoint's batch now, if it is missing: all peers in turn.
+    pub fn next_batch_source(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
         let longest = self.longest_wait();
         let waits = |(peer, at): (ReplicaId, Monotonic)| {
             let known = self.peers.get(&peer);
@@ -147,8 +150,8 @@ impl Sink {
         Some(next)
     }
 
-    /// The longest that any peer is waited for: what the quickest one takes, several times over. A
-    /// liar may be slow on purpose, and would hold up what it was asked for.
+    /// The longest wait for any peer: several times the response time of the fastest. A liar may be
+    /// slow on purpose, and would delay the nodes that it was asked for.
     fn longest_wait(&self) -> Nanos {
         let measured = self.peers.values().filter(|peer| peer.is_measured());
         let quickest = measured.map(Peer::patience).min();
@@ -156,20 +159,20 @@ impl Sink {
         Nanos(quickest.0.saturating_mul(TRANSFER_PATIENCE))
     }
 
-    /// What was not answered in time is asked of others. The question stays open: an answer that
-    /// comes later has as much in it.
+    /// Requests overdue nodes from other peers. The request stays open: a later answer has the same
+    /// value.
     pub fn overdue<D: Store>(&mut self, space: &mut KeySpace<D>, now: Monotonic) {
         let longest = self.longest_wait();
         for peer in self.peers.values_mut() {
             let patience = peer.patience().min(longest);
-            let late = |it: &&mut Question| !it.overdue && now.since(it.at) >= patience;
-            for question in peer.asked.iter_mut().filter(late) {
-                space.import_give_back(&question.paths);
-                question.overdue = true;
-                peer.silent = now.plus(TRANSFER_PASS.max(patience));
+            let late = |it: &&mut NodeRequest| !it.overdue && now.since(it.at) >= patience;
+            for request in peer.open_requests.iter_mut().filter(late) {
+                space.import_give_back(&request.paths);
+                request.overdue = true;
+                peer.silent_until = now.plus(TRANSFER_PASS.max(patience));
             }
-            while peer.asked.len() > 2 * TRANSFER_QUESTIONS_MAX {
-                let oldest = peer.asked.pop_front();
+            while peer.open_requests.len() > 2 * TRANSFER_QUESTIONS_MAX {
+                let oldest = peer.open_requests.pop_front();
                 if let Some(lost) = oldest.filter(|it| !it.overdue) {
                     space.import_give_back(&lost.paths);
                 }
@@ -177,7 +180,7 @@ impl Sink {
         }
     }
 
-    /// A peer has answered.
+    /// Handles a peer's answer.
     ///
     /// # Errors
     /// If the own store fails.
@@ -195,34 +198,34 @@ impl Sink {
         let Some(peer) = self.peers.get_mut(&peer) else {
             return Ok(received);
         };
-        let Some(question) = peer.answers(nodes, now) else {
+        let Some(request) = peer.answers(nodes, now) else {
             return Ok(received);
         };
         let mut known = false;
         for (path, node) in &nodes.nodes {
-            if !question.paths.contains(path) {
+            if !request.paths.contains(path) {
                 continue;
             }
             match space.import_take(path, node)? {
                 Taken::Good => received.good += 1,
                 Taken::Wrong => received.wrong += 1,
-                // It came from another one meanwhile.
+                // It arrived from another peer meanwhile.
                 Taken::Unasked => known = true,
             }
         }
-        if !question.overdue {
-            space.import_give_back(&question.paths);
+        if !request.overdue {
+            space.import_give_back(&request.paths);
         }
         if received.good > 0 {
-            // Whatever one of them says: it is served.
-            self.gone = false;
-            self.came = now;
+            // Any peer's report shows that it is served.
+            self.root_gone = false;
+            self.last_arrival = now;
         }
         if received.wrong > 0 {
-            peer.wrong = now.plus(BLACKLIST_TIME);
+            peer.wrong_until = now.plus(BLACKLIST_TIME);
         } else if nodes.gone || (received.good == 0 && !known) {
-            self.gone |= nodes.gone;
-            peer.without = now.plus(TRANSFER_PASS);
+            self.root_gone |= nodes.gone;
+            peer.without_root_until = now.plus(TRANSFER_PASS);
         }
         Ok(received)
     }
@@ -250,11 +253,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_a_root_no_more_is_asked_for_the_next_one_at_once() {
+    fn a_peer_without_the_root_is_asked_for_the_next_one_at_once() {
         let mut space = KeySpace::open(MemoryStore::default()).unwrap();
         let mut sink = Sink::new(target(3), NOW);
-        let asked = &mut sink.peers.entry(PEER).or_default().asked;
-        asked.push_back(Question {
+        let open_requests = &mut sink.peers.entry(PEER).or_default().open_requests;
+        open_requests.push_back(NodeRequest {
             paths: Vec::new(),
             at: NOW,
             overdue: false,
@@ -266,10 +269,14 @@ mod tests {
         };
         sink.answered(&mut space, PEER, &nodes, NOW).unwrap();
         let room = |sink: &Sink| sink.peers[&PEER].room(NOW);
-        assert!(sink.stuck(NOW) && room(&sink) == 0);
-        assert!(room(&sink.moved(target(6), NOW)) > 0);
-        sink.peers.entry(PEER).or_default().wrong = NOW.plus(BLACKLIST_TIME);
-        assert_eq!(room(&sink.moved(target(6), NOW)), 0, "it was found out");
+        assert!(sink.is_stuck(NOW) && room(&sink) == 0);
+        assert!(room(&sink.retargeted(target(6), NOW)) > 0);
+        sink.peers.entry(PEER).or_default().wrong_until = NOW.plus(BLACKLIST_TIME);
+        assert_eq!(
+            room(&sink.retargeted(target(6), NOW)),
+            0,
+            "it is marked as faulty"
+        );
     }
 
     const OTHER: ReplicaId = ReplicaId(2);
@@ -319,15 +326,15 @@ mod tests {
     fn an_answer_that_is_late_counts_and_the_next_one_is_waited_for() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER], NOW);
         sink.overdue(&mut space, at(100));
-        let again = sink.questions(&mut space, &[PEER], at(120));
-        assert!(again.is_empty(), "it is passed over");
+        let again = sink.next_requests(&mut space, &[PEER], at(120));
+        assert!(again.is_empty(), "it is bypassed");
         let nodes = answer(&source, root, &first[0].1);
         let received = sink.answered(&mut space, PEER, &nodes, at(150)).unwrap();
         assert_eq!((received.good, received.wrong), (1, 0));
         while space.import_advance().unwrap() {}
-        let next = sink.questions(&mut space, &[PEER], at(150));
+        let next = sink.next_requests(&mut space, &[PEER], at(150));
         assert_eq!(next.len(), 1, "and it is asked again at once");
         sink.overdue(&mut space, at(290));
         assert_eq!(space.import_missing(), 0, "nothing is given back yet");
@@ -336,11 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn far_away_peers_have_several_questions_open_and_near_ones_one() {
+    fn distant_peers_have_several_requests_open_and_near_ones_one() {
         let (source, root) = filled();
         for (trip, most) in [(1, 1), (24, 1), (60, 3), (160, 7), (500, 8)] {
             let (mut space, mut sink) = begun(root);
-            let mut open = sink.questions(&mut space, &[PEER], NOW);
+            let mut open = sink.next_requests(&mut space, &[PEER], NOW);
             let mut now = 0;
             for _ in 0..4 {
                 now += trip;
@@ -349,7 +356,7 @@ mod tests {
                     sink.answered(&mut space, peer, &nodes, at(now)).unwrap();
                 }
                 while space.import_advance().unwrap() {}
-                open = sink.questions(&mut space, &[PEER], at(now));
+                open = sink.next_requests(&mut space, &[PEER], at(now));
             }
             while space.import_advance().unwrap() {}
             assert!(space.import_missing() > 0, "there would be more to ask");
@@ -358,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn who_brings_what_came_meanwhile_is_not_passed_over() {
+    fn a_peer_is_not_bypassed_if_its_nodes_came_from_another_one_meanwhile() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER, OTHER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER, OTHER], NOW);
         let (late, paths) = &first[0];
         sink.overdue(&mut space, at(100));
-        let again = sink.questions(&mut space, &[PEER, OTHER], at(100));
+        let again = sink.next_requests(&mut space, &[PEER, OTHER], at(100));
         assert_eq!(
             (again.len(), &again[0].1),
             (1, paths),
@@ -384,21 +391,21 @@ mod tests {
         assert!(sink.peers[late].room(at(140)) > 0);
     }
 
-    /// A liar that repeated an old answer was waited for until the transfer went over to the next
-    /// checkpoint, again and again, with what it had been asked for.
+    /// The flaw: a liar that repeated an old answer was waited for until the transfer moved to the
+    /// next checkpoint, again and again, with the nodes that it had been asked for.
     #[test]
     fn no_peer_is_waited_for_much_longer_than_the_quickest() {
         let (source, root) = filled();
         let (mut space, mut sink) = begun(root);
-        let first = sink.questions(&mut space, &[PEER], NOW);
+        let first = sink.next_requests(&mut space, &[PEER], NOW);
         sink.overdue(&mut space, at(100));
-        let other = sink.questions(&mut space, &[OTHER], at(100));
+        let other = sink.next_requests(&mut space, &[OTHER], at(100));
         let nodes = answer(&source, root, &first[0].1);
         sink.answered(&mut space, OTHER, &nodes, at(101)).unwrap();
         sink.answered(&mut space, PEER, &nodes, at(1_900)).unwrap();
         assert_eq!((first.len(), other.len()), (1, 1));
         while space.import_advance().unwrap() {}
-        let held = sink.questions(&mut space, &[PEER], at(2_000));
+        let held = sink.next_requests(&mut space, &[PEER], at(2_000));
         assert_eq!((held.len(), space.import_missing()), (1, 0));
         sink.overdue(&mut space, at(2_400));
         assert_eq!(space.import_missing(), held[0].1.len(), "it is given back");

@@ -1,11 +1,11 @@
-//! What a replica answers to whoever takes its state over.
+//! A replica's answers to a peer that takes its state over.
 
 use crate::state::{KeySpace, StateError, Store};
 use crate::wire::limits::FETCH_BYTES_MAX;
 use crate::wire::message::{FetchNodes, Nodes};
 
-/// The nodes that were asked for, as far as one answer goes. Places that are not there are left
-/// out: who asks for them has been lied to, or lies.
+/// The requested nodes, as many as fit into one answer. Places that do not exist are left out: a
+/// replica that asks for them was lied to, or lies.
 ///
 /// # Errors
 /// If the store fails.

@@ -1,4 +1,4 @@
-//! What is let in where votes are not signed.
+//! The messages that are admitted where votes are not signed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -12,9 +12,9 @@ use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::message::{Ballot, Suspect, ViewChange};
 use quorumfs_bft::wire::{Context, Message, Rejection, Unsigned, admit};
 
-struct Keys;
+struct ReplicaKeys;
 
-impl KeyDirectory for Keys {
+impl KeyDirectory for ReplicaKeys {
     fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
         (id.0 < 4).then_some(PublicKey([id.0 as u8; 32]))
     }
@@ -23,7 +23,7 @@ impl KeyDirectory for Keys {
     }
 }
 
-/// A signature that holds is the key twice.
+/// A valid signature is the key twice.
 struct Twice;
 
 impl Verifier for Twice {
@@ -46,7 +46,7 @@ fn verdict(
     context.authentication = authentication;
     let unsigned = Unsigned::new(context.header(View(5)), message);
     let frame = unsigned.with_signature(signature).frame().clone();
-    admit(frame, from, &Keys, &Twice, &context).map(|_| ())
+    admit(frame, from, &ReplicaKeys, &Twice, &context).map(|_| ())
 }
 
 fn vote(signer: u16) -> Message {
@@ -67,7 +67,7 @@ fn change(claims: bool) -> Message {
 }
 
 #[test]
-fn a_vote_is_its_senders_or_nobodys() {
+fn a_vote_counts_only_for_its_sender() {
     let two = Peer::Replica(ReplicaId(2));
     let mac = |from, message, signature| verdict(Authentication::Mac, from, message, signature);
     assert_eq!(mac(two, vote(2), NOT_SIGNED), Ok(()));
@@ -79,7 +79,7 @@ fn a_vote_is_its_senders_or_nobodys() {
     );
     // There is one encoding of it.
     assert_eq!(mac(two, vote(2), SIGNED), Err(Rejection::BadSignature));
-    // What has to be shown to others is signed, and may come from anybody.
+    // Messages that have to be shown to others are signed, and any replica may send them.
     let suspect = || {
         Message::Suspect(Suspect {
             signer: ReplicaId(2),
@@ -99,7 +99,7 @@ fn a_vote_is_its_senders_or_nobodys() {
 }
 
 #[test]
-fn what_belongs_to_the_other_mode_is_refused() {
+fn messages_of_the_other_mode_are_refused() {
     let two = Peer::Replica(ReplicaId(2));
     let sig = |message, signature| verdict(Authentication::Sig, two, message, signature);
     assert_eq!(sig(vote(2), SIGNED), Ok(()));

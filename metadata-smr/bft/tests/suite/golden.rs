@@ -1,7 +1,7 @@
 //! The bytes of wire and journal, pinned: one fixture for each kind of message and record.
 //!
 //! A fixture is hexadecimal, 32 bytes a line. It never changes: a change of the format gets another
-//! version and fixtures of its own, and what is written here must still be read.
+//! version and fixtures of its own, and bytes written in this format must still be readable.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
@@ -17,7 +17,7 @@ use quorumfs_bft::journal::Record;
 use quorumfs_bft::membership::{EpochRecord, Member, Membership};
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::observer::{
-    NumberedReport, Observe, Observed, Refusal, Report, WatchEvent, WatchId,
+    NumberedReport, Observe, Observed, Report, WatchEvent, WatchId, WatchRefusal,
 };
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::state::DurableRoot;
@@ -253,7 +253,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         principal: PublicKey([0x33; 32]),
         session_key: PublicKey([0x44; 32]),
         lanes: 8,
-        // Nothing has been released: these eight bytes were a nonce before they were a time.
+        // Nothing was released: these eight bytes were a nonce before they were a time.
         time: Time(1_800_000_000_000_000_000),
     };
     let gossip = PeerStatus {
@@ -408,7 +408,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
     .collect()
 }
 
-/// What observers ask and are told.
+/// The messages of observing.
 fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
     let observe = Observe {
         reports: true,
@@ -443,14 +443,14 @@ fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
             RequestOperation::Unwatch(WatchId(2)),
         ],
     };
-    let said = NumberedReport { number: 4, report };
-    let refused = Observed::Refused(Refusal::Full);
+    let numbered = NumberedReport { number: 4, report };
+    let refused = Observed::Refused(WatchRefusal::Full);
     vec![
         ("request_watch", signed(0, Message::Request(watching))),
         ("observe", unsigned(Message::Observe(observe))),
         ("observed", unsigned(Message::Observed(accepted))),
         ("observed_refused", unsigned(Message::Observed(refused))),
-        ("report", unsigned(Message::Report(said))),
+        ("report", unsigned(Message::Report(numbered))),
         ("watch_event", unsigned(Message::WatchEvent(event))),
     ]
 }
@@ -543,7 +543,7 @@ fn unhex(text: &str) -> Bytes {
     digits.chunks(2).map(byte).collect()
 }
 
-/// The pinned bytes under this name, which must be these.
+/// The pinned bytes under this name, which must be equal to these.
 fn pinned(folder: &str, name: &str, bytes: &[u8]) -> Bytes {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let path = root.join(folder).join(format!("{name}.hex"));

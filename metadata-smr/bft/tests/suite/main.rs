@@ -1,4 +1,4 @@
-//! The protocol library from outside: what it says as bytes, and whose votes it counts.
+//! The protocol library from outside: its bytes, and the votes that it counts.
 
 mod channel_votes;
 mod golden;

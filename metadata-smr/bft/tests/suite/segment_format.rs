@@ -55,8 +55,8 @@ fn a_group_and_a_seal_have_the_bytes_that_were_released() {
     pinned("segment/group.hex", &bytes);
     end_page(&mut bytes);
     let seal = framing.seal(Token(FIRST.0 + 2));
-    let (said, rest) = seal.split_at(32);
-    pinned("segment/seal.hex", said);
+    let (seal_header, rest) = seal.split_at(32);
+    pinned("segment/seal.hex", seal_header);
     assert!(rest.iter().all(|byte| *byte == 0));
     bytes.extend_from_slice(&seal);
     let another = Bytes::from_static(b"another");

@@ -87,11 +87,11 @@ impl Bench {
         }
     }
 
-    fn answer(&mut self, kind: Kind, operation: &Bytes, keep: bool) -> Bytes {
+    fn answer(&mut self, kind: OperationKind, operation: &Bytes, keep: bool) -> Bytes {
         let (caller, context) = (self.caller(), self.context());
         let mut txn = self.space.begin(Area::Service, context.sequence);
         let answer = match kind {
-            Kind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
+            OperationKind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
             _ => Metadata.read(&txn.view(), &caller, operation),
         };
         if keep {
@@ -108,7 +108,7 @@ impl Bench {
         let answer = self.answer(kind, &operation, !loses);
         let mut after = self.model.clone();
         assert!(match kind {
-            Kind::Execute => after.execute(&operation, Some(&answer)),
+            OperationKind::Execute => after.execute(&operation, Some(&answer)),
             _ => after.read(&operation, &answer),
         });
         if !loses {
@@ -136,7 +136,7 @@ impl Bench {
         let mut peek = self.random.clone();
         let (kind, operation) = self.workload.clone().call(&mut peek);
         let mut after = self.model.clone();
-        kind == Kind::Execute
+        kind == OperationKind::Execute
             && after.execute(&operation, None)
             && after.inodes().count() > self.model.inodes().count()
     }
@@ -181,8 +181,8 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
     let calls = &mut history.calls;
     // The same question, asked at another time, with an answer that was wrong by now or as yet.
     let moved = |calls: &[Call], one: usize, other: usize| {
-        let same = calls[one].kind == Kind::Query
-            && calls[other].kind == Kind::Query
+        let same = calls[one].kind == OperationKind::Query
+            && calls[other].kind == OperationKind::Query
             && calls[one].operation == calls[other].operation;
         // Flaw for a good while: what changed the answer may have been a call that nobody saw the
         // answer of, and that may have come later than it did, but not by so much.
@@ -208,8 +208,8 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
             let (one, other) = pair(calls, |one, other| {
                 let mut after = models[one].clone();
                 one < other
-                    && calls[one].kind == Kind::Execute
-                    && calls[other].kind == Kind::Execute
+                    && calls[one].kind == OperationKind::Execute
+                    && calls[other].kind == OperationKind::Execute
                     && !after.execute(&calls[one].operation, Some(result(&calls[other])))
             })?;
             let answer = result(&calls[one]).to_vec();
@@ -224,7 +224,7 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
             // Of two that create, the later one says that it came first.
             let creates = |at: usize| {
                 let mut after = models[at].clone();
-                calls[at].kind == Kind::Execute
+                calls[at].kind == OperationKind::Execute
                     && after.execute(&calls[at].operation, None)
                     && after.inodes().count() > models[at].inodes().count()
             };

@@ -1,14 +1,14 @@
-//! Attempts to open a session, while they wait.
+//! Pending attempts to open a session.
 //!
-//! Anybody can make a key pair and sign an attempt with it, so what is free must not stand in the
-//! way of what is not. Principals that the service would have as things stand are *welcome*: they
-//! share a room, a few places for each, and are served in turn, each principal's attempts by
-//! arrival. Neither a principal nor a session key that its owner chose decides who comes first: a
+//! Any process can make a key pair and sign an attempt with it, so attempts that cost nothing must
+//! not obstruct the others. Principals that the service would accept at present are *welcome*: they
+//! share a capacity, with a few places for each, and are served in turn, each principal's attempts
+//! by arrival. Neither a principal nor a session key that its owner chose decides the order: a
 //! principal's place is counted from when it began to wait or was last served.
 //!
-//! All others are *strangers*: they have a small room of their own and enter the order one at a
-//! time, at a pace, because only the order can refuse somebody so that r + 1 replicas say the same.
-//! Nobody is owed anything on their behalf: a leader that lets them wait is not suspected for it.
+//! All others are *strangers*. They have a small capacity of their own and enter the order one at a
+//! time, at a fixed pace, because only the order can refuse them such that r + 1 replicas say the
+//! same. A leader does not have to order them: it is not suspected for letting them wait.
 
 use crate::identity::{ConnectionId, Digest, Monotonic, PublicKey};
 use crate::wire::limits::{
@@ -27,15 +27,15 @@ struct Opening {
     arrival: u64,
     welcome: bool,
     /// Whether it has been proposed.
-    flies: bool,
+    proposed: bool,
 }
 
-/// What became of an attempt.
+/// The result of offering an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// It waits now. If another one gave way to it, that one.
+    /// It is pending now. Contains the attempt that gave way to it, if one did.
     New(Option<Digest>),
-    /// It waited as a stranger's and is welcome now.
+    /// It was pending as a stranger's and is welcome now.
     Welcomed,
     Known,
     Busy,
@@ -46,15 +46,15 @@ pub(super) enum Taken {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Openings {
     waiting: BTreeMap<Name, Opening>,
-    /// The places of principals that have something welcome waiting; the smallest is next.
+    /// The places of principals that have a welcome attempt pending; the smallest is next.
     places: BTreeMap<PublicKey, u64>,
     count: u64,
-    /// When a stranger was last let into the order.
+    /// When a stranger last entered the order.
     stranger: Option<Monotonic>,
 }
 
 impl Openings {
-    /// Takes an attempt in, if there is room.
+    /// Accepts an attempt, if there is capacity.
     pub(super) fn offer(
         &mut self,
         name: Name,
@@ -72,7 +72,7 @@ impl Openings {
                 connections: from.into_iter().collect(),
                 arrival: self.next(),
                 welcome,
-                flies: false,
+                proposed: false,
             };
             self.waiting.insert(name, opening);
             self.give_place(name.0, welcome);
@@ -107,7 +107,7 @@ impl Openings {
         }
     }
 
-    /// How many attempts of each principal are welcome.
+    /// The number of welcome attempts of each principal.
     fn welcome(&self) -> BTreeMap<PublicKey, usize> {
         let mut held = BTreeMap::new();
         for ((principal, _), _) in self.waiting.iter().filter(|(_, it)| it.welcome) {
@@ -116,8 +116,9 @@ impl Openings {
         held
     }
 
-    /// Whether there is room for one more, and what gave way: when the room is full, whoever has
-    /// most in it loses its newest to somebody who has fewer by two at least.
+    /// Whether there is capacity for one more, and the attempt that gives way. When the capacity is
+    /// used up, the principal with the most attempts loses its newest to a principal with fewer by
+    /// two at least.
     fn make_room(&mut self, principal: &PublicKey, welcome: bool) -> Result<Option<Digest>, Full> {
         let held = self.welcome();
         let taken: usize = held.values().sum();
@@ -150,7 +151,7 @@ impl Openings {
         Ok(Some(digest))
     }
 
-    /// Forgets an attempt: what waited, and for whom.
+    /// Removes an attempt and returns it, with the connections that wait for it.
     pub(super) fn remove(&mut self, name: &Name) -> Option<(Digest, Vec<ConnectionId>)> {
         let opening = self.waiting.remove(name)?;
         let mut others = self.waiting.iter();
@@ -160,44 +161,44 @@ impl Openings {
         Some((opening.digest, opening.connections))
     }
 
-    /// The attempt that waits under this name.
+    /// The attempt pending under this name.
     pub(super) fn digest(&self, name: &Name) -> Option<Digest> {
         self.waiting.get(name).map(|opening| opening.digest)
     }
 
-    /// It has been proposed.
-    pub(super) fn fly(&mut self, name: &Name) {
+    /// Marks it as proposed.
+    pub(super) fn mark_proposed(&mut self, name: &Name) {
         if let Some(opening) = self.waiting.get_mut(name) {
-            opening.flies = true;
+            opening.proposed = true;
         }
     }
 
-    /// What was proposed may be chosen again.
-    pub(super) fn land(&mut self) {
-        self.waiting.values_mut().for_each(|it| it.flies = false);
+    /// Allows proposed attempts to be chosen again.
+    pub(super) fn release_proposed(&mut self) {
+        self.waiting.values_mut().for_each(|it| it.proposed = false);
     }
 
-    /// Who waits for it.
+    /// The connections that wait for it.
     pub(super) fn connections(&self, name: &Name) -> &[ConnectionId] {
         self.waiting
             .get(name)
             .map_or(&[], |opening| &opening.connections)
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     pub(super) fn disconnected(&mut self, connection: ConnectionId) {
         for opening in self.waiting.values_mut() {
             opening.connections.retain(|known| *known != connection);
         }
     }
 
-    /// Chooses what enters the next batch: principals in turn, and a stranger if it is time.
+    /// Chooses the attempts for the next batch: principals in turn, and a stranger if one is due.
     ///
-    /// There is room for few, so all of it may be looked at.
+    /// The capacity is small, so the whole map may be scanned.
     pub(super) fn select(&mut self, most: usize, now: Monotonic) -> Vec<Digest> {
         let mut queues: BTreeMap<u64, (PublicKey, BTreeMap<u64, Digest>)> = BTreeMap::new();
         for ((principal, _), opening) in self.waiting.iter() {
-            if !opening.welcome || opening.flies {
+            if !opening.welcome || opening.proposed {
                 continue;
             }
             let place = self.places.get(principal).copied().unwrap_or(0);
@@ -221,7 +222,7 @@ impl Openings {
         let strangers = self
             .waiting
             .values()
-            .filter(|it| due && !it.welcome && !it.flies);
+            .filter(|it| due && !it.welcome && !it.proposed);
         if let Some(first) = strangers.min_by_key(|opening| opening.arrival) {
             chosen.push(first.digest);
             self.stranger = Some(now);
@@ -230,5 +231,5 @@ impl Openings {
     }
 }
 
-/// There is no room.
+/// There is no free capacity.
 struct Full;

@@ -1,14 +1,14 @@
-//! All that waits, by the order in which it came.
+//! All pending requests, in the order of their arrival.
 //!
-//! What waits lies in a slab, where its *handle* finds it. The order of arrival is a list of
-//! handles. What is gone stays in the list until it is at the front or until half of the list is
-//! gone; a number that rises with each arrival tells whether the handle still means the same. So
-//! each step costs the same on average, however much waits, and the list is never longer than
-//! twice what waits and a little.
+//! The requests are in a slab, and a *handle* locates one there. The order of arrival is a list of
+//! handles. A removed request stays in the list until it is at the front or until half of the list
+//! is removed ones; a number that rises with each arrival shows whether a handle still means the
+//! same request. So each step has the same cost on average, however many requests are pending, and
+//! the list is never much longer than twice the number of pending requests.
 //!
-//! What has not been proposed is *ready*. Requests are proposed by and large as they come, so the
-//! oldest that is ready is found by a mark that moves ahead, and back to the front only when what
-//! was proposed is ready again.
+//! A request that has not been proposed is *ready*. Requests are proposed mostly in the order in
+//! which they arrive, so a mark that moves forward finds the oldest ready one. It returns to the
+//! front only when proposed requests become ready again.
 
 use crate::digest_map::DigestMap;
 use crate::identity::{Digest, Monotonic, ReplicaId};
@@ -16,10 +16,10 @@ use crate::wire::Envelope;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The list may hold so much of what is gone before it is looked at whether that is half.
+/// The list may hold this many removed requests before it is checked whether they are half of it.
 const GONE_MIN: usize = 64;
 
-/// Where a request lies.
+/// The location of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Handle(u32);
 
@@ -34,12 +34,12 @@ impl Handle {
 pub(super) struct Waiting {
     pub(super) body: Arc<Envelope>,
     pub(super) since: Monotonic,
-    /// Nothing for what nobody is owed: a stranger's attempt to open a session.
+    /// `None` for a request that no leader has to order: a stranger's attempt to open a session.
     pub(super) arrival: Option<u64>,
     /// Whether it has been proposed.
-    pub(super) flies: bool,
-    /// The peer that forwarded what had no place here.
-    pub(super) shelved: Option<ReplicaId>,
+    pub(super) proposed: bool,
+    /// The peer that forwarded it, if it has no place of its own here.
+    pub(super) forwarded_by: Option<ReplicaId>,
 }
 
 impl Waiting {
@@ -48,30 +48,30 @@ impl Waiting {
     }
 
     const fn is_ready(&self) -> bool {
-        self.arrival.is_some() && !self.flies
+        self.arrival.is_some() && !self.proposed
     }
 }
 
-/// All that waits.
+/// All pending requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     slab: Vec<Option<Waiting>>,
     free: Vec<Handle>,
     index: DigestMap<Handle>,
     order: VecDeque<(u64, Handle)>,
-    /// Nothing in the list before this is ready.
+    /// No entry of the list before this one is ready.
     ready_from: usize,
-    /// Of those in the list that still wait.
+    /// The number of entries of the list that are still pending.
     owed: usize,
     ready: usize,
     ready_bytes: usize,
     bytes: usize,
-    /// What has an arrival, counted from the start.
+    /// The number of requests with an arrival, counted from the start.
     arrivals: u64,
 }
 
 impl Queue {
-    /// What waits under this digest.
+    /// The request pending under this digest.
     pub(super) fn find(&self, digest: &Digest) -> Option<&Waiting> {
         self.at(self.handle(digest)?)
     }
@@ -84,28 +84,28 @@ impl Queue {
         self.slab.get(handle.place())?.as_ref()
     }
 
-    /// Takes a request in that does not wait yet; whoever is owed it has it counted as an arrival.
+    /// Adds a request that is not pending yet. With `owed` it counts as an arrival.
     pub(super) fn push(
         &mut self,
         body: &Arc<Envelope>,
         now: Monotonic,
         owed: bool,
-        flies: bool,
-        shelved: Option<ReplicaId>,
+        proposed: bool,
+        forwarded_by: Option<ReplicaId>,
     ) -> Handle {
         let waiting = Waiting {
             body: Arc::clone(body),
             since: now,
             arrival: owed.then_some(self.arrivals),
-            flies,
-            shelved,
+            proposed,
+            forwarded_by,
         };
         let (length, ready, arrival) = (waiting.length(), waiting.is_ready(), waiting.arrival);
         let handle = match self.free.pop() {
             Some(handle) => handle,
             None => {
                 self.slab.push(None);
-                // What waits is bounded by credit, far below that.
+                // The credit bounds the pending requests far below this.
                 Handle(u32::try_from(self.slab.len() - 1).unwrap_or(u32::MAX))
             }
         };
@@ -127,7 +127,7 @@ impl Queue {
         handle
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Waiting> {
         let gone = self.slab.get_mut(handle.place())?.take()?;
         self.free.push(handle);
@@ -142,30 +142,34 @@ impl Queue {
         Some(gone)
     }
 
-    /// A request lies on the shelf no more. Whose it was, if it did.
-    pub(super) fn unshelve(&mut self, handle: Handle) -> Option<ReplicaId> {
-        self.slab.get_mut(handle.place())?.as_mut()?.shelved.take()
+    /// Clears the mark that a peer forwarded a request, and returns that peer, if there is one.
+    pub(super) fn remove_forwarded(&mut self, handle: Handle) -> Option<ReplicaId> {
+        self.slab
+            .get_mut(handle.place())?
+            .as_mut()?
+            .forwarded_by
+            .take()
     }
 
-    /// A request has been proposed. Whether it had not been.
-    pub(super) fn fly(&mut self, handle: Handle) -> bool {
+    /// Marks a request as proposed. Returns whether it had not been.
+    pub(super) fn mark_proposed(&mut self, handle: Handle) -> bool {
         let place = self.slab.get_mut(handle.place()).and_then(Option::as_mut);
-        let Some(waiting) = place.filter(|it| !it.flies) else {
+        let Some(waiting) = place.filter(|it| !it.proposed) else {
             return false;
         };
         if waiting.is_ready() {
             self.ready -= 1;
             self.ready_bytes -= waiting.length();
         }
-        waiting.flies = true;
+        waiting.proposed = true;
         self.tidy();
         true
     }
 
-    /// What was proposed is ready again.
-    pub(super) fn land(&mut self) {
-        for waiting in self.slab.iter_mut().flatten().filter(|it| it.flies) {
-            waiting.flies = false;
+    /// Makes proposed requests ready again.
+    pub(super) fn release_proposed(&mut self) {
+        for waiting in self.slab.iter_mut().flatten().filter(|it| it.proposed) {
+            waiting.proposed = false;
             if waiting.is_ready() {
                 self.ready += 1;
                 self.ready_bytes += waiting.length();
@@ -175,26 +179,26 @@ impl Queue {
         self.tidy();
     }
 
-    /// Who is still meant by an entry of the list.
-    fn meant(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
+    /// The request that an entry of the list still means.
+    fn resolve(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
         let waiting = slab.get(handle.place())?.as_ref()?;
         (waiting.arrival == Some(arrival)).then_some(waiting)
     }
 
-    /// Drops what is gone from the list, and moves the mark to the first that is ready.
+    /// Drops removed requests from the list, and moves the mark to the first ready one.
     fn tidy(&mut self) {
         let slab = &self.slab;
-        let gone = |entry: &mut (u64, Handle)| Self::meant(slab, *entry).is_none();
+        let gone = |entry: &mut (u64, Handle)| Self::resolve(slab, *entry).is_none();
         while self.order.pop_front_if(gone).is_some() {
             self.ready_from = self.ready_from.saturating_sub(1);
         }
         if self.order.len() > GONE_MIN + 2 * self.owed {
             self.order
-                .retain(|entry| Self::meant(slab, *entry).is_some());
+                .retain(|entry| Self::resolve(slab, *entry).is_some());
             self.ready_from = 0;
         }
         let ready =
-            |entry: &(u64, Handle)| Self::meant(slab, *entry).is_some_and(Waiting::is_ready);
+            |entry: &(u64, Handle)| Self::resolve(slab, *entry).is_some_and(Waiting::is_ready);
         while let Some(entry) = self.order.get(self.ready_from)
             && !ready(entry)
         {
@@ -202,44 +206,44 @@ impl Queue {
         }
     }
 
-    /// Since when the request that came first, of those that are ready, has been waiting.
+    /// Since when the oldest ready request has been pending.
     pub(super) fn oldest_ready(&self) -> Option<Monotonic> {
         let entry = self.order.get(self.ready_from)?;
-        Self::meant(&self.slab, *entry).map(|waiting| waiting.since)
+        Self::resolve(&self.slab, *entry).map(|waiting| waiting.since)
     }
 
-    /// How many are ready, and how long they are together.
+    /// The number of ready requests, and their total length.
     pub(super) const fn ready(&self) -> (usize, usize) {
         (self.ready, self.ready_bytes)
     }
 
-    /// What a leader has to order, oldest first.
+    /// The requests that a leader has to order, oldest first.
     pub(super) fn owed(&self) -> impl Iterator<Item = &Waiting> {
         let order = self.order.iter();
-        order.filter_map(|entry| Self::meant(&self.slab, *entry))
+        order.filter_map(|entry| Self::resolve(&self.slab, *entry))
     }
 
-    /// All that waits, sorted by digest.
+    /// All pending requests, sorted by digest.
     pub(super) fn all(&self) -> impl Iterator<Item = &Waiting> {
         self.index.values().filter_map(|handle| self.at(*handle))
     }
 
-    /// How many a leader has to order.
+    /// The number of requests that a leader has to order.
     pub(super) const fn owed_count(&self) -> usize {
         self.owed
     }
 
-    /// How many wait.
+    /// The number of pending requests.
     pub(super) fn len(&self) -> usize {
         self.slab.len() - self.free.len()
     }
 
-    /// How many bytes wait.
+    /// The number of pending bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many requests have come that a leader has to order.
+    /// The number of requests that have arrived and that a leader has to order.
     pub(super) const fn arrivals(&self) -> u64 {
         self.arrivals
     }
@@ -268,15 +272,15 @@ mod tests {
                     }
                     (5..=7, Some(at)) => {
                         let (handle, digest, ..) = model.remove(at);
-                        let gone = queue.take(handle).expect("it waits");
+                        let gone = queue.take(handle).expect("it is pending");
                         prop_assert_eq!(gone.body.digest(), digest);
                     }
                     (8..=10, Some(at)) => {
-                        prop_assert_eq!(queue.fly(model[at].0), !model[at].4);
+                        prop_assert_eq!(queue.mark_proposed(model[at].0), !model[at].4);
                         model[at].4 = true;
                     }
                     (_, Some(_)) => {
-                        queue.land();
+                        queue.release_proposed();
                         model.iter_mut().for_each(|it| it.4 = false);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Choosing what goes into the next batch.
+//! Choosing the requests of the next batch.
 
 use super::Pool;
 use super::queue::{Handle, Queue};
@@ -9,23 +9,23 @@ use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX};
 use std::sync::Arc;
 
 impl Pool {
-    /// Chooses the next batch: sessions in turn, of each one request a round and of each lane one
-    /// request, the one with the smallest number. What is chosen flies: it goes on waiting until it
-    /// is settled, and is not chosen again.
+    /// Chooses the next batch: sessions in turn, of each session one request a round and of each
+    /// lane one request, the one with the smallest number. The chosen requests are marked as
+    /// proposed: they stay pending until they are settled, and are not chosen again.
     ///
-    /// Whoever is served goes to the end, so the next batch goes on where this one ended. Cost: a
-    /// step for each request that is chosen, and a few of O(log sessions) for each session among
-    /// them; sessions for which nothing waits cost nothing.
+    /// A session that was served goes to the end, so the next batch continues where this one ended.
+    /// Cost: a step for each chosen request, and a few of O(log sessions) for each session among
+    /// them; sessions without pending requests cost nothing.
     pub fn select(&mut self, now: Monotonic) -> Vec<Arc<Envelope>> {
         let mut batch = Selection::default();
         for digest in self.openings.select(BATCH_OPENS_MAX, now) {
             batch.add(&self.queue, self.queue.handle(&digest));
         }
-        for digest in self.shelf.openings() {
+        for digest in self.forwarded.openings() {
             batch.add(&self.queue, self.queue.handle(&digest));
         }
-        // A round of all sessions in turn, then rounds of those that were served, whose turn comes
-        // again as long as they have more.
+        // First a round of all sessions in turn, then rounds of those that were served, as long as
+        // they have more requests.
         let mut round: Vec<Turn> = self.turns.iter().map(Turn::first).collect();
         let mut served = 0;
         let mut last: Vec<Turn> = Vec::new();
@@ -55,7 +55,7 @@ impl Pool {
             }
         }
         for handle in &batch.chosen {
-            self.fly_at(*handle);
+            self.mark_proposed_at(*handle);
         }
         batch.bodies
     }
@@ -68,7 +68,7 @@ struct Turn {
     place: u64,
     /// How many of its requests have been chosen.
     times: usize,
-    /// As which of all that were chosen the last of these was.
+    /// The position of the last of these among all that were chosen.
     last: u64,
 }
 
@@ -91,7 +91,7 @@ impl Turn {
     }
 }
 
-/// A batch being filled.
+/// A batch that is being filled.
 #[derive(Default)]
 struct Selection {
     bodies: Vec<Arc<Envelope>>,
@@ -101,8 +101,8 @@ struct Selection {
 }
 
 impl Selection {
-    /// Adds what a session has next, of which so much has been chosen already. Nothing if there is
-    /// nothing more, or no room.
+    /// Adds the next request of a session of which `times` have been chosen already. `None` if
+    /// there is no other, or the batch is full.
     fn serve(&mut self, queue: &Queue, session: &mut SessionQueue, times: usize) -> Option<()> {
         let mut choice = session.next(times)?;
         if let Choice::Lane(lane, handle) = choice
@@ -121,13 +121,13 @@ impl Selection {
         }
     }
 
-    /// Whether it has been chosen already: what lies on a shelf may have another place as well.
+    /// Whether it has been chosen already: a forwarded request may have another place as well.
     fn has(&self, queue: &Queue, handle: Handle) -> bool {
-        let shelved = queue.at(handle).is_some_and(|it| it.shelved.is_some());
-        shelved && self.chosen.contains(&handle)
+        let forwarded = queue.at(handle).is_some_and(|it| it.forwarded_by.is_some());
+        forwarded && self.chosen.contains(&handle)
     }
 
-    /// Adds a request, unless the batch is full or has it.
+    /// Adds a request, unless the batch is full or contains it.
     fn add(&mut self, queue: &Queue, handle: Option<Handle>) -> Option<()> {
         let Some((handle, waiting)) = handle.and_then(|it| Some((it, queue.at(it)?))) else {
             return Some(());

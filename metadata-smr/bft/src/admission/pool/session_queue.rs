@@ -1,10 +1,10 @@
-//! What waits of one session.
+//! The pending requests of one session.
 //!
-//! Each lane has a few requests, sorted by number; a bit for each lane says whether it has any to
+//! Each lane has a few requests, sorted by number; a bit for each lane says whether it has one to
 //! choose. Lanes are served in turn, as sessions are: the next one is the lane after the one that
-//! was served last, so that a lane with a small number that is never empty does not keep the others
-//! waiting when a batch is full. What has been proposed *flies* and is not chosen again, unless the
-//! view that it was proposed in ends.
+//! was served last, so that a lane with a small number that is never empty does not delay the
+//! others when a batch is full. A *proposed* request is not chosen again, unless the view that it
+//! was proposed in ends.
 
 use super::queue::Handle;
 use crate::identity::{ConnectionId, Digest, Lane, ReplicaId, RequestNumber};
@@ -18,49 +18,53 @@ const _: () = assert!(LANES_MAX as u32 <= Lanes::BITS, "every lane has a bit");
 
 /// A request that a peer has forwarded and that has no other place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shelved {
+pub(super) struct ForwardedRequest {
     lane: Lane,
     number: RequestNumber,
     pub(super) digest: Digest,
-    flies: bool,
+    proposed: bool,
 }
 
-pub(super) const fn shelved_of(lane: Lane, number: RequestNumber, digest: Digest) -> Shelved {
-    Shelved {
+pub(super) const fn forwarded_request(
+    lane: Lane,
+    number: RequestNumber,
+    digest: Digest,
+) -> ForwardedRequest {
+    ForwardedRequest {
         lane,
         number,
         digest,
-        flies: false,
+        proposed: false,
     }
 }
 
 /// A request of a lane.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct LaneRequest {
     number: RequestNumber,
     handle: Handle,
     length: u32,
-    flies: bool,
+    proposed: bool,
 }
 
-/// The requests of a lane, by number: so few that they lie where the lane does.
+/// The requests of a lane, by number. They are few, so they are stored in the lane itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct LaneQueue {
-    held: [Held; LANE_AHEAD_MAX as usize],
+    held: [LaneRequest; LANE_AHEAD_MAX as usize],
     count: usize,
 }
 
 impl LaneQueue {
-    fn held(&self) -> &[Held] {
+    fn held(&self) -> &[LaneRequest] {
         self.held.get(..self.count).unwrap_or_default()
     }
 
-    fn held_mut(&mut self) -> &mut [Held] {
+    fn requests_mut(&mut self) -> &mut [LaneRequest] {
         self.held.get_mut(..self.count).unwrap_or_default()
     }
 
-    /// Puts one in, for which there is room.
-    fn insert(&mut self, one: Held) {
+    /// Inserts a request; the caller has checked that there is space.
+    fn insert(&mut self, one: LaneRequest) {
         let at = self.held().partition_point(|it| it.number < one.number);
         if let Some(rest) = self.held.get_mut(at..=self.count) {
             rest.rotate_right(1);
@@ -71,7 +75,7 @@ impl LaneQueue {
         }
     }
 
-    fn remove(&mut self, at: usize) -> Option<Held> {
+    fn remove(&mut self, at: usize) -> Option<LaneRequest> {
         let rest = self.held.get_mut(at..self.count)?;
         let gone = *rest.first()?;
         rest.rotate_left(1);
@@ -80,31 +84,31 @@ impl LaneQueue {
     }
 }
 
-/// What is chosen for a batch.
+/// A choice for a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
     /// The next request of a lane.
     Lane(Lane, Handle),
-    /// Something else.
+    /// Another request.
     Other(Digest),
 }
 
-/// What waits of one session.
+/// The pending requests of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionQueue {
-    /// What peers have forwarded in vain, one request each.
-    pub(super) shelf: BTreeMap<ReplicaId, Shelved>,
+    /// The requests that peers have forwarded and that have no other place, one for each peer.
+    pub(super) forwarded: BTreeMap<ReplicaId, ForwardedRequest>,
     pub(super) credit: Credit,
     pub(super) close: Option<Digest>,
     /// Whether closing has been proposed.
     pub(super) closing: bool,
     pub(super) connections: Vec<ConnectionId>,
-    /// Its place among the sessions for which something waits.
+    /// Its place among the sessions that have pending requests.
     pub(super) place: Option<u64>,
     bytes: usize,
     /// The requests of each lane, by number.
     lanes: Vec<LaneQueue>,
-    /// The lanes that have something to choose.
+    /// The lanes that have a request to choose.
     ready: Lanes,
     /// The lane that was served last.
     turn: Option<Lane>,
@@ -121,7 +125,7 @@ const fn bit(lane: Lane) -> Lanes {
 impl SessionQueue {
     pub(super) fn new(credit: Credit, connections: Vec<ConnectionId>) -> Self {
         Self {
-            shelf: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
             credit,
             close: None,
             closing: false,
@@ -134,42 +138,43 @@ impl SessionQueue {
         }
     }
 
-    /// Whether there is something to choose.
+    /// Whether there is a request to choose.
     pub(super) fn has_work(&self) -> bool {
-        self.ready != 0 || self.may_close() || self.shelf.values().any(|it| !it.flies)
+        self.ready != 0 || self.may_close() || self.forwarded.values().any(|it| !it.proposed)
     }
 
     const fn may_close(&self) -> bool {
         self.close.is_some() && !self.closing
     }
 
-    /// All requests that wait in its lanes.
+    /// All requests pending in its lanes.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         let held = self.lanes.iter().flat_map(LaneQueue::held);
         held.map(|held| held.handle)
     }
 
-    /// What else waits.
+    /// All other pending requests.
     pub(super) fn others(&self) -> impl Iterator<Item = Digest> {
-        let shelved = self.shelf.values().map(|it| it.digest);
-        self.close.into_iter().chain(shelved)
+        let forwarded = self.forwarded.values().map(|it| it.digest);
+        self.close.into_iter().chain(forwarded)
     }
 
-    fn lane(&self, lane: Lane) -> &[Held] {
+    fn lane(&self, lane: Lane) -> &[LaneRequest] {
         self.lanes
             .get(usize::from(lane.0))
             .map_or(&[], LaneQueue::held)
     }
 
-    /// The request that waits under this number.
+    /// The request pending under this number.
     pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Handle> {
         let mut held = self.lane(lane).iter();
         held.find(|it| it.number == number).map(|it| it.handle)
     }
 
-    /// Finds room within the session's credit for a request of `length` bytes whose number is not
+    /// Makes space within the session's credit for a request of `length` bytes whose number is not
     /// there. Requests of its lane with higher numbers that have not been proposed give way to it,
-    /// since they cannot run before it has: these are returned. `None` if there is no room even so.
+    /// since they cannot run before it: these are returned. `None` if there is not enough space
+    /// even so.
     pub(super) fn make_room(
         &mut self,
         lane: Lane,
@@ -184,7 +189,7 @@ impl SessionQueue {
             if ((count as u64) < LANE_AHEAD_MAX && bytes <= credit) || later.number < number {
                 break;
             }
-            if !later.flies {
+            if !later.proposed {
                 count -= 1;
                 bytes = bytes.saturating_sub(later.length as usize);
                 give_way.push(later.handle);
@@ -204,20 +209,20 @@ impl SessionQueue {
         Some(give_way)
     }
 
-    /// Takes in what room was made for.
+    /// Inserts a request that space was made for.
     pub(super) fn insert(
         &mut self,
         lane: Lane,
         number: RequestNumber,
         (handle, length): (Handle, usize),
-        flies: bool,
+        proposed: bool,
     ) {
         if let Some(queue) = self.lanes.get_mut(usize::from(lane.0)) {
-            queue.insert(Held {
+            queue.insert(LaneRequest {
                 number,
                 handle,
                 length: u32::try_from(length).unwrap_or(u32::MAX),
-                flies,
+                proposed,
             });
             self.bytes = self.bytes.saturating_add(length);
             self.note_ready(lane);
@@ -225,13 +230,13 @@ impl SessionQueue {
     }
 
     fn note_ready(&mut self, lane: Lane) {
-        match self.lane(lane).iter().any(|it| !it.flies) {
+        match self.lane(lane).iter().any(|it| !it.proposed) {
             true => self.ready |= bit(lane),
             false => self.ready &= !bit(lane),
         }
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Handle> {
         let queue = self.lanes.get_mut(usize::from(lane.0))?;
         let at = queue.held().iter().position(|it| it.number == number)?;
@@ -241,37 +246,46 @@ impl SessionQueue {
         Some(gone.handle)
     }
 
-    /// A request of a lane has been proposed.
-    pub(super) fn fly(&mut self, lane: Lane, handle: Handle) {
+    /// Marks a request of a lane as proposed.
+    pub(super) fn mark_proposed(&mut self, lane: Lane, handle: Handle) {
         let queue = self.lanes.get_mut(usize::from(lane.0));
-        let mut held = queue.into_iter().flat_map(LaneQueue::held_mut);
+        let mut held = queue.into_iter().flat_map(LaneQueue::requests_mut);
         let held = held.find(|it| it.handle == handle);
         if let Some(held) = held {
-            held.flies = true;
+            held.proposed = true;
             self.note_ready(lane);
         }
     }
 
-    /// What was forwarded has been proposed.
-    pub(super) fn fly_shelved(&mut self, digest: &Digest) {
-        for shelved in self.shelf.values_mut().filter(|it| it.digest == *digest) {
-            shelved.flies = true;
+    /// Marks a forwarded request as proposed.
+    pub(super) fn mark_forwarded_proposed(&mut self, digest: &Digest) {
+        for request in self
+            .forwarded
+            .values_mut()
+            .filter(|it| it.digest == *digest)
+        {
+            request.proposed = true;
         }
     }
 
-    /// What was proposed may be chosen again.
-    pub(super) fn land(&mut self) {
+    /// Allows proposed requests to be chosen again.
+    pub(super) fn release_proposed(&mut self) {
         self.closing = false;
-        self.shelf.values_mut().for_each(|it| it.flies = false);
+        self.forwarded
+            .values_mut()
+            .for_each(|it| it.proposed = false);
         for (queue, lane) in self.lanes.iter_mut().zip(0..) {
-            queue.held_mut().iter_mut().for_each(|it| it.flies = false);
+            queue
+                .requests_mut()
+                .iter_mut()
+                .for_each(|it| it.proposed = false);
             if queue.count > 0 {
                 self.ready |= bit(Lane(lane));
             }
         }
     }
 
-    /// Takes out all requests of a lane up to this number; `gone` is told of each.
+    /// Removes all requests of a lane up to this number and calls `gone` for each.
     pub(super) fn remove_up_to(
         &mut self,
         lane: Lane,
@@ -289,10 +303,14 @@ impl SessionQueue {
         }
     }
 
-    /// Takes what was forwarded of a lane up to this number off the shelf.
-    pub(super) fn unshelve_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
+    /// Removes the forwarded requests of a lane up to this number.
+    pub(super) fn remove_forwarded_up_to(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+    ) -> Vec<Digest> {
         let mut removed = Vec::new();
-        self.shelf.retain(|_, it| {
+        self.forwarded.retain(|_, it| {
             let over = it.lane == lane && it.number <= number;
             removed.extend(over.then_some(it.digest));
             !over
@@ -301,11 +319,14 @@ impl SessionQueue {
     }
 
     /// The request to choose next for a batch that has `chosen` of this session already: of each
-    /// lane the smallest number, once. Closing comes when nothing else waits.
+    /// lane the smallest number, once. Closing comes when no other request is pending.
     pub(super) fn next(&self, chosen: usize) -> Option<Choice> {
-        let shelved = self.shelf.values().find(|it| !it.flies && chosen == 0);
-        if let Some(shelved) = shelved {
-            return Some(Choice::Other(shelved.digest));
+        let request = self
+            .forwarded
+            .values()
+            .find(|it| !it.proposed && chosen == 0);
+        if let Some(request) = request {
+            return Some(Choice::Other(request.digest));
         }
         if self.ready == 0 {
             let close = self.close.filter(|_| chosen == 0 && self.may_close());
@@ -320,11 +341,11 @@ impl SessionQueue {
             later => later,
         };
         let lane = Lane(u16::try_from(later.trailing_zeros()).ok()?);
-        let held = self.lane(lane).iter().find(|it| !it.flies)?;
+        let held = self.lane(lane).iter().find(|it| !it.proposed)?;
         Some(Choice::Lane(lane, held.handle))
     }
 
-    /// A request of this lane was chosen.
+    /// Notes that a request of this lane was chosen.
     pub(super) const fn served(&mut self, lane: Lane) {
         self.turn = Some(lane);
     }

@@ -1,6 +1,6 @@
 //! Fairness, credit and bounds.
 
-mod shelf;
+mod forwarded;
 
 use super::{Offer, Pool};
 use crate::execution::Opened;
@@ -108,11 +108,15 @@ fn a_batch_is_bounded_and_the_next_one_goes_on_where_it_ended() {
     first.iter().for_each(|body| pool.settle(body));
     let second = sessions_of(&pool.select(NOW));
     let last = sessions_of(&first)[BATCH_REQUESTS_MAX - 1];
-    assert_eq!(second[0], last + 1, "who was not served comes first");
+    assert_eq!(
+        second[0],
+        last + 1,
+        "a session that was not served comes first"
+    );
 }
 
 #[test]
-fn however_much_some_send_everybody_is_served_within_a_round() {
+fn every_session_is_served_within_a_round_however_much_others_send() {
     // Ten sessions refill all their 64 lanes after every batch, 1,000 have one request each.
     let mut pool = pool(1_010, WIDE);
     let mut number = 0;
@@ -166,11 +170,11 @@ fn lanes_of_a_session_are_served_in_turn() {
         let batch = pool.select(NOW);
         for body in &batch {
             let Message::Request(chosen) = body.message() else {
-                panic!("it is one");
+                panic!("not a request");
             };
             seen.push(chosen.lane.0);
             pool.settle(body);
-            // The lane goes on at once.
+            // The lane continues at once.
             let next = request(1, chosen.lane.0, number, long);
             assert_eq!(pool.offer(&next, None, NOW), Offer::New);
         }
@@ -181,7 +185,7 @@ fn lanes_of_a_session_are_served_in_turn() {
 }
 
 #[test]
-fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
+fn a_request_that_was_never_decided_is_chosen_again_in_the_next_view() {
     let mut pool = pool(4, WIDE);
     (1..=3).for_each(|id| {
         pool.offer(&request(id, 0, 1, 1), None, NOW);
@@ -195,7 +199,7 @@ fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
         assert_eq!(pool.select(NOW).len(), 5);
         assert!(pool.select(NOW).is_empty() && pool.oldest_ready().is_none());
         assert!(!pool.is_empty(), "it still has to be decided");
-        pool.land();
+        pool.release_proposed();
         assert_eq!(pool.oldest_ready(), Some(NOW));
     }
     pool.session_closed(SessionId(2), Sequence(1));
@@ -206,7 +210,7 @@ fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
 }
 
 #[test]
-fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
+fn a_lane_continues_in_the_next_batch_while_its_last_request_is_proposed() {
     let credit = Credit {
         lanes: 1,
         bytes: 4_000,
@@ -219,7 +223,7 @@ fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
     assert_eq!(
         pool.offer(&request(1, 0, 1, 1), None, NOW),
         Offer::Conflict,
-        "what flies keeps its number"
+        "a proposed request keeps its number"
     );
     assert_eq!(pool.offer(&numbered(2), None, NOW), Offer::New);
     assert_eq!(pool.select(NOW)[0].digest(), numbered(2).digest());
@@ -227,7 +231,7 @@ fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
     assert_eq!(
         pool.offer(&numbered(4), None, NOW),
         Offer::Busy,
-        "what flies counts against the credit"
+        "a proposed request counts against the credit"
     );
     pool.settle(&numbered(2));
     assert_eq!((pool.len(), pool.bytes()), (1, numbered(3).frame().len()));
@@ -302,21 +306,25 @@ fn numbers_far_ahead_give_way_to_those_that_can_run_before_them() {
     let further = request(1, 0, 6 << 40, 1);
     assert_eq!(pool.offer(&further, None, NOW), Offer::Busy);
     let next = request(1, 0, 1, 1);
-    assert_eq!(pool.offer(&next, None, NOW), Offer::New, "one makes room");
+    assert_eq!(pool.offer(&next, None, NOW), Offer::New, "one gives way");
     assert_eq!(pool.len() as u64, LANE_AHEAD_MAX);
     let large = request(1, 0, 2, 3_700);
     assert_eq!(pool.offer(&large, None, NOW), Offer::New, "others do");
-    assert_eq!(pool.len(), 2, "what runs before it stays");
+    assert_eq!(pool.len(), 2, "a request that runs before it stays");
     let elsewhere = request(1, 1, 1, 1_000);
     assert_eq!(pool.offer(&elsewhere, None, NOW), Offer::Busy);
-    assert_eq!(pool.len(), 2, "and so does what makes no room by leaving");
+    assert_eq!(
+        pool.len(),
+        2,
+        "and so does one whose removal frees no space"
+    );
     pool.settle(&next);
     pool.settle(&large);
     assert!(pool.is_empty() && pool.bytes() == 0);
 }
 
 #[test]
-fn within_its_credit_nobody_is_busy_because_of_others() {
+fn no_session_within_its_credit_is_busy_because_of_others() {
     let credit = Credit {
         lanes: 1,
         bytes: CREDIT_FLOOR,
@@ -348,7 +356,7 @@ fn the_same_again_is_known_and_another_under_its_number_a_conflict() {
 }
 
 #[test]
-fn what_was_executed_takes_its_rivals_and_predecessors_with_it() {
+fn an_executed_request_removes_its_rivals_and_predecessors() {
     let mut pool = pool(1, WIDE);
     pool.offer(&request(1, 0, 1, 10), None, NOW);
     pool.offer(&request(1, 0, 2, 10), None, NOW);
@@ -358,7 +366,7 @@ fn what_was_executed_takes_its_rivals_and_predecessors_with_it() {
 }
 
 #[test]
-fn what_was_passed_over_leaves_alone() {
+fn a_request_that_was_passed_over_is_removed_alone() {
     let mut pool = pool(1, WIDE);
     let (first, second) = (request(1, 0, 1, 10), request(1, 0, 2, 10));
     pool.offer(&second, None, NOW);
@@ -377,7 +385,7 @@ fn principals_of(batch: &[Arc<Envelope>]) -> Vec<PublicKey> {
 }
 
 #[test]
-fn openings_have_a_room_of_their_own_and_principals_share_it() {
+fn openings_have_a_capacity_of_their_own_that_principals_share() {
     let mut pool = pool(1, WIDE);
     let crowd = (OPENS_WAITING_MAX / OPENS_PER_PRINCIPAL_MAX) as u16;
     for principal in 1..=crowd {
@@ -387,7 +395,7 @@ fn openings_have_a_room_of_their_own_and_principals_share_it() {
         }
         assert_eq!(pool.offer(&open(principal, 99), None, NOW), Offer::Busy);
     }
-    // The room is full, and still there is a place for somebody who has none.
+    // The capacity is used up, and still a principal that has no place gets one.
     assert_eq!(pool.offer(&open(500, 1), None, NOW), Offer::New);
     assert_eq!(pool.len(), OPENS_WAITING_MAX);
     assert_eq!(pool.offer(&request(1, 0, 1, 1), None, NOW), Offer::New);
@@ -397,7 +405,7 @@ fn openings_have_a_room_of_their_own_and_principals_share_it() {
 #[test]
 fn principals_are_let_in_in_turn_whatever_keys_they_name() {
     let mut pool = Pool::default();
-    // An honest opening waits while 20 others keep theirs full, with smaller keys all the time.
+    // An honest opening waits while 20 others keep their places full, always with smaller keys.
     let mut rounds = 0;
     for principal in 1..=20 {
         (0..3).for_each(|key| {
@@ -423,14 +431,14 @@ fn principals_are_let_in_in_turn_whatever_keys_they_name() {
 }
 
 #[test]
-fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
+fn strangers_wait_at_their_own_pace_and_delay_no_others() {
     let mut pool = Pool::default();
     let taken = (0..100)
         .filter(|key| pool.offer_stranger(&open(1_000 + key, *key), None, NOW) == Offer::New);
     assert_eq!(taken.count(), OPENS_STRANGERS_MAX);
     assert!(
         pool.is_empty() && pool.oldest_ready().is_none(),
-        "nobody is owed"
+        "a leader need not order strangers"
     );
     assert_eq!(pool.offer(&open(1, 1), None, NOW), Offer::New);
     let batch = pool.select(NOW);
@@ -439,14 +447,14 @@ fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
     assert!(pool.select(NOW).is_empty(), "one at a time");
     let later = Monotonic(NOW.0 + STRANGER_INTERVAL.0);
     assert_eq!(principals_of(&pool.select(later)), [named(1_001)]);
-    // Whoever has become known meanwhile waits no longer.
+    // A principal that has become known meanwhile waits no longer.
     assert_eq!(pool.offer(&open(1_005, 5), None, NOW), Offer::New);
     assert_eq!(principals_of(&pool.select(later)), [named(1_005)]);
     assert!(!pool.is_empty());
 }
 
 #[test]
-fn an_opened_session_inherits_who_waits_for_it() {
+fn an_opened_session_inherits_the_waiting_connections() {
     let mut pool = Pool::default();
     let body = open(1, 2);
     pool.offer(&body, Some(ConnectionId(9)), NOW);
@@ -461,7 +469,7 @@ fn an_opened_session_inherits_who_waits_for_it() {
 }
 
 #[test]
-fn closing_comes_after_what_the_session_still_waits_for() {
+fn closing_comes_after_the_pending_requests_of_the_session() {
     let mut pool = pool(1, WIDE);
     let close = signed(Message::CloseSession(CloseSession {
         session: SessionId(1),

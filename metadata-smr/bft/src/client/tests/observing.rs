@@ -1,4 +1,4 @@
-//! A client that wants to be told what happens.
+//! A client that observes replicas.
 
 use super::*;
 use crate::identity::{Epoch, View};
@@ -20,19 +20,19 @@ const REPORT: Report = Report {
 };
 
 impl Desk {
-    fn say(&mut self, from: u16, message: Message) {
+    fn receive(&mut self, from: u16, message: Message) {
         self.step(Event::Received {
             from: ReplicaId(from),
             frame: crate::wire::encode(Header::default(), &message),
         });
     }
 
-    fn stands(&mut self, from: u16, last: u64) {
+    fn standing(&mut self, from: u16, last: u64) {
         let standing = Observed::Accepted {
             applied: Sequence(last),
             last: Some(Sequence(last)),
         };
-        self.say(from, Message::Observed(standing));
+        self.receive(from, Message::Observed(standing));
     }
 
     fn changes(&mut self, from: u16, session: u64, sequence: u64, previous: u64) {
@@ -42,7 +42,7 @@ impl Desk {
             previous: Sequence(previous),
             watches: vec![WatchId(1)],
         };
-        self.say(from, Message::WatchEvent(event));
+        self.receive(from, Message::WatchEvent(event));
     }
 
     fn asks(&mut self) -> Vec<(u16, Observe)> {
@@ -57,7 +57,7 @@ impl Desk {
         sent.filter_map(observe).collect()
     }
 
-    /// Watches something since the batch at 9.
+    /// Watches from the batch at 9 on.
     fn watching() -> Self {
         let mut desk = Self::open(|config| config.unordered_reads = true);
         desk.step(Event::Observe {
@@ -67,7 +67,7 @@ impl Desk {
         assert_eq!(desk.asks().len(), 4);
         desk.step(Event::Submit {
             ticket: Ticket(1),
-            kind: Kind::Watch,
+            kind: OperationKind::Watch,
             operation: Bytes::from_static(b"what"),
             deadline: desk.now.plus(Nanos::from_secs(30)),
         });
@@ -80,19 +80,19 @@ impl Desk {
         for from in 0..3 {
             let results = Outcome::Results(vec![Some(answer.encode())]);
             desk.reply(from, &frame, 10, results);
-            desk.stands(from, 9);
+            desk.standing(from, 9);
         }
         assert_eq!(desk.delivered.len(), 1);
         let up_to = Sequence(9);
-        let told = std::mem::take(&mut desk.watched);
-        assert_eq!(told, [Watched::Revalidate { up_to }]);
+        let watched = std::mem::take(&mut desk.watched);
+        assert_eq!(watched, [Watched::Revalidate { up_to }]);
         desk.sent.clear();
         desk
     }
 }
 
 #[test]
-fn everybody_is_asked_again_after_a_reconnect_and_after_silence() {
+fn replicas_are_asked_again_after_a_reconnect_and_after_silence() {
     let mut desk = Desk::open(|_| {});
     desk.step(Event::Observe {
         reports: true,
@@ -111,13 +111,13 @@ fn everybody_is_asked_again_after_a_reconnect_and_after_silence() {
     desk.step(Event::Connected { replica });
     assert_eq!(desk.asks(), [(2, observe)]);
     desk.now = desk.now.plus(OBSERVED_SILENT);
-    desk.stands(1, 0);
+    desk.standing(1, 0);
     desk.step(Event::Timer);
     assert_eq!(desk.asks(), [(0, observe), (2, observe), (3, observe)]);
 }
 
 #[test]
-fn a_replica_that_reports_and_says_nothing_of_the_session_is_asked_again() {
+fn a_replica_that_reports_without_its_standing_is_asked_again() {
     let mut desk = Desk::watching();
     desk.step(Event::Observe {
         reports: true,
@@ -128,24 +128,24 @@ fn a_replica_that_reports_and_says_nothing_of_the_session_is_asked_again() {
     for number in 1..=5 {
         desk.now = desk.now.plus(Nanos::from_secs(1));
         for from in 0..4 {
-            let said = NumberedReport { number, report };
-            desk.say(from, Message::Report(said));
+            let report = NumberedReport { number, report };
+            desk.receive(from, Message::Report(report));
             if from < 3 && (from > 0 || number < 2) {
-                desk.stands(from, 9);
+                desk.standing(from, 9);
             }
         }
         desk.step(Event::Timer);
         let asked: Vec<u16> = desk.asks().into_iter().map(|(to, _)| to).collect();
         match number {
             4.. => assert_eq!(asked, [0, 3]),
-            _ => assert_eq!(asked, [3], "it has not said that it will, after {number}"),
+            _ => assert_eq!(asked, [3], "it has not confirmed, after {number}"),
         }
     }
     assert_eq!(desk.watched, [Watched::Blind]);
 }
 
 #[test]
-fn an_event_of_another_session_or_from_a_stranger_says_nothing() {
+fn an_event_of_another_session_or_from_a_stranger_has_no_effect() {
     let mut desk = Desk::watching();
     for from in 0..3 {
         desk.changes(from, 8, 12, 9);
@@ -160,7 +160,7 @@ fn an_event_of_another_session_or_from_a_stranger_says_nothing() {
 }
 
 #[test]
-fn whoever_was_told_of_a_change_reads_no_older_state() {
+fn a_client_notified_of_a_change_reads_no_older_state() {
     use crate::wire::message::{AnswerBody, Answered, ReadAnswer};
     let mut desk = Desk::watching();
     desk.changes(0, 7, 12, 9);
@@ -168,7 +168,7 @@ fn whoever_was_told_of_a_change_reads_no_older_state() {
     assert_eq!(desk.watched.len(), 1);
     desk.step(Event::Submit {
         ticket: Ticket(2),
-        kind: Kind::Read,
+        kind: OperationKind::Read,
         operation: Bytes::from_static(b"query"),
         deadline: desk.now.plus(Nanos::from_secs(30)),
     });
@@ -187,7 +187,7 @@ fn whoever_was_told_of_a_change_reads_no_older_state() {
             applied: Sequence(applied),
             answers: Some(vec![answered]),
         };
-        desk.say(from, Message::ReadAnswer(answer));
+        desk.receive(from, Message::ReadAnswer(answer));
     };
     for from in 0..4 {
         answer(&mut desk, from, 11);
@@ -196,16 +196,16 @@ fn whoever_was_told_of_a_change_reads_no_older_state() {
 }
 
 #[test]
-fn single_words_and_what_a_quorum_says_are_told_apart() {
+fn single_reports_and_facts_of_a_quorum_are_distinguished() {
     let mut desk = Desk::open(|_| {});
     desk.step(Event::Observe {
         reports: true,
         watches: false,
     });
     let report = REPORT;
-    let said = NumberedReport { number: 1, report };
-    for (from, told) in [(0, 1), (1, 4), (2, 6)] {
-        desk.say(from, Message::Report(said));
-        assert_eq!(desk.observed, told, "after {from}");
+    let report = NumberedReport { number: 1, report };
+    for (from, watched) in [(0, 1), (1, 4), (2, 6)] {
+        desk.receive(from, Message::Report(report));
+        assert_eq!(desk.observed, watched, "after {from}");
     }
 }

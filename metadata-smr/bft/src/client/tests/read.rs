@@ -11,7 +11,7 @@ fn reading(config: &mut ClientConfig) {
 const LONG: &[u8] = &[7; 100];
 
 impl Desk {
-    fn ask(&mut self, ticket: u64, kind: Kind) {
+    fn ask(&mut self, ticket: u64, kind: OperationKind) {
         self.step(Event::Submit {
             ticket: Ticket(ticket),
             kind,
@@ -20,7 +20,7 @@ impl Desk {
         });
     }
 
-    /// Who was asked last, and what.
+    /// The replicas that were asked last, and the query.
     fn asked(&mut self) -> (Vec<u16>, Read) {
         let sent = std::mem::take(&mut self.sent);
         let frame = sent.last().expect("something was sent").1.clone();
@@ -67,10 +67,13 @@ impl Desk {
 #[test]
 fn a_query_is_asked_of_a_quorum_and_one_gives_all_of_the_answer() {
     let mut desk = Desk::open(reading);
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let (to, read) = desk.asked();
     assert_eq!((to.len(), read.queries.len()), (3, 1));
-    assert!(to.contains(&read.full.0), "one of those who are asked");
+    assert!(
+        to.contains(&read.full.0),
+        "one of the replicas that are asked"
+    );
     for (count, from) in (1..).zip(&to) {
         assert_eq!(desk.delivered.len(), 0, "after {}", count - 1);
         desk.answer(*from, read.nonce, (9, 5), LONG, *from == read.full.0);
@@ -82,17 +85,17 @@ fn a_query_is_asked_of_a_quorum_and_one_gives_all_of_the_answer() {
 #[test]
 fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
     let mut desk = Desk::open(reading);
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let (to, read) = desk.asked();
     desk.answer(to[0], read.nonce, (9, 5), b"x", true);
     desk.answer(to[1], read.nonce, (9, 5), b"x", true);
-    // What has changed back since then.
+    // A row that has changed back since then.
     desk.answer(to[2], read.nonce, (9, 8), b"x", true);
     assert_eq!(desk.delivered, []);
-    let (everybody, again) = desk.asked();
-    assert_eq!((everybody.len(), again.full), (4, Read::ALL));
+    let (all_replicas, again) = desk.asked();
+    assert_eq!((all_replicas.len(), again.full), (4, Read::ALL));
     assert_ne!(again.nonce, read.nonce);
-    // A second answer of the same replica does not count, nor one from the future.
+    // A second answer of the same replica does not count, nor does one from the future.
     desk.answer(to[0], read.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
@@ -104,15 +107,15 @@ fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
 }
 
 #[test]
-fn what_is_not_answered_alike_takes_its_place_in_the_order() {
+fn a_query_without_matching_answers_is_ordered() {
     let mut desk = Desk::open(reading);
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let (to, _) = desk.asked();
     desk.later(49);
     assert_eq!(desk.sent.len(), 0);
     desk.later(2);
-    let (everybody, read) = desk.asked();
-    assert_eq!((to.len(), everybody.len()), (3, 4), "hedged");
+    let (all_replicas, read) = desk.asked();
+    assert_eq!((to.len(), all_replicas.len()), (3, 4), "hedged");
     for from in 0..4 {
         desk.answer(from, read.nonce, (9, u64::from(from)), b"x", true);
     }
@@ -147,7 +150,7 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
     }
     desk.sent.clear();
     let old = desk.delivered.len();
-    desk.ask(2, Kind::SessionRead);
+    desk.ask(2, OperationKind::SessionRead);
     let (to, read) = desk.asked();
     assert_eq!(to.len(), 2, "one more than may lie");
     desk.answer(to[0], read.nonce, (19, 4), b"x", true);
@@ -155,7 +158,7 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
     assert_eq!(
         desk.delivered.len(),
         old,
-        "one of them is behind what was seen"
+        "one of them is older than a state that was seen"
     );
     let (_, read) = desk.asked();
     desk.answer(to[1], read.nonce, (30, 4), b"x", true);
@@ -163,7 +166,7 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
     desk.answer(3, read.nonce, (25, 4), b"x", true);
     assert_eq!(desk.delivered.len(), old + 1);
     // The smaller claim is the bound now.
-    desk.ask(3, Kind::SessionRead);
+    desk.ask(3, OperationKind::SessionRead);
     let (to, read) = desk.asked();
     desk.answer(to[0], read.nonce, (24, 4), b"x", true);
     desk.answer(to[1], read.nonce, (26, 4), b"x", true);
@@ -175,10 +178,10 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
 }
 
 #[test]
-fn what_waits_for_a_frame_goes_out_together() {
+fn queries_waiting_for_a_frame_are_sent_together() {
     let mut desk = Desk::open(reading);
     for ticket in 1..=9 {
-        desk.ask(ticket, Kind::Read);
+        desk.ask(ticket, OperationKind::Read);
     }
     let (to, second) = desk.asked();
     assert_eq!((second.nonce, second.queries.len()), (2, 1));
@@ -189,7 +192,7 @@ fn what_waits_for_a_frame_goes_out_together() {
     assert_eq!(bundle.queries.len(), 7);
 }
 
-/// The flaw of reads that count on more replicas than writers wait for.
+/// The flaw of reads that rely on more replicas than writers wait for.
 #[test]
 fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     let mut desk = Desk::open(reading);
@@ -204,13 +207,13 @@ fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     assert_eq!(
         desk.sent.len(),
         4,
-        "those who have executed it hand it to those who have not"
+        "replicas that have executed it hand it to those that have not"
     );
     desk.reply(3, &frame, 9, desk.results(&["done"]));
     assert_eq!(desk.delivered.len(), 1);
 
     let mut desk = Desk::open(|_| {});
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let frame = desk.last();
     assert!(matches!(
         Envelope::decode(frame.clone()).unwrap().message(),
@@ -222,16 +225,16 @@ fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
     assert_eq!(
         desk.delivered.len(),
         1,
-        "where nobody reads out of order, fewer do"
+        "where no client reads out of order, fewer suffice"
     );
 }
 
-/// What is asked for again is asked under another number, and answers to the number before were
-/// dropped: where as many as are needed take longer than the first patience, none ever counted.
+/// A retry is asked under another number, and answers to the earlier number were dropped: where the
+/// needed number of answers takes longer than the first wait, none ever counted.
 #[test]
 fn answers_to_earlier_tries_count_and_the_next_query_waits_for_as_long() {
     let mut desk = Desk::open(reading);
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let (to, first) = desk.asked();
     desk.later(50);
     let (_, second) = desk.asked();
@@ -246,7 +249,7 @@ fn answers_to_earlier_tries_count_and_the_next_query_waits_for_as_long() {
     assert_eq!(desk.delivered, [(1, Bytes::from_static(LONG))]);
     for ticket in 2..5 {
         desk.sent.clear();
-        desk.ask(ticket, Kind::Read);
+        desk.ask(ticket, OperationKind::Read);
         let (to, read) = desk.asked();
         desk.later(130);
         assert_eq!(desk.sent.len(), 0, "no others are asked");
@@ -259,9 +262,9 @@ fn answers_to_earlier_tries_count_and_the_next_query_waits_for_as_long() {
 }
 
 #[test]
-fn a_query_that_went_into_the_order_teaches_how_far_the_replicas_are() {
+fn a_query_that_was_ordered_measures_how_far_the_replicas_are() {
     let mut desk = Desk::open(reading);
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let (to, first) = desk.asked();
     for _ in 0..3 {
         desk.later(50);
@@ -278,7 +281,7 @@ fn a_query_that_went_into_the_order_teaches_how_far_the_replicas_are() {
     }
     assert_eq!(desk.delivered.len(), 1);
     desk.sent.clear();
-    desk.ask(2, Kind::Read);
+    desk.ask(2, OperationKind::Read);
     let (to, read) = desk.asked();
     desk.later(420);
     assert_eq!(desk.sent.len(), 0, "no others are asked");
@@ -293,7 +296,7 @@ fn a_query_that_went_into_the_order_teaches_how_far_the_replicas_are() {
 fn a_replica_counts_once_whichever_tries_it_answers() {
     let mut desk = Desk::open(reading);
     for (ticket, place) in [(1, 0), (2, 1)] {
-        desk.ask(ticket, Kind::Read);
+        desk.ask(ticket, OperationKind::Read);
         let (to, first) = desk.asked();
         desk.later(50);
         let (_, second) = desk.asked();
@@ -326,7 +329,7 @@ fn the_first_try_waits_for_as_long_as_the_session_took_to_be_opened() {
         desk.reply(replica, &frame, 3, outcome);
     }
     desk.sent.clear();
-    desk.ask(1, Kind::Read);
+    desk.ask(1, OperationKind::Read);
     let _ = desk.asked();
     desk.later(299);
     assert_eq!(desk.sent.len(), 0);
@@ -334,7 +337,7 @@ fn the_first_try_waits_for_as_long_as_the_session_took_to_be_opened() {
     assert_eq!(desk.asked().0.len(), 4);
 }
 
-/// A frame that is sent again has only those queries that are open, in other places than before.
+/// A frame that is sent again has only the unsettled queries, in other positions than before.
 #[test]
 fn answers_to_every_try_are_for_the_queries_of_that_try() {
     let mut desk = Desk::open(|config| {
@@ -342,7 +345,7 @@ fn answers_to_every_try_are_for_the_queries_of_that_try() {
         config.bundle_max = 2;
     });
     for ticket in 1..=4 {
-        desk.ask(ticket, Kind::Read);
+        desk.ask(ticket, OperationKind::Read);
     }
     let (to, _) = desk.asked();
     let all = |body: &'static [u8], version: u64| Answered {

@@ -1,4 +1,4 @@
-//! Watches: what a batch tells, to whom, and that it follows from the order alone.
+//! Watches: the events of a batch, their watchers, and that they follow from the order alone.
 
 use super::*;
 use crate::observer::{WatchAnswer, WatchEvent, WatchId};
@@ -37,7 +37,7 @@ fn event(session: u64, sequence: u64, previous: u64, watches: &[u64]) -> WatchEv
 }
 
 #[test]
-fn a_change_is_told_once_a_batch_to_each_session_with_its_predecessor() {
+fn a_change_makes_one_event_a_batch_for_each_session_with_its_predecessor() {
     let mut bench = Bench::new();
     let (one, two) = (bench.open(1), bench.open(2));
     let done = bench.run(&[watch(one, 0, 1, b"count"), watch(one, 1, 1, b"c")]);
@@ -61,7 +61,7 @@ fn a_change_is_told_once_a_batch_to_each_session_with_its_predecessor() {
 }
 
 #[test]
-fn a_watch_is_told_of_what_its_own_batch_changes_after_it() {
+fn a_watch_is_notified_of_later_changes_in_its_own_batch() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     let done = bench.run(&[watch(id, 0, 1, b"count"), count(id, 1, 1)]);
@@ -69,11 +69,11 @@ fn a_watch_is_told_of_what_its_own_batch_changes_after_it() {
 }
 
 #[test]
-fn what_is_undone_or_is_nobodys_business_is_not_told() {
+fn undone_and_private_changes_make_no_event() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[watch(id, 0, 1, b"count")]);
-    // A result that finds no room undoes what the operation wrote.
+    // A result that does not fit undoes the operation's writes.
     let too_long = request(id, 0, 2, execute(RESULTS_BYTES_MAX as u32 + 1));
     assert_eq!(bench.run(&[too_long]).events, []);
     let refused = [watch(id, 0, 3, b""), watch(id, 1, 1, b"no")];
@@ -96,13 +96,13 @@ fn a_watch_ends_by_its_owners_wish_or_with_its_session() {
     bench.run(&[close]);
     assert_eq!(bench.run(&[count(one, 0, 4)]).events, []);
     assert_eq!(bench.executor.applied(&bench.space).unwrap().watches, 0);
-    // What comes later is another one, and its chain begins there.
+    // A later watch is another one, and its chain begins there.
     let done = bench.run(&[watch(one, 0, 5, b"count"), count(one, 1, 1)]);
     assert_eq!(done.events, [event(one, 8, 7, &[3])]);
 }
 
 #[test]
-fn there_are_no_more_watches_than_may_be() {
+fn the_number_of_watches_is_bounded() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     let mut number = 0;
@@ -118,7 +118,7 @@ fn there_are_no_more_watches_than_may_be() {
 }
 
 #[test]
-fn what_is_told_follows_from_the_rows_and_not_from_who_executes() {
+fn events_follow_from_the_rows_and_not_from_the_executor() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[watch(id, 0, 1, b"count"), watch(id, 1, 1, b"closed")]);
@@ -135,7 +135,7 @@ fn what_is_told_follows_from_the_rows_and_not_from_who_executes() {
 }
 
 #[test]
-fn while_nobody_watches_no_change_is_noted() {
+fn without_watches_no_change_is_noted() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     bench.run(&[count(id, 0, 1)]);
@@ -149,7 +149,7 @@ fn while_nobody_watches_no_change_is_noted() {
 }
 
 #[test]
-fn as_many_prefixes_as_may_be_and_no_more() {
+fn the_number_of_prefixes_is_bounded() {
     let mut bench = Bench::new();
     let id = bench.open(1);
     for (number, count) in (1..).zip([WATCH_PREFIXES_MAX, WATCH_PREFIXES_MAX + 1]) {

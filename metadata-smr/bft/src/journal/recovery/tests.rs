@@ -5,15 +5,15 @@ use crate::journal::framing::{FRAME_HEADER_BYTES, PAGE_BYTES, end_page};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What a medium writes whole or not at all.
+/// The unit that a medium writes entirely or not at all.
 const SECTOR_BYTES: usize = 512;
 const NEW: SegmentIdentity = SegmentIdentity([7; 16]);
 const OLD: SegmentIdentity = SegmentIdentity([6; 16]);
 
 type Group = Vec<Vec<u8>>;
 
-/// Groups as they are written one after the other, and where each begins; the last one is where
-/// the next would.
+/// Groups as they are written one after the other, and where each begins; the last position is
+/// where the next one would begin.
 fn image(identity: SegmentIdentity, first: u64, groups: &[Group]) -> (Vec<u8>, Vec<usize>) {
     let framing = Framing::new(identity);
     let mut token = first;
@@ -74,7 +74,7 @@ proptest! {
         first in 1..4_u64,
         with_seal in any::<bool>(),
     ) {
-        // The worst place for them: under tokens that are due next.
+        // The worst place for them: under the tokens that come next.
         let (mut bytes, _) = image(NEW, first, &new);
         let all = new.concat();
         if with_seal {

@@ -2,7 +2,7 @@
 
 use super::cluster::TestCluster;
 use crate::identity::{Sequence, SessionId};
-use crate::observer::{Observe, Observed, Refusal};
+use crate::observer::{Observe, Observed, WatchRefusal};
 use crate::wire::limits::OBSERVERS_MAX;
 use crate::wire::message::Message;
 
@@ -83,7 +83,7 @@ fn observers_are_bounded_and_the_place_of_one_that_left_is_free() {
     let refused = |cluster: &TestCluster, connection| {
         let received = cluster.received(1, connection).iter();
         let full =
-            |it: &&Message| matches!(it, Message::Observed(Observed::Refused(Refusal::Full)));
+            |it: &&Message| matches!(it, Message::Observed(Observed::Refused(WatchRefusal::Full)));
         received.filter(full).count()
     };
     assert_eq!((refused(&cluster, 900), refused(&cluster, 1000)), (1, 0));
@@ -111,7 +111,7 @@ fn a_session_that_is_not_open_is_not_watched() {
         [Message::Observed(observed)] => *observed,
         other => panic!("{other:?}"),
     };
-    let refused = Observed::Refused(Refusal::NoSession);
+    let refused = Observed::Refused(WatchRefusal::NoSession);
     assert_eq!(received(&cluster, 900), refused);
     let applied = cluster.status(2).sequence;
     let accepted = Observed::Accepted {

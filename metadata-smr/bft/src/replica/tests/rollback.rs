@@ -83,7 +83,7 @@ fn a_forgotten_prepare_is_shown_by_replicas_that_have_it() {
     assert_eq!(cluster.status(BACK).voting, Voting::Voting);
     cluster.run_for(240);
     assert_eq!(cluster.status(0).view, View(0));
-    assert!(cluster.status(0).counters.words_returned > 0);
+    assert!(cluster.status(0).counters.messages_returned > 0);
     noticed(&cluster);
     holds.set(false);
     cluster.finish(10_000);

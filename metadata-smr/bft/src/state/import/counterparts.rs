@@ -1,4 +1,5 @@
-//! What an old tree has at the place of a node that comes in: it goes when the new one is there.
+//! The parts of an old tree at the place of a node that arrives: they are removed once the new one
+//! is there.
 
 use super::{Import, Node, NodeRef, Open, Prefix, Slots, StateError, Store};
 use crate::state::nibbles::slot;
@@ -21,8 +22,8 @@ impl Import {
         Ok((old, partial))
     }
 
-    /// What another tree has below `prefix`, by slot of a branch there. What lies beside it in the
-    /// own tree, which has to be whole, is not needed any more.
+    /// The parts of another tree below `prefix`, by slot of a branch there. Parts of the own tree
+    /// next to it, which has to be complete, are not needed any more.
     fn counterpart(
         &mut self,
         store: &dyn Store,
@@ -61,8 +62,8 @@ impl Import {
             }
             let towards = slot(prefix.bytes(), theirs);
             if own {
-                let beside = branch.children.iter().filter(|(own, _)| *own != towards);
-                self.sweep.extend(beside.map(|(_, child)| *child));
+                let siblings = branch.children.iter().filter(|(own, _)| *own != towards);
+                self.sweep.extend(siblings.map(|(_, child)| *child));
             }
             match branch.child(towards) {
                 Some(child) => at = child,

@@ -1,4 +1,4 @@
-//! Taking a tree over: from every state to every other, with liars, crashes and newer roots.
+//! Importing a tree: from every state to every other, with liars, crashes and newer roots.
 
 use crate::identity::{Digest, Sequence};
 use crate::state::{Area, DurableRoot, KeySpace, MemoryStore, Path, Store, Taken};
@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 /// Small leaves make deep trees of few rows.
 const LEAF: u64 = 120;
 
-struct Dice(u64);
+struct TestRandom(u64);
 
-impl Dice {
+impl TestRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -37,17 +37,17 @@ impl Side {
     }
 
     /// Writes and deletes some rows, and makes the state durable.
-    fn change(&mut self, rows: u64, dice: &mut Dice) {
+    fn change(&mut self, rows: u64, random: &mut TestRandom) {
         self.sequence += 1;
         let sequence = Sequence(self.sequence);
         let mut txn = self.space.begin(Area::Service, sequence);
         for _ in 0..rows {
-            let number = dice.below(400);
+            let number = random.below(400);
             let key = format!("{:03}{}", number, "x".repeat((number % 7) as usize));
-            if dice.below(3) == 0 {
+            if random.below(3) == 0 {
                 txn.delete(key.as_bytes()).unwrap();
             } else {
-                let value = vec![dice.below(256) as u8; dice.below(40) as usize];
+                let value = vec![random.below(256) as u8; random.below(40) as usize];
                 txn.put(key.as_bytes(), value).unwrap();
             }
         }
@@ -70,39 +70,44 @@ impl Side {
     }
 }
 
-fn spoiled(told: &Bytes, dice: &mut Dice) -> Bytes {
-    let mut bytes = told.to_vec();
-    match dice.below(3) {
-        0 => bytes.truncate(dice.below(told.len() as u64) as usize),
+fn spoiled(received: &Bytes, random: &mut TestRandom) -> Bytes {
+    let mut bytes = received.to_vec();
+    match random.below(3) {
+        0 => bytes.truncate(random.below(received.len() as u64) as usize),
         1 => bytes.push(0),
         _ => {
-            let at = dice.below(told.len() as u64) as usize;
-            bytes[at] ^= 1 << dice.below(8);
+            let at = random.below(received.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
         }
     }
     bytes.into()
 }
 
-/// How a run went.
+/// The events of a run.
 #[derive(Default)]
-struct Seen {
-    came: usize,
+struct TroubleCounts {
+    arrived: usize,
     moved: usize,
     resumed: usize,
     refused: usize,
 }
 
-/// Takes the state of `from` over to `to`.
-fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (Side, Seen) {
-    let mut seen = Seen::default();
+/// Imports the state of `from` into `to`.
+fn take_over(
+    from: &mut Side,
+    mut to: Side,
+    random: &mut TestRandom,
+    trouble: u64,
+) -> (Side, TroubleCounts) {
+    let mut seen = TroubleCounts::default();
     let mut target = from.root();
     to.space.begin_import(target, Bytes::from_static(b"note"));
     for _ in 0..100_000 {
         while to.space.import_advance().unwrap() {}
         if let Some((batch, _)) = to.space.import_write() {
-            if trouble > 0 && dice.below(20) == 0 {
-                // A crash, with or without what was just handed out.
-                if dice.below(2) == 0 {
+            if trouble > 0 && random.below(20) == 0 {
+                // A crash, with or without the writes that were just returned.
+                if random.below(2) == 0 {
                     to.store.apply(&batch);
                 }
                 let own = to.space.durable_root();
@@ -127,8 +132,8 @@ fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (S
             to.sequence = root.sequence.0;
             return (to, seen);
         }
-        if trouble > 0 && dice.below(40) == 0 {
-            from.change(10, dice);
+        if trouble > 0 && random.below(40) == 0 {
+            from.change(10, random);
         }
         if !from.space.serves(&target.digest) {
             target = from.root();
@@ -136,20 +141,23 @@ fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (S
             seen.moved += 1;
             continue;
         }
-        let wanted = to.space.import_wanted(1 + dice.below(9) as usize);
+        let wanted = to.space.import_wanted(1 + random.below(9) as usize);
         let mut lost: Vec<Path> = Vec::new();
         for path in wanted {
-            let told = from.space.export(&target.digest, &path).unwrap().unwrap();
-            if trouble > 0 && dice.below(6) == 0 {
-                let wrong = spoiled(&told, dice);
+            let received = from.space.export(&target.digest, &path).unwrap().unwrap();
+            if trouble > 0 && random.below(6) == 0 {
+                let wrong = spoiled(&received, random);
                 let taken = to.space.import_take(&path, &wrong).unwrap();
                 assert_eq!(taken, Taken::Wrong);
                 seen.refused += 1;
                 lost.push(path);
             } else {
-                assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Good);
-                assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Unasked);
-                seen.came += 1;
+                assert_eq!(to.space.import_take(&path, &received).unwrap(), Taken::Good);
+                assert_eq!(
+                    to.space.import_take(&path, &received).unwrap(),
+                    Taken::Unasked
+                );
+                seen.arrived += 1;
             }
         }
         to.space.import_give_back(&lost);
@@ -157,7 +165,7 @@ fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (S
     panic!("it does not end");
 }
 
-/// Both hold the same rows, under nodes of which none is superfluous.
+/// Both hold the same rows, in nodes of which none is superfluous.
 fn check(from: &mut Side, to: &mut Side) {
     assert_eq!(to.root().digest, to.space.root_digest().unwrap());
     let rows = |side: &Side| {
@@ -170,21 +178,17 @@ fn check(from: &mut Side, to: &mut Side) {
     if to.root().digest == from.root().digest {
         assert_eq!(rows(from), rows(to));
     }
-    // What only older roots need goes with the next two flushes.
+    // Nodes that only older roots need are removed with the next two flushes.
     let mut rebuilt = Side::open(MemoryStore::new(), to.sequence);
-    let (mut one, mut other) = (Dice(77), Dice(77));
+    let (mut one, mut other) = (TestRandom(77), TestRandom(77));
     rebuilt.space.begin_import(to.root(), Bytes::new());
-    let (mut rebuilt, _) = take_over(to, rebuilt, &mut Dice(5), 0);
+    let (mut rebuilt, _) = take_over(to, rebuilt, &mut TestRandom(5), 0);
     for _ in 0..3 {
         to.change(3, &mut one);
         rebuilt.change(3, &mut other);
     }
     assert_eq!(to.root(), rebuilt.root());
-    assert_eq!(
-        to.nodes().len(),
-        rebuilt.nodes().len(),
-        "nodes nobody needs"
-    );
+    assert_eq!(to.nodes().len(), rebuilt.nodes().len(), "superfluous nodes");
 }
 
 proptest! {
@@ -198,41 +202,41 @@ proptest! {
         fresh in any::<bool>(),
         trouble in 0_u64..2,
     ) {
-        let mut dice = Dice(seed);
+        let mut random = TestRandom(seed);
         let mut from = Side::open(MemoryStore::new(), 0);
-        from.change(shared, &mut dice);
+        from.change(shared, &mut random);
         let mut to = Side::open(from.store.snapshot(), 1);
         if fresh {
             to = Side::open(MemoryStore::new(), 0);
         } else {
-            let apart = dice.below(20) * u64::from(dice.below(2) == 0);
-            to.change(apart, &mut dice);
+            let apart = random.below(20) * u64::from(random.below(2) == 0);
+            to.change(apart, &mut random);
         }
-        from.change(apart / 2, &mut dice);
-        from.change(apart, &mut dice);
-        let (mut to, _) = take_over(&mut from, to, &mut dice, trouble);
+        from.change(apart / 2, &mut random);
+        from.change(apart, &mut random);
+        let (mut to, _) = take_over(&mut from, to, &mut random, trouble);
         check(&mut from, &mut to);
     }
 }
 
 #[test]
-fn only_what_differs_travels_and_every_trouble_is_met() {
-    let mut dice = Dice(3);
+fn only_different_nodes_are_fetched_and_every_fault_occurs() {
+    let mut random = TestRandom(3);
     let mut from = Side::open(MemoryStore::new(), 0);
-    from.change(2_000, &mut dice);
+    from.change(2_000, &mut random);
     let whole = from.nodes().len();
     let to = Side::open(from.store.snapshot(), 1);
-    from.change(1, &mut dice);
-    let (mut to, seen) = take_over(&mut from, to, &mut dice, 0);
+    from.change(1, &mut random);
+    let (mut to, seen) = take_over(&mut from, to, &mut random, 0);
     check(&mut from, &mut to);
-    assert!(seen.came * 5 < whole, "{} of {whole}", seen.came);
-    let mut all = Seen::default();
+    assert!(seen.arrived * 5 < whole, "{} of {whole}", seen.arrived);
+    let mut all = TroubleCounts::default();
     for seed in 1..60 {
-        let mut dice = Dice(seed);
+        let mut random = TestRandom(seed);
         let mut from = Side::open(MemoryStore::new(), 0);
-        from.change(600, &mut dice);
+        from.change(600, &mut random);
         let to = Side::open(MemoryStore::new(), 0);
-        let (mut to, seen) = take_over(&mut from, to, &mut dice, 1);
+        let (mut to, seen) = take_over(&mut from, to, &mut random, 1);
         check(&mut from, &mut to);
         all.moved += seen.moved;
         all.resumed += seen.resumed;
@@ -243,9 +247,9 @@ fn only_what_differs_travels_and_every_trouble_is_met() {
 
 #[test]
 fn a_root_that_proves_nothing_is_not_taken() {
-    let mut dice = Dice(9);
+    let mut random = TestRandom(9);
     let mut from = Side::open(MemoryStore::new(), 0);
-    from.change(50, &mut dice);
+    from.change(50, &mut random);
     let mut to = Side::open(MemoryStore::new(), 0);
     let target = DurableRoot {
         digest: Digest([7; 32]),
@@ -254,12 +258,15 @@ fn a_root_that_proves_nothing_is_not_taken() {
     to.space.begin_import(target, Bytes::new());
     while to.space.import_advance().unwrap() {}
     let path = to.space.import_wanted(9).remove(0);
-    let told = from
+    let received = from
         .space
         .export(&from.root().digest, &path)
         .unwrap()
         .unwrap();
-    assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Wrong);
+    assert_eq!(
+        to.space.import_take(&path, &received).unwrap(),
+        Taken::Wrong
+    );
     assert!(
         from.space
             .export(&Digest([7; 32]), &path)

@@ -3,7 +3,7 @@
 use super::super::limits::WATCHES_PER_SESSION_MAX;
 use super::super::reader::{Field, Reader, write_list};
 use super::{Malformed, Parsed};
-use crate::observer::{NumberedReport, Observe, Observed, Refusal, Report, WatchEvent};
+use crate::observer::{NumberedReport, Observe, Observed, Report, WatchEvent, WatchRefusal};
 
 pub(super) fn encode(observe: &Observe, bytes: &mut Vec<u8>) {
     observe.reports.write(bytes);
@@ -24,8 +24,8 @@ pub(super) fn encode_observed(observed: &Observed, bytes: &mut Vec<u8>) {
             applied.write(bytes);
             last.write(bytes);
         }
-        Observed::Refused(Refusal::Full) => bytes.push(1),
-        Observed::Refused(Refusal::NoSession) => bytes.push(2),
+        Observed::Refused(WatchRefusal::Full) => bytes.push(1),
+        Observed::Refused(WatchRefusal::NoSession) => bytes.push(2),
     }
 }
 
@@ -35,8 +35,8 @@ pub(super) fn decode_observed(reader: &mut Reader<'_>) -> Parsed<Observed> {
             applied: reader.get("applied")?,
             last: reader.get("last event")?,
         },
-        1 => Observed::Refused(Refusal::Full),
-        2 => Observed::Refused(Refusal::NoSession),
+        1 => Observed::Refused(WatchRefusal::Full),
+        2 => Observed::Refused(WatchRefusal::NoSession),
         _ => return Err(Malformed::Impossible { field: "observed" }),
     })
 }

@@ -1,8 +1,8 @@
-//! What is kept in memory of sessions and lanes is what their rows say.
+//! The cached sessions and lanes are equal to their rows.
 
 use super::*;
 
-/// What a client, or time, does.
+/// An action of a client, or the passing of time.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Open(u8),
@@ -27,7 +27,7 @@ impl Bench {
         standing.expect("memory")
     }
 
-    /// Remembers nothing any more but what the rows say.
+    /// Clears the cache, so that only the rows are left.
     fn forget(&mut self) {
         self.executor.settle(&mut self.space).expect("memory");
         self.executor.state_replaced();
@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn an_executor_that_remembers_answers_as_one_that_reads_its_rows(
+    fn an_executor_with_a_cache_answers_as_one_that_reads_its_rows(
         acts in prop::collection::vec((prop::collection::vec(act(), 1..6), any::<bool>()), 1..40),
     ) {
         let (mut kept, mut read) = (Bench::new(), Bench::new());

@@ -1,12 +1,12 @@
-//! The client's words: what it asks, and what it makes of a replica's frame.
+//! The client's messages: encoding requests and decoding the frames of replicas.
 //!
-//! Replies are not signed: the transport says who sent them. Anything else that comes in, or that
-//! does not decode, means nothing to a client.
+//! Replies are not signed: the transport identifies the sender. All other messages, and frames that
+//! do not decode, are ignored.
 
 use super::Bundle;
 use super::config::ClientConfig;
-use super::event::Kind;
-use super::flight::{Answer, Statement};
+use super::event::OperationKind;
+use super::pending_request::{ReplyResults, Statement};
 use super::queue::Pending;
 use super::session::Opening;
 use crate::identity::{
@@ -22,11 +22,11 @@ use crate::wire::message::{
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
 
-/// Bytes of a request besides its operations: header, names, count, signature, and some to spare.
+/// Bytes of a request apart from its operations: header, names, count, signature, and a margin.
 pub(super) const REQUEST_OVERHEAD: usize = 256;
-/// Bytes of an operation besides its own: tag and length, and some to spare.
+/// Bytes of an operation apart from its own: tag and length, and a margin.
 pub(super) const OPERATION_OVERHEAD: usize = 8;
-/// What one bundle carries at most, overhead of operations included.
+/// The most bytes that one bundle carries, overhead of operations included.
 pub(super) const BUNDLE_BYTES_MAX: usize = REQUEST_BYTES_MAX - REQUEST_OVERHEAD;
 /// The longest operation.
 pub(super) const OPERATION_BYTES_MAX: usize = BUNDLE_BYTES_MAX - OPERATION_OVERHEAD;
@@ -42,17 +42,17 @@ pub(super) struct RequestName {
     pub(super) digest: Digest,
 }
 
-/// What we signed.
+/// A message that we signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum OwnMessage {
     Open { key: PublicKey, digest: Digest },
     Request(RequestName),
     Close { session: SessionId, digest: Digest },
 }
 
-/// What a replica said.
+/// A message of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum DecodedMessage {
     Opening {
         request: Digest,
         opening: Opening,
@@ -60,7 +60,7 @@ pub(super) enum Heard {
     Answer {
         request: RequestName,
         statement: Statement,
-        /// Long results, which only their digest stands for in the statement.
+        /// Long results, if the statement contains only their digest.
         whole: Option<Vec<OperationResult>>,
     },
     Closed {
@@ -74,7 +74,7 @@ pub(super) enum Heard {
     Observed(Observed),
     Event(WatchEvent),
     Busy,
-    /// Something of a later epoch.
+    /// A message of a later epoch.
     Later,
     /// Records of epochs.
     Epochs,
@@ -89,7 +89,7 @@ const fn header(config: &ClientConfig) -> Header {
     }
 }
 
-/// What a request of these operations costs against credit.
+/// The cost of a request of these operations against credit.
 pub(super) fn request_bytes(operations: &[Pending]) -> usize {
     let cost = |pending: &Pending| pending.operation.len().saturating_add(OPERATION_OVERHEAD);
     operations
@@ -113,11 +113,13 @@ pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigne
 /// Asks for the execution of a bundle.
 pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
     let operation = |(kind, operation)| match kind {
-        Kind::Execute => RequestOperation::Execute(operation),
-        Kind::Administer => RequestOperation::Administer(operation),
-        Kind::Query | Kind::Read | Kind::SessionRead => RequestOperation::Query(operation),
-        Kind::Watch => RequestOperation::Watch(operation),
-        Kind::Unwatch => RequestOperation::Unwatch(watch_named(&operation)),
+        OperationKind::Execute => RequestOperation::Execute(operation),
+        OperationKind::Administer => RequestOperation::Administer(operation),
+        OperationKind::Query | OperationKind::Read | OperationKind::SessionRead => {
+            RequestOperation::Query(operation)
+        }
+        OperationKind::Watch => RequestOperation::Watch(operation),
+        OperationKind::Unwatch => RequestOperation::Unwatch(watch_named(&operation)),
     };
     let request = Request {
         session,
@@ -145,23 +147,23 @@ pub(super) fn read(
     encode(header(config), &Message::Read(read))
 }
 
-/// The watch that an operation of [`Kind::Unwatch`] names; no watch, if it makes no sense.
+/// The watch that an operation of [`OperationKind::Unwatch`] names; 0 if it is malformed.
 pub(super) fn watch_named(operation: &[u8]) -> WatchId {
     WatchId(operation.try_into().map_or(0, u64::from_le_bytes))
 }
 
-/// Asks to be told what happens.
+/// Asks for reports and watch events.
 pub(super) fn observe(config: &ClientConfig, observe: Observe) -> Bytes {
     encode(header(config), &Message::Observe(observe))
 }
 
-/// Asks for what leads to later epochs.
+/// Asks for the records that lead to later epochs.
 pub(super) fn fetch_epochs(config: &ClientConfig) -> Bytes {
     let after = config.epoch;
     encode(header(config), &Message::FetchEpochs(FetchEpochs { after }))
 }
 
-/// Gives a session up.
+/// Closes a session.
 pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
     Unsigned::new(
         header(config),
@@ -169,21 +171,21 @@ pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
     )
 }
 
-/// Recognises what we asked to have signed.
-pub(super) fn own(message: &Envelope) -> Option<Own> {
+/// Recognises a message that we asked to have signed.
+pub(super) fn own_message(message: &Envelope) -> Option<OwnMessage> {
     let digest = message.digest();
     match message.message() {
-        Message::OpenSession(open) => Some(Own::Open {
+        Message::OpenSession(open) => Some(OwnMessage::Open {
             key: open.session_key,
             digest,
         }),
-        Message::Request(request) => Some(Own::Request(RequestName {
+        Message::Request(request) => Some(OwnMessage::Request(RequestName {
             session: request.session,
             lane: request.lane,
             number: request.number,
             digest,
         })),
-        Message::CloseSession(close) => Some(Own::Close {
+        Message::CloseSession(close) => Some(OwnMessage::Close {
             session: close.session,
             digest,
         }),
@@ -191,30 +193,30 @@ pub(super) fn own(message: &Envelope) -> Option<Own> {
     }
 }
 
-/// Understands a frame from a replica.
-pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
+/// Decodes a frame from a replica.
+pub(super) fn decode(config: &ClientConfig, frame: &Bytes) -> Option<DecodedMessage> {
     let envelope = Envelope::decode(frame.clone()).ok()?;
     let theirs = envelope.header();
     if theirs.cluster != config.cluster {
         return None;
     }
     if matches!(envelope.message(), Message::Epochs(_)) {
-        return Some(Heard::Epochs);
+        return Some(DecodedMessage::Epochs);
     }
     if theirs.epoch != config.epoch {
-        return (theirs.epoch > config.epoch).then_some(Heard::Later);
+        return (theirs.epoch > config.epoch).then_some(DecodedMessage::Later);
     }
     match envelope.message() {
-        Message::Reply(reply) => Some(understand(reply)),
-        Message::ReadAnswer(answer) => Some(Heard::Read(answer.clone())),
-        Message::Report(report) => Some(Heard::Report(*report)),
-        Message::Observed(observed) => Some(Heard::Observed(*observed)),
-        Message::WatchEvent(event) => Some(Heard::Event(event.clone())),
+        Message::Reply(reply) => Some(decode_reply(reply)),
+        Message::ReadAnswer(answer) => Some(DecodedMessage::Read(answer.clone())),
+        Message::Report(report) => Some(DecodedMessage::Report(*report)),
+        Message::Observed(observed) => Some(DecodedMessage::Observed(*observed)),
+        Message::WatchEvent(event) => Some(DecodedMessage::Event(event.clone())),
         _ => None,
     }
 }
 
-fn understand(reply: &Reply) -> Heard {
+fn decode_reply(reply: &Reply) -> DecodedMessage {
     let request = RequestName {
         session: reply.session,
         lane: reply.lane,
@@ -228,31 +230,31 @@ fn understand(reply: &Reply) -> Heard {
             let long = reply.outcome.results_bytes() > REPLY_COMPARED_BYTES;
             let (results, whole) = match long {
                 true => (
-                    Answer::Digest(results_digest(results)),
+                    ReplyResults::Digest(results_digest(results)),
                     Some(results.clone()),
                 ),
-                false => (Answer::Whole(results.clone()), None),
+                false => (ReplyResults::Whole(results.clone()), None),
             };
-            Heard::Answer {
+            DecodedMessage::Answer {
                 request,
                 statement: Statement::Results { version, results },
                 whole,
             }
         }
-        Outcome::ResultsDigest(digest) => Heard::Answer {
+        Outcome::ResultsDigest(digest) => DecodedMessage::Answer {
             request,
             statement: Statement::Results {
                 version,
-                results: Answer::Digest(*digest),
+                results: ReplyResults::Digest(*digest),
             },
             whole: None,
         },
-        Outcome::Superseded | Outcome::Conflict => Heard::Answer {
+        Outcome::Superseded | Outcome::Conflict => DecodedMessage::Answer {
             request,
             statement: Statement::Forgotten,
             whole: None,
         },
-        Outcome::SessionOpened { session, credit } => Heard::Opening {
+        Outcome::SessionOpened { session, credit } => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Opened {
                 session: *session,
@@ -260,16 +262,16 @@ fn understand(reply: &Reply) -> Heard {
                 version,
             },
         },
-        Outcome::SessionRefused => Heard::Opening {
+        Outcome::SessionRefused => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Refused,
         },
-        Outcome::SessionStale { time } => Heard::Opening {
+        Outcome::SessionStale { time } => DecodedMessage::Opening {
             request: reply.request,
             opening: Opening::Stale { time: *time },
         },
-        Outcome::SessionClosed => Heard::Closed { session },
-        Outcome::NoSession => Heard::NoSession { session },
-        Outcome::Busy => Heard::Busy,
+        Outcome::SessionClosed => DecodedMessage::Closed { session },
+        Outcome::NoSession => DecodedMessage::NoSession { session },
+        Outcome::Busy => DecodedMessage::Busy,
     }
 }

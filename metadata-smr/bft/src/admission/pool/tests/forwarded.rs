@@ -1,4 +1,4 @@
-//! What peers forward.
+//! Requests that peers forward.
 
 use super::{NOW, WIDE, open, pool, request, sessions_of};
 use crate::admission::pool::{Offer, Pool};
@@ -8,7 +8,7 @@ use crate::wire::limits::{FORWARDED_BYTES_MAX, STRANGER_INTERVAL};
 use std::collections::BTreeSet;
 
 #[test]
-fn what_a_peer_forwards_has_a_place_of_its_own_and_takes_its_sessions_turn() {
+fn a_forwarded_request_has_its_own_place_and_takes_its_sessions_turn() {
     let credit = Credit {
         lanes: 4,
         bytes: 600 << 10,
@@ -21,16 +21,19 @@ fn what_a_peer_forwards_has_a_place_of_its_own_and_takes_its_sessions_turn() {
     assert_eq!(pool.offer(&own, None, NOW), Offer::New);
     assert_eq!(pool.offer(&other, None, NOW), Offer::New);
     assert_eq!(pool.offer(&forwarded, None, NOW), Offer::Busy);
-    assert_eq!(pool.shelve(&forwarded, peer, NOW), Offer::New);
-    assert_eq!(pool.shelve(&forwarded, another, NOW), Offer::Known);
+    assert_eq!(pool.offer_forwarded(&forwarded, peer, NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&forwarded, another, NOW), Offer::Known);
     assert_eq!(pool.offer(&contradiction, None, NOW), Offer::Conflict);
-    assert_eq!(pool.shelve(&contradiction, another, NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&contradiction, another, NOW),
+        Offer::New
+    );
     let bytes = pool.bytes();
-    // One that the same peer forwards in the same session takes its place.
+    // Another one that the same peer forwards in the same session replaces it.
     let later = request(1, 2, 1, 200 << 10);
-    assert_eq!(pool.shelve(&later, peer, NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&later, peer, NOW), Offer::New);
     assert_eq!((pool.bytes(), pool.len()), (bytes, 4));
-    // One of them a batch, in its session's turn.
+    // One of them in each batch, in its session's turn.
     let mut batches = || {
         let batch = pool.select(NOW);
         let digests: Vec<_> = batch.iter().map(|body| body.digest()).collect();
@@ -43,7 +46,7 @@ fn what_a_peer_forwards_has_a_place_of_its_own_and_takes_its_sessions_turn() {
     assert_eq!(batches().1, [later.digest()]);
     assert_eq!(batches().1, [own.digest()]);
     assert!(batches().1.is_empty());
-    pool.land();
+    pool.release_proposed();
     assert_eq!(pool.select(NOW).len(), 2);
     pool.settle(&own);
     assert!(pool.get(contradiction.digest_ref()).is_none());
@@ -53,46 +56,52 @@ fn what_a_peer_forwards_has_a_place_of_its_own_and_takes_its_sessions_turn() {
 }
 
 #[test]
-fn a_shelf_is_bounded_for_each_peer_and_ends_with_the_view() {
+fn forwarded_requests_are_bounded_for_each_peer_and_end_with_the_view() {
     let credit = Credit { lanes: 4, bytes: 0 };
     let mut pool = pool(64, credit);
     let length = 400 << 10;
     let bodies: Vec<_> = (1..=64).map(|id| request(id, 0, 1, length)).collect();
-    let shelve = |pool: &mut Pool, peer| {
+    let offer_all = |pool: &mut Pool, peer| {
         let offers = bodies
             .iter()
-            .map(|it| pool.shelve(it, ReplicaId(peer), NOW));
+            .map(|it| pool.offer_forwarded(it, ReplicaId(peer), NOW));
         offers.filter(|offer| *offer == Offer::New).count()
     };
-    let taken = shelve(&mut pool, 1);
+    let taken = offer_all(&mut pool, 1);
     assert!(taken >= 8 && pool.bytes() <= FORWARDED_BYTES_MAX, "{taken}");
-    assert_eq!(shelve(&mut pool, 2), taken, "another peer has as much");
+    assert_eq!(offer_all(&mut pool, 2), taken, "another peer has as much");
     let opening = open(9, 9);
-    assert_eq!(pool.shelve(&opening, ReplicaId(3), NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&opening, ReplicaId(3), NOW),
+        Offer::New
+    );
     assert_eq!(pool.select(NOW)[0].digest(), opening.digest());
-    pool.clear_shelf();
+    pool.clear_forwarded();
     assert_eq!((pool.bytes(), pool.len()), (0, 0));
-    assert_eq!(shelve(&mut pool, 1), taken);
+    assert_eq!(offer_all(&mut pool, 1), taken);
 }
 
 #[test]
-fn what_a_peer_forwarded_and_its_client_sent_goes_on_waiting_when_the_shelf_is_cleared() {
+fn a_request_that_was_forwarded_and_sent_stays_pending_when_forwarded_ones_are_cleared() {
     let mut pool = pool(1, WIDE);
     let twice = request(1, 0, 1, 10);
-    assert_eq!(pool.shelve(&twice, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&twice, ReplicaId(2), NOW), Offer::New);
     assert_eq!(pool.offer(&twice, None, NOW), Offer::New);
-    pool.clear_shelf();
+    pool.clear_forwarded();
     assert_eq!((pool.len(), pool.bytes()), (1, twice.frame().len()));
     assert_eq!(pool.offer(&twice, None, NOW), Offer::Known);
     assert_eq!(pool.select(NOW).len(), 1);
-    assert!(pool.select(NOW).is_empty(), "it flies");
+    assert!(pool.select(NOW).is_empty(), "it is proposed");
     pool.settle(&twice);
     assert!(pool.is_empty() && pool.bytes() == 0);
-    // Nor does it leave when its peer forwards something else.
+    // It also stays when its peer forwards another request.
     let (again, instead) = (request(1, 0, 2, 10), request(1, 1, 1, 10));
-    assert_eq!(pool.shelve(&again, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&again, ReplicaId(2), NOW), Offer::New);
     assert_eq!(pool.offer(&again, None, NOW), Offer::New);
-    assert_eq!(pool.shelve(&instead, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&instead, ReplicaId(2), NOW),
+        Offer::New
+    );
     assert_eq!(pool.offer(&again, None, NOW), Offer::Known);
     let all: BTreeSet<_> = (0..2)
         .flat_map(|_| pool.select(NOW))
@@ -102,14 +111,17 @@ fn what_a_peer_forwarded_and_its_client_sent_goes_on_waiting_when_the_shelf_is_c
 }
 
 #[test]
-fn what_has_two_places_is_in_a_batch_once() {
+fn a_request_with_two_places_is_in_a_batch_once() {
     let mut pool = pool(1, WIDE);
     let (twice, other) = (request(1, 0, 1, 10), request(1, 1, 1, 10));
-    assert_eq!(pool.shelve(&twice, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&twice, ReplicaId(2), NOW), Offer::New);
     assert_eq!(pool.offer(&other, None, NOW), Offer::New);
     assert_eq!(pool.offer(&twice, None, NOW), Offer::New);
     let opening = open(9, 9);
-    assert_eq!(pool.shelve(&opening, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&opening, ReplicaId(2), NOW),
+        Offer::New
+    );
     assert_eq!(pool.offer(&opening, None, NOW), Offer::New);
     for _ in 0..2 {
         let batch = pool.select(NOW);
@@ -117,19 +129,22 @@ fn what_has_two_places_is_in_a_batch_once() {
         let all = [&opening, &twice, &other].map(|it| it.digest());
         assert_eq!(chosen, all);
         assert!(pool.select(NOW).is_empty());
-        pool.land();
+        pool.release_proposed();
     }
 }
 
 #[test]
-fn an_opening_that_was_forwarded_keeps_its_own_place_when_the_shelf_is_cleared() {
+fn a_forwarded_opening_keeps_its_own_place_when_forwarded_ones_are_cleared() {
     let mut pool = Pool::default();
     let (stranger, next) = (open(9, 9), open(10, 10));
-    assert_eq!(pool.shelve(&stranger, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&stranger, ReplicaId(2), NOW),
+        Offer::New
+    );
     for body in [&stranger, &next] {
         assert_eq!(pool.offer_stranger(body, None, NOW), Offer::New);
     }
-    pool.clear_shelf();
+    pool.clear_forwarded();
     assert_eq!(pool.offer_stranger(&stranger, None, NOW), Offer::Known);
     for (body, round) in [&stranger, &next].into_iter().zip(0..) {
         let now = Monotonic(NOW.0 + round * STRANGER_INTERVAL.0);
@@ -140,18 +155,21 @@ fn an_opening_that_was_forwarded_keeps_its_own_place_when_the_shelf_is_cleared()
 }
 
 #[test]
-fn what_gives_way_in_its_lane_stays_on_the_shelf_and_blocks_nobody_else_there() {
+fn a_forwarded_request_that_gives_way_in_its_lane_stays_and_blocks_no_other() {
     let credit = Credit {
         lanes: 2,
         bytes: 2_000,
     };
     let mut pool = pool(1, credit);
     let (later, first) = (request(1, 0, 2, 500), request(1, 0, 1, 1_500));
-    assert_eq!(pool.shelve(&later, ReplicaId(1), NOW), Offer::New);
+    assert_eq!(pool.offer_forwarded(&later, ReplicaId(1), NOW), Offer::New);
     assert_eq!(pool.offer(&later, None, NOW), Offer::New);
     assert_eq!(pool.offer(&first, None, NOW), Offer::New);
     let forwarded = request(1, 1, 1, 1_500);
-    assert_eq!(pool.shelve(&forwarded, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(
+        pool.offer_forwarded(&forwarded, ReplicaId(2), NOW),
+        Offer::New
+    );
     let batches = (0..3).map(|_| pool.select(NOW)[0].digest());
     let all = [&later, &forwarded, &first].map(|it| it.digest());
     assert_eq!(batches.collect::<Vec<_>>(), all);
