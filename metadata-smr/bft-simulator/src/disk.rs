@@ -22,7 +22,7 @@ use quorumfs_bft::step::Token;
 use std::collections::VecDeque;
 
 /// The state of a disk after a crash.
-#[derive(Clone, DiskCopy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The durable part is there, and some of the rest.
     Honest,

@@ -413,7 +413,7 @@ impl Node {
 
     /// Whether admitting this message was a mistake.
     pub(crate) fn is_deceived_by(&self, lie: Lie, message: &Message) -> bool {
-        lie.never_let_in()
+        lie.never_admitted()
             && match message {
                 // Records of epochs that are known here are skipped unread.
                 Message::Epochs(records) => records

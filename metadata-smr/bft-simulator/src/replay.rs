@@ -210,7 +210,7 @@ impl<R: Read> Player<'_, R> {
                 }
                 Some(Entry::Over { why }) => return Err(End::Same { over: Some(why) }),
                 Some(other) => {
-                    let other = telling::entry(&other);
+                    let other = description::entry(&other);
                     return Err(self.different(format!("the recording goes on with {other}")));
                 }
                 None => return Err(End::Same { over: None }),
@@ -264,7 +264,7 @@ impl<R: Read> Player<'_, R> {
             Some(Entry::Over { why }) => return Err(End::Same { over: Some(why) }),
             None => return Err(End::Same { over: None }),
             Some(other) => {
-                let other = telling::entry(&other);
+                let other = description::entry(&other);
                 let what = format!("the recording has {other}, the replay does not");
                 return Err(self.different(what));
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌────────── Agenda: the next event, in virtual time ─────────────┐
 //!            ▼                                                                │
-//!   Node (replica, disk, clock, proxy) ──actions► Network ──delays, cuts─────►│
+//!   Node (replica, disk, clock, proxy) ─actions► Network ──delays, cuts──────►│
 //!   HonestClient (client core)        ──actions► Network ─────────────────────┤
 //!   ByzantineClient                   ──volleys► Network ─────────────────────┤
 //!   Plan (faults)                     ──begin, end───────────────────────────►┘

@@ -20,7 +20,7 @@ impl Proxy {
         let Peer::Replica(from) = from else {
             match envelope.message() {
                 Message::Request(_) => self.inventions.remember(envelope),
-                Message::Read(read) => self.reading.remember(read),
+                Message::Read(read) => self.reading.remember_read(read),
                 _ => {}
             }
             return Vec::new();

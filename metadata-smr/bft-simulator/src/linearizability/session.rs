@@ -96,11 +96,11 @@ pub fn check_sessions<M: Model, K: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_value::command::{Answer, Command, encode};
+    use crate::key_value::command::{Command, KeyValueAnswer, encode};
     use crate::key_value::model::OneKey;
 
     fn call(command: &Command, list: &[u64], changed: bool) -> Call {
-        let answer = Answer {
+        let answer = KeyValueAnswer {
             time: Some(100),
             changed,
             list: list.to_vec(),

@@ -67,7 +67,10 @@ impl<R: Read> Tape<R> {
                 Ok(found)
             }
             Ok(Some(other)) => {
-                let (wanted, other) = (super::telling::key(wanted), super::telling::entry(&other));
+                let (wanted, other) = (
+                    super::description::key(wanted),
+                    super::description::entry(&other),
+                );
                 let what = format!("the replay reads {wanted}, the recording has {other}");
                 Err(TapeError::Different(what))
             }
