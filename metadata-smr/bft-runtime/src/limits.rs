@@ -47,7 +47,7 @@ pub const UNKNOWN_REPLICAS_MAX: usize = 16;
 /// The pause between two requests to one of them for the records that lead to its claimed epoch.
 pub const UNKNOWN_REPLICA_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest frame that an unknown replica may send back: it is such a request.
+/// The longest frame that may come back on a dialed connection: it is such a request.
 pub const ANSWER_BYTES_MAX: usize = 256;
 
 /// Open files in addition to client connections: handshakes, links to peers, journal and state.

@@ -4,11 +4,11 @@
 //! to a disk without delaying the replica.
 //!
 //! ```text
-//!   the replica's thread                         a thread of its own
-//!   Recording core: told, did ─┐
-//!   RecordedRows: read ────────┴─► queue ──────► blocks ──► DIR/KEY-TIME.recording
-//!                              (handles, not     every 20 ms, or when a
-//!                               bytes; bounded)  mebibyte waits
+//!   the replica's thread                              a thread of its own
+//!   RecordingCore: events, effects ─┐
+//!   RecordedRows: rows read ────────┴─► queue ──────► blocks ──► DIR/KEY-TIME.recording
+//!                                   (handles, not     every 20 ms, or when a
+//!                                    bytes; bounded)  mebibyte waits
 //! ```
 //!
 //! # What always holds

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start ──► bind ──► open disk ──► recover core ──► loop on a thread of its own, and with it
-//!                                                │    a dialing task per peer, admitted dialers
+//!                                                │    a dialing task per peer, and dialers
 //!                                                └──► listener, with the caller's tasks
 //!   shutdown ──► loop ends ──► core dropped ──► disk closed with its clean-stop mark
 //! ```

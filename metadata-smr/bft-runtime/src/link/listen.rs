@@ -127,7 +127,7 @@ impl<G: Gatekeeper> Listener<G> {
                                 Ok(greeted) => {
                                     let _ = greeted_tx.send(greeted).await;
                                 }
-                                Err(error) => tracing::debug!(%error, "an accepted connection failed"),
+                                Err(error) => tracing::debug!(%error, "a handshake failed"),
                             }
                         })));
                     }
