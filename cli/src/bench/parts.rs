@@ -196,7 +196,7 @@ struct Network {
 struct Echo;
 
 impl Gatekeeper for Echo {
-    type Place = ();
+    type Guard = ();
 
     fn admit(&self, _: PublicKey, _: Role, _: u64) -> Result<(), Refusal> {
         Ok(())

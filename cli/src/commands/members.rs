@@ -6,7 +6,7 @@
 use super::opened::Configured;
 use quorumfs_bft::membership::{Member, Membership};
 use quorumfs_bft::metrics::{ReplicaStatus, Voting};
-use quorumfs_bft_runtime::client::Standing;
+use quorumfs_bft_runtime::client::ClusterStatus;
 use serde::Serialize;
 
 /// One member.
@@ -95,7 +95,7 @@ impl Said {
 }
 
 /// Every member, voters first.
-pub(super) fn of(configured: &Configured, standing: Standing) -> Vec<Replica> {
+pub(super) fn of(configured: &Configured, standing: ClusterStatus) -> Vec<Replica> {
     let membership = standing.membership;
     let answers = standing.replicas.into_iter();
     let mut replicas: Vec<_> = answers

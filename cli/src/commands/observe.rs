@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_bft::observer::{Fact, Observation, Report};
-use quorumfs_bft_runtime::client::Told;
+use quorumfs_bft_runtime::client::ObserverItem;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -132,8 +132,8 @@ impl ReportRecord {
     }
 }
 
-fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
-    let Told::Observation(observation) = told else {
+fn print(told: ObserverItem, quorum_only: bool, output: Output) -> Outcome<()> {
+    let ObserverItem::Observation(observation) = told else {
         return Ok(());
     };
     let report = match observation {

@@ -28,7 +28,7 @@ use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
-    Client, ClientConfig, Observer, Standing, observe_replicas, standing_of,
+    Client, ClientConfig, ClusterStatus, Observer, cluster_status, observe_replicas,
 };
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
@@ -185,8 +185,8 @@ impl Configured {
     }
 
     /// Asks every member of the cluster how it stands, and remembers who they are.
-    pub(crate) async fn standing(&self) -> Outcome<Standing> {
-        let standing = standing_of(&self.client).await;
+    pub(crate) async fn standing(&self) -> Outcome<ClusterStatus> {
+        let standing = cluster_status(&self.client).await;
         let standing = standing.map_err(|error| client_failure(&error))?;
         self.remember(&standing.membership);
         Ok(standing)

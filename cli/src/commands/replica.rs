@@ -261,7 +261,7 @@ pub(crate) async fn run(
         Ending::Stopped => Ok(Exit::Success),
         Ending::Poisoned(reason) => Err(stopped(Exit::Error, &state, id, &reason)),
         Ending::DiskFull(reason) => Err(stopped(Exit::NoSpace, &state, id, &reason)),
-        Ending::Doubled => {
+        Ending::DuplicateProcess => {
             let reason = "another process with its key is this replica to the others";
             Err(stopped(Exit::Held, &state, id, reason).hint(
                 "no two may share a key: stop the other one (a copy of this directory, a machine \

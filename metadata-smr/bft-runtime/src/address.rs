@@ -1,8 +1,8 @@
-//! Where a replica is reached: a host and a port.
+//! A replica's address: a host and a port.
 //!
-//! A host is an IP address or a name. A name is resolved whenever it is dialed, so that a machine
-//! that comes back with another address is found again; whose key answers there TLS decides, so a
-//! resolver that lies keeps a replica out of reach and nothing more.
+//! A host is an IP address or a name. A name is resolved each time it is dialed, so a machine that
+//! returns with another address is found again. TLS decides whose key answers there, so a lying
+//! resolver can make a replica unreachable and nothing more.
 //!
 //! ```text
 //! 192.0.2.7:7000      [2001:db8::7]:7000      replica-3.example:7000
@@ -14,16 +14,16 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest name that DNS knows.
+/// The longest name that DNS allows.
 const NAME_BYTES_MAX: usize = 253;
 
 /// See the module. A clone is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(Arc<str>);
 
-/// What is no address.
+/// A text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no HOST:PORT, like 192.0.2.7:7000 or replica.example:7000")]
+#[error("`{0}` is not HOST:PORT, such as 192.0.2.7:7000 or replica.example:7000")]
 pub struct NoAddress(String);
 
 impl Address {
@@ -37,23 +37,23 @@ impl Address {
         self.0.parse().ok()
     }
 
-    /// Whether it stands for every address of a machine (`0.0.0.0`), which says where to listen and
-    /// not where to find anything.
+    /// Whether it stands for every address of a machine (`0.0.0.0`): good for listening, not for
+    /// dialing.
     #[must_use]
     pub fn is_unspecified(&self) -> bool {
         self.literal().is_some_and(|it| it.ip().is_unspecified())
     }
 
-    /// Whether only this machine can be meant. What a name is resolved to is not known before.
+    /// Whether it can only mean this machine. A name is not resolved here, so it never counts.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.literal().is_some_and(|it| it.ip().is_loopback())
     }
 
-    /// What the host is resolved to now.
+    /// Resolves the host now.
     ///
     /// # Errors
-    /// If the name is not known, or the resolver does not answer.
+    /// If the name is unknown, or the resolver does not answer.
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         if let Some(address) = self.literal() {
             return Ok(vec![address]);
@@ -89,7 +89,7 @@ impl FromStr for Address {
             (1..=63).contains(&label.len()) && label.bytes().all(known)
         };
         let name = host.strip_suffix('.').unwrap_or(host);
-        // Four numbers that are no IP address are a slip, and not a name.
+        // Four numbers that are not an IP address are a typing error, not a name.
         let last = name.rsplit('.').next().unwrap_or_default();
         let numbers = last.bytes().all(|byte| byte.is_ascii_digit());
         let named = name.len() <= NAME_BYTES_MAX && name.split('.').all(fits) && !numbers;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_ports_are_read_and_slips_refused() {
+    fn hosts_and_ports_are_parsed_and_typing_errors_refused() {
         for text in [
             "192.0.2.7:7000",
             "[2001:db8::7]:7000",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_everywhere_or_only_here_is_known() {
+    fn unspecified_and_loopback_addresses_are_recognised() {
         let address = |text: &str| text.parse::<Address>().expect("an address");
         for (text, unspecified, loopback) in [
             ("0.0.0.0:1", true, false),

@@ -5,9 +5,9 @@
 //!   result ◄── core ◄── reader of each link ◄── replies
 //! ```
 //!
-//! Whoever has something for the core steps it right there, under a lock that is held for one step
-//! and at most one signature; there is no task in between, so a request costs no extra wake-ups.
-//! One task per replica keeps the link and one keeps the core's timer.
+//! A caller with input for the core steps it directly, under a lock that is held for one step and
+//! at most one signature. There is no task in between, so a request costs no extra wake-ups. One
+//! task per replica maintains the link and one runs the core's timer.
 //!
 //! [`BlockingClient`] and [`CallbackClient`] are the same on a thread of their own, for programs
 //! without an asynchronous runtime.
@@ -16,13 +16,14 @@
 //!
 //! * An operation is answered exactly once: with its result, or with an error that says whether it
 //!   may have been executed.
-//! * At most the core's bound of operations waits; beyond it [`ClientError::Busy`] comes at once.
-//! * Replicas that cannot be reached are dialed again for ever; an error names them with reasons.
-//! * A session that was lost is not reopened silently: its owner has to know, and connects again.
-//! * The client follows its cluster from epoch to epoch: what is under way then is asked of the new
-//!   epoch's replicas in the same bytes, and is executed once.
+//! * The number of waiting operations is bounded; beyond the bound [`ClientError::Busy`] comes at
+//!   once.
+//! * Unreachable replicas are dialed again for ever; an error names them with the reasons.
+//! * A lost session is not reopened silently: its owner has to know, and connects again.
+//! * The client follows its cluster from membership epoch to membership epoch. Requests pending at
+//!   a change go to the new epoch's replicas in the same bytes, and are executed once.
 //! * When the last clone of a client is dropped, its tasks and connections end. The session then
-//!   ends by being idle; [`Client::close`] ends it at once.
+//!   expires when it has been idle for long enough; [`Client::close`] ends it at once.
 
 mod administer;
 pub mod error;
@@ -33,7 +34,7 @@ mod own_thread;
 
 pub use administer::Administered;
 pub use error::{ClientError, StatusError, Unreachable};
-pub use observer::{Interest, Observer, Told};
+pub use observer::{Interest, Observer, ObserverItem};
 pub use own_thread::{BlockingClient, CallbackClient};
 
 use crate::address::Address;
@@ -42,7 +43,7 @@ use crate::tls::Identity;
 use crate::unsigned;
 use bytes::Bytes;
 use links::{Dialing, Links, Reach};
-use machine::{Machine, Notice};
+use machine::{Machine, SessionState};
 use quorumfs_bft::client::{self as core, Event, Failure, OperationKind};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
@@ -56,8 +57,8 @@ use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// An operation whose result found no room in its bundle had no effect, and is tried so often: the
-/// bundles after it hold others' results, so it gets ahead of them.
+/// How often an operation is tried whose result did not fit into its bundle. It had no effect, and
+/// the next bundles hold the results of other operations, so it succeeds eventually.
 const NO_ROOM_ATTEMPTS: u32 = 8;
 
 /// A replica as its peers and clients know it.
@@ -67,7 +68,7 @@ pub struct Member {
     pub id: ReplicaId,
     /// Its key.
     pub key: PublicKey,
-    /// What its first journal is known by; only replicas look at it.
+    /// The incarnation of its first journal; only replicas check it.
     pub incarnation: Incarnation,
     /// Where it is reached.
     pub address: Address,
@@ -78,12 +79,12 @@ pub struct Member {
 pub struct ClientConfig {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Who may fail, of those that the cluster began with.
+    /// The fault model that the cluster began with.
     pub fault_model: FaultModel,
-    /// The replicas that it began with. From what those say that are left, the client is led to who
-    /// they are now.
+    /// The replicas that the cluster began with. Those of them that remain lead the client to the
+    /// current members.
     pub replicas: Vec<Member>,
-    /// The membership of a later epoch, if one is known: the client is led on from there.
+    /// The membership of a later epoch, if one is known: the client starts from there.
     pub known: Option<Membership>,
     /// The key that sessions are opened with, and this client's TLS identity.
     pub principal: Arc<NodeKey>,
@@ -91,17 +92,17 @@ pub struct ClientConfig {
     pub deadline: Duration,
     /// How long opening the session may take.
     pub connect_deadline: Duration,
-    /// How long a replica may take to tell its status.
+    /// How long a replica may take to answer a status query.
     pub status_deadline: Duration,
-    /// Closed loops that are asked for; what is submitted beyond is bundled.
+    /// The number of lanes to ask for; more operations than that are bundled.
     pub lanes: u16,
-    /// Operations in one bundle at the most; 1 does without bundles.
+    /// The most operations in one bundle; 1 disables bundles.
     pub bundle_max: usize,
-    /// The newest state that this client's owner was shown before, of [`Client::shown`]: replicas
+    /// The newest state that an earlier client of this owner saw, from [`Client::shown`]: replicas
     /// that have gone back behind it are refused.
     pub shown: Sequence,
-    /// Whether [`Client::read`] asks out of order. All clients of a cluster have to agree on this:
-    /// readers count on what writers wait for, which is an answer of more replicas then.
+    /// Whether [`Client::read`] sends unordered reads. All clients of a cluster have to agree on
+    /// this: with it, writers wait for answers of more replicas, and readers rely on that.
     pub unordered_reads: bool,
 }
 
@@ -130,7 +131,7 @@ impl ClientConfig {
         }
     }
 
-    /// What the client believes before it has heard of anything later.
+    /// The membership to start from, until the client learns of a later one.
     fn membership(&self) -> Membership {
         let voter = |it: &Member| membership::Member {
             key: it.key,
@@ -152,8 +153,8 @@ impl ClientConfig {
             .all(|(number, member)| member.id == ReplicaId(number));
         if self.replicas.len() != expected || !numbered {
             return Err(ClientError::Configuration(format!(
-                "{} replicas are listed, the fault model speaks of {expected}; \
-                 list each once, by rising number from 0",
+                "{} replicas are listed, but the fault model needs {expected}; \
+                 list each once, numbered from 0 upwards",
                 self.replicas.len()
             )));
         }
@@ -165,37 +166,37 @@ impl ClientConfig {
     }
 }
 
-/// Stops its task when it is dropped.
+/// Aborts its task when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Task(pub(crate) JoinHandle<()>);
+pub(crate) struct AbortOnDrop(pub(crate) JoinHandle<()>);
 
-impl Task {
-    /// Stops it and waits until everything that it held is dropped.
+impl AbortOnDrop {
+    /// Aborts the task and waits until everything that it owns is dropped.
     pub(crate) async fn end(mut self) {
         self.0.abort();
-        // Cancelled is what it should be.
+        // The result is that it was cancelled.
         let _ = (&mut self.0).await;
     }
 }
 
-impl Drop for Task {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SharedClient {
     machine: Arc<Machine>,
     links: Links,
     config: ClientConfig,
-    _timer: Task,
+    _timer: AbortOnDrop,
 }
 
 /// A session with the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<SharedClient>,
 }
 
 impl Client {
@@ -206,19 +207,19 @@ impl Client {
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
         let (client, session_key) = Self::dial(config, Reach::Voters)?;
         let machine = &client.inner.machine;
-        let mut notices = machine.notices();
+        let mut states = machine.session_states();
         machine.step(Event::Open {
             session_key,
             time: wall_clock(),
         });
-        let opening = client.opened(&mut notices);
+        let opening = client.opened(&mut states);
         match tokio::time::timeout(client.inner.config.connect_deadline, opening).await {
             Ok(opened) => opened.map(|()| client),
             Err(_) => Err(client.too_few("opening a session")),
         }
     }
 
-    /// Begins to dial all replicas; there is no session, but the key for one.
+    /// Starts dialing all replicas. No session is opened; the returned key is for one.
     fn dial(config: ClientConfig, reach: Reach) -> Result<(Self, PublicKey), ClientError> {
         config.check()?;
         let identity = Identity::new(config.principal.clone())
@@ -240,11 +241,11 @@ impl Client {
             unsigned::signer(config.cluster, session_key.clone()),
             membership,
         ));
-        let timer = Task(tokio::spawn(machine::keep_time(machine.clone())));
+        let timer = AbortOnDrop(tokio::spawn(machine::drive_timer(machine.clone())));
         let dialing = Dialing {
             identity,
             cluster,
-            told: config
+            known_addresses: config
                 .replicas
                 .iter()
                 .map(|it| (it.key, it.address.clone()))
@@ -253,7 +254,7 @@ impl Client {
             machine: machine.clone(),
         };
         let links = dialing.start()?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(SharedClient {
             machine,
             links,
             config,
@@ -262,26 +263,26 @@ impl Client {
         Ok((Self { inner }, session_key.public()))
     }
 
-    /// Waits for the session, or until it is certain that there will be none.
+    /// Waits until the session is open, or cannot be opened.
     async fn opened(
         &self,
-        notices: &mut tokio::sync::watch::Receiver<Notice>,
+        states: &mut tokio::sync::watch::Receiver<SessionState>,
     ) -> Result<(), ClientError> {
         let mut look = tokio::time::interval(Duration::from_millis(50));
         loop {
-            let notice = *notices.borrow_and_update();
-            match notice {
-                Notice::Open(_) => return Ok(()),
-                Notice::Ended(end) => return Err(ClientError::SessionEnded(end)),
-                Notice::Opening => {}
+            let state = *states.borrow_and_update();
+            match state {
+                SessionState::Open(_) => return Ok(()),
+                SessionState::Ended(end) => return Err(ClientError::SessionEnded(end)),
+                SessionState::Opening => {}
             }
             let small = usize::from(self.membership().model.small());
-            let (links, hopeless) = self.inner.links.hopeless();
-            if links.saturating_sub(hopeless) < small {
+            let (links, permanent) = self.inner.links.permanent_failures();
+            if links.saturating_sub(permanent) < small {
                 return Err(self.too_few("opening a session"));
             }
             tokio::select! {
-                changed = notices.changed() => if changed.is_err() {
+                changed = states.changed() => if changed.is_err() {
                     return Err(self.too_few("opening a session"));
                 },
                 _ = look.tick() => {}
@@ -297,7 +298,7 @@ impl Client {
         }
     }
 
-    /// Gets an operation executed and gives its result.
+    /// Executes an operation and returns its result.
     ///
     /// # Errors
     /// If it was not answered in time or the session has ended; the error says whether the
@@ -306,7 +307,7 @@ impl Client {
         self.submit(OperationKind::Execute, operation).await
     }
 
-    /// Gets a query answered, in the order like everything else.
+    /// Answers a query as an ordered request.
     ///
     /// # Errors
     /// Like [`Client::execute`]; a query changes nothing in any case.
@@ -314,10 +315,10 @@ impl Client {
         self.submit(OperationKind::Query, query).await
     }
 
-    /// Gets a query answered out of order, from a state in which everything has happened that
-    /// anybody had been told of before: as good as [`Client::query`], and cheaper. If the replicas
-    /// do not agree in time, for instance because what is asked about is changing, it takes its
-    /// place in the order.
+    /// Answers a query with an unordered read, from a state that contains everything that any
+    /// client had an answer to before: as good as [`Client::query`], and cheaper. If the replicas
+    /// do not agree in time, for instance because the data is changing, the query becomes an
+    /// ordered request.
     ///
     /// # Errors
     /// Like [`Client::query`].
@@ -325,9 +326,8 @@ impl Client {
         self.submit(OperationKind::Read, query).await
     }
 
-    /// Gets a query answered from a state that is no older than any that this session was shown
-    /// before. It may not have what others have done lately. Fewer replicas are asked than by
-    /// [`Client::read`].
+    /// Answers a query from a state that is no older than any that this session saw before. It may
+    /// miss recent changes of other clients. Fewer replicas are asked than by [`Client::read`].
     ///
     /// # Errors
     /// Like [`Client::query`].
@@ -335,8 +335,8 @@ impl Client {
         self.submit(OperationKind::SessionRead, query).await
     }
 
-    /// How many queries were answered out of order so far, and how many were put into it because
-    /// the replicas did not agree.
+    /// How many queries were answered unordered so far, and how many became ordered requests
+    /// because the replicas did not agree.
     #[must_use]
     pub fn reads(&self) -> (u64, u64) {
         self.inner.machine.reads()
@@ -364,9 +364,9 @@ impl Client {
         }
     }
 
-    /// Asks every replica how it stands. Each answer is that replica's own word. If one is in a
-    /// later epoch than the client knows, the replicas of that one are asked, once it has proved
-    /// that there is one.
+    /// Asks every replica for its status. Each answer is that replica's own statement. If a replica
+    /// proves that there is a later epoch than the client knows, the replicas of that epoch are
+    /// asked.
     pub async fn status(&self) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
         let deadline = self.inner.config.status_deadline;
         let mut memberships = self.inner.machine.memberships();
@@ -383,20 +383,20 @@ impl Client {
         }
     }
 
-    /// The membership of the newest epoch that the client was led to.
+    /// The membership of the newest epoch that the client has followed to.
     #[must_use]
     pub fn membership(&self) -> Arc<Membership> {
         self.inner.machine.memberships().borrow().clone()
     }
 
-    /// What the order calls this session; nothing once it has ended.
+    /// The id of this session; nothing once it has ended.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.inner.machine.session()
     }
 
-    /// The newest state that this client was shown. Its owner keeps it for the next client
-    /// ([`ClientConfig::shown`]), which replicas that went back in time then cannot deceive.
+    /// The newest state that this client saw. Its owner saves it for the next client
+    /// ([`ClientConfig::shown`]): replicas whose state was rolled back cannot deceive that one.
     #[must_use]
     pub fn shown(&self) -> Sequence {
         self.inner.machine.shown()
@@ -408,26 +408,26 @@ impl Client {
         self.inner.links.unreachable()
     }
 
-    /// Whether fewer replicas are connected now than an order takes.
+    /// Whether fewer replicas are connected now than ordering a request takes.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         let model = self.membership().model;
         self.inner.links.connected() < usize::from(model.medium())
     }
 
-    /// Closes the session, after everything under way has been answered.
+    /// Closes the session, after all pending requests have been answered.
     ///
     /// # Errors
     /// If that takes longer than the deadline.
     pub async fn close(&self) -> Result<(), ClientError> {
-        let mut notices = self.inner.machine.notices();
+        let mut states = self.inner.machine.session_states();
         self.inner.machine.step(Event::Close);
         let closing = async {
             loop {
-                if matches!(*notices.borrow_and_update(), Notice::Ended(_)) {
+                if matches!(*states.borrow_and_update(), SessionState::Ended(_)) {
                     return;
                 }
-                if notices.changed().await.is_err() {
+                if states.changed().await.is_err() {
                     return;
                 }
             }
@@ -439,7 +439,7 @@ impl Client {
     }
 }
 
-/// The time by this machine's clock.
+/// The time of this machine's clock.
 fn wall_clock() -> Time {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let nanos = now.unwrap_or_default().as_nanos();
@@ -447,14 +447,16 @@ fn wall_clock() -> Time {
 }
 
 fn no_randomness(error: getrandom::Error) -> ClientError {
-    ClientError::Configuration(format!("the operating system gave no randomness: {error}"))
+    ClientError::Configuration(format!(
+        "the operating system provided no random numbers: {error}"
+    ))
 }
 
-/// Asks every replica to tell what it is, now and whenever that changes, without opening a session:
-/// any key may ask.
+/// Observes every replica's status, now and whenever it changes, without opening a session: any key
+/// may ask.
 ///
 /// # Errors
-/// If the configuration makes no sense; a replica that cannot be reached is silent.
+/// If the configuration is invalid; an unreachable replica is reported as silent.
 pub fn observe_replicas(config: ClientConfig) -> Result<Observer, ClientError> {
     let (client, _) = Client::dial(config, Reach::Voters)?;
     Ok(client.observe(Interest {
@@ -463,35 +465,35 @@ pub fn observe_replicas(config: ClientConfig) -> Result<Observer, ClientError> {
     }))
 }
 
-/// How a cluster is.
+/// The status of a cluster.
 #[derive(Clone, Debug)]
-pub struct Standing {
-    /// The newest membership that its members could prove. Of the one that a cluster begins with
-    /// nobody proves more than what the asker knows.
+pub struct ClusterStatus {
+    /// The newest membership that its members could prove. For the membership that a cluster begins
+    /// with there is no proof beyond what the caller already knows.
     pub membership: Arc<Membership>,
-    /// What each member says of itself, voters first, by its number there.
+    /// What each member reports about itself, voters first, by its number there.
     pub replicas: Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)>,
 }
 
-/// Asks every member, voter or not, how it stands, without opening a session: any key may ask.
+/// Asks every member, voting or not, for its status, without opening a session: any key may ask.
 ///
 /// # Errors
-/// If the configuration makes no sense; a replica's silence is in its own entry.
-pub async fn standing_of(config: &ClientConfig) -> Result<Standing, ClientError> {
+/// If the configuration is invalid; a silent replica has an error in its own entry.
+pub async fn cluster_status(config: &ClientConfig) -> Result<ClusterStatus, ClientError> {
     let (client, _) = Client::dial(config.clone(), Reach::Members)?;
     let replicas = client.status().await;
-    Ok(Standing {
+    Ok(ClusterStatus {
         membership: client.membership(),
         replicas,
     })
 }
 
-/// The same without the membership.
+/// Like [`cluster_status`], without the membership.
 ///
 /// # Errors
-/// As there.
+/// Like [`cluster_status`].
 pub async fn status_of(
     config: &ClientConfig,
 ) -> Result<Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)>, ClientError> {
-    Ok(standing_of(config).await?.replicas)
+    Ok(cluster_status(config).await?.replicas)
 }

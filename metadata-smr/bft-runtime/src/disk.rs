@@ -1,44 +1,44 @@
-//! A replica's disk: the journal with its group commit, the state, and what was promised before.
+//! A replica's disk: the journal with its group commit, and the state.
 //!
-//! # What lies in the directory
+//! # The files in the directory
 //!
 //! ```text
-//! format              what this directory is; written by `create`, so that a replica whose data
-//!                     have vanished is not mistaken for a new one
+//! format              the format of this directory; written by `create`, so that a replica whose
+//!                     data have vanished is not mistaken for a new one
 //! lock                held by the one process that uses it
 //! run                 how the last process wrote, on which boot of the machine, and how it ended
-//! incarnation         what the first journal here is known by, in hexadecimal digits
-//! lost                if there: the journal was lost, and why; until another one has begun
+//! incarnation         the incarnation of the first journal here, in hexadecimal digits
+//! lost                if present: why the journal was lost; stays until another one has begun
 //! journal/N.journal   records N, N+1, … ; see [`segment`] and [`appender`]
-//! journal/N.spare     room for the next ones; see [`spare`]
+//! journal/N.spare     space for the next ones; see [`spare`]
 //! journal.lost/       the first journal that was lost; nothing reads it
-//! journal.discarded/  a later one, on its way out
-//! state/              the database, and committed batches in files beside it
+//! journal.discarded/  a later lost one that is being removed
+//! state/              the database, and committed batches in files next to it
 //! ```
 //!
 //! # What always holds
 //!
 //! * A record is reported persisted after it and every record before it are durable as the
-//!   [`Durability`] says; one `fdatasync` serves all records that waited (group commit). A flush of
-//!   the state is reported after the database has made it durable as a whole.
-//! * The first error ends it: nothing is reported persisted any more, everything that is asked for
-//!   is refused, and the replica must stop. An `fdatasync` that failed is never tried again: the
-//!   kernel may have dropped the pages and would report success.
+//!   [`Durability`] says; one `fdatasync` serves all waiting records (group commit). A flush of the
+//!   state is reported after the database has made it durable as a whole.
+//! * The first error is final: nothing more is reported persisted, every call is refused, and the
+//!   replica must stop. A failed `fdatasync` is never retried: the kernel may have dropped the
+//!   pages and would report success.
 //! * A segment exists durably (its directory is synced) before a record in it is reported.
 //! * Segments are given up only as a whole, oldest first, when every record in them is below the
-//!   token that the core gave up. Some become spares: what they held is never read again.
-//! * What was read back is durable before it is handed over: the process before may have been
-//!   killed between writing and syncing.
+//!   token that the core gave up. Some become spares: their old content is never read again.
+//! * Records that were read back are made durable before they are handed over: the previous process
+//!   may have been killed between writing and syncing.
 //!
 //! # When the journal is lost
 //!
-//! A replica that forgot what it said can be made to contradict itself. [`Opened::journal`] says
+//! A replica that forgets its promises can be made to contradict itself. [`Opened::journal`] has
 //! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the
-//! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
-//! The verdict is written down before anything else is, and stays until the journal that takes the
-//! lost one's place says durably which incarnation it is. The first lost journal moves aside, for
-//! whoever wants to look, and may be deleted; of later ones nothing is kept. A last group that is
-//! not whole was never reported, hence never acted on: it is dropped.
+//! previous mode was `os` and the machine has rebooted since without a clean stop, or if it was
+//! `none`. This verdict is stored first of all, and stays until the journal that replaces the lost
+//! one durably names its own incarnation. The first lost journal is moved aside for inspection, and
+//! may be deleted; later ones are removed. An incomplete last group was never reported, hence never
+//! acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
 //! `fsync` errors, A. Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
@@ -74,11 +74,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Bytes of records that wait for the disk; beyond it, the one who appends waits.
+/// Bytes of records that wait for the disk; beyond it, the appending thread waits.
 const JOURNAL_QUEUE_BYTES_MAX: usize = 64 << 20;
-/// The same for the state. One flush is under way at a time; this is for its successor.
+/// The same for the state. One flush is in progress at a time; this is for the next one.
 const STATE_QUEUE_BYTES_MAX: usize = 256 << 20;
-/// Bytes of records that nobody waits for, written at once.
+/// Once so many bytes of records wait, they are written although no frame depends on them.
 const UNAWAITED_BYTES: usize = 256 << 10;
 
 /// Something has become durable, or never will.
@@ -102,19 +102,20 @@ pub enum Completion {
     },
 }
 
-/// A disk that was opened, with what was on it.
+/// An opened disk with its content.
 pub struct Opened {
-    /// For writing.
+    /// Writes to the disk.
     pub disk: Disk,
-    /// The records that were reported persisted and not given up since, with the verdict on them.
+    /// The records that were reported persisted and not given up since, and whether they are
+    /// complete.
     pub journal: Journal,
-    /// For reading the state.
+    /// Reads the state.
     pub store: DiskStore,
-    /// What the first journal on this disk is known by.
+    /// The incarnation of the first journal on this disk.
     pub incarnation: Incarnation,
 }
 
-/// Writes records and states; one thread for each, and one that makes room for records.
+/// Writes records and states; one thread for each, and one that prepares spare segments.
 pub struct Disk {
     layout: Layout,
     durability: Durability,
@@ -126,11 +127,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes `directory` an empty disk, whose journal is known by `incarnation`, which no other
-    /// disk of the same replica ever was.
+    /// Makes `directory` an empty disk with a journal of this incarnation, which no other disk of
+    /// the same replica ever had.
     ///
     /// # Errors
-    /// If it is one already, or cannot be written.
+    /// If it is a replica's disk already, or cannot be written.
     pub fn create(directory: &Path, incarnation: Incarnation) -> Result<(), DiskError> {
         let layout = Layout::new(directory);
         layout.create()?;
@@ -140,12 +141,12 @@ impl Disk {
         layout.seal()
     }
 
-    /// Opens the disk of a replica. `report` is called from the writing threads and should not wait
-    /// for long: what is written next waits for it.
+    /// Opens the disk of a replica. `report` is called from the writing threads and should not
+    /// block for long: it delays the next write.
     ///
     /// # Errors
-    /// If there is no disk of a replica, another process uses it, it was written by a newer
-    /// release, or it cannot be read or written.
+    /// If there is no replica's disk, another process uses it, a newer release wrote it, or it
+    /// cannot be read or written.
     pub fn open(
         directory: &Path,
         durability: Durability,
@@ -173,7 +174,7 @@ impl Disk {
             writer::state(Arc::clone(&state_queue), store.clone(), report)?,
         ];
         if durability == Durability::Strict {
-            // Nobody else waits for the medium.
+            // Only this durability waits for the medium.
             threads.push(writer::spares(Arc::clone(&spares))?);
         }
         Ok(Opened {
@@ -192,8 +193,8 @@ impl Disk {
         })
     }
 
-    /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Waits while
-    /// too much is under way. Tokens rise by one, from the last one in [`Opened::journal`], or from
+    /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Blocks while
+    /// too many bytes wait. Tokens rise by one, from the last one in [`Opened::journal`], or from
     /// 1.
     ///
     /// # Errors
@@ -204,9 +205,9 @@ impl Disk {
         Ok(())
     }
 
-    /// The same, but the writing begins only at [`Disk::wake`], so that several records cost one
-    /// wake-up. Says whether the record counts as durable at once, as with [`Durability::None`] it
-    /// does; it is reported later all the same.
+    /// Like [`Disk::append`], but writing starts only at [`Disk::wake`], so that several records
+    /// need one wake-up. Returns whether the record counts as durable at once, as with
+    /// [`Durability::None`]; it is still reported later.
     ///
     /// # Errors
     /// Like [`Disk::append`].
@@ -217,8 +218,8 @@ impl Disk {
         Ok(self.durability == Durability::None)
     }
 
-    /// Lets what was appended be written, since somebody waits for it. With [`Durability::None`]
-    /// nobody does, and it gathers first.
+    /// Starts writing the appended records, because a frame waits for them. With
+    /// [`Durability::None`] no frame waits, and records gather first.
     pub fn wake(&self) {
         let bytes_min = match self.durability {
             Durability::Strict | Durability::Os => 0,
@@ -241,16 +242,16 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives up the records before this token; their room is reused as segments become free.
+    /// Gives up the records before this token; their space is reused as segments become free.
     ///
     /// # Errors
     /// If the disk has failed before.
     pub fn trim(&self, before: Token) -> Result<(), DiskError> {
-        // Nobody waits for it: it is done with the next group.
+        // Nothing waits for it: it is carried out with the next group.
         self.journal.push(writer::JournalWrite::Trim { before }, 0)
     }
 
-    /// Writes what was asked for and marks the stop as clean.
+    /// Writes everything that was requested and marks the stop as clean.
     ///
     /// # Errors
     /// If the disk has failed before or fails now; the stop is not clean then.
@@ -262,7 +263,7 @@ impl Disk {
         run_mark::end(&self.layout, self.durability)
     }
 
-    /// Ends the threads after what they have; whether all of it was written.
+    /// Ends the threads after their pending work; whether all of it was written.
     fn stop(&mut self) -> bool {
         self.journal.close();
         self.state.close();

@@ -5,26 +5,25 @@
 //!               ▲         ├─ Sign: signed at once, fed back before anything else
 //!               │         ├─ Persist, Flush, TrimJournal: to the disk, which answers to the inbox
 //!               │         ├─ Send: to an outbox, or held until its write is durable
-//!               └─────────┴─ SetTimer, …: kept here
+//!               └─────────┴─ SetTimer, …: handled here
 //! ```
 //!
-//! It runs as the main task of the replica's own thread, whose other tasks are the connections:
-//! what a socket brings reaches the core, and what the core says reaches the sockets, without
-//! waking another thread. The disk begins to write when a frame has to wait for it: records that
-//! nothing waits for, such as that a batch was decided, go with the next ones, or when the status
-//! is published: each sync fewer is one that everybody on the machine need not pay. The loop takes
-//! everything that waits, or its share, and then lets the sockets have theirs; so what a burst
-//! makes it say to one peer leaves in one piece.
+//! It runs as the main task of the replica's own thread, whose other tasks are the connections, so
+//! frames travel between the sockets and the core without waking another thread. The disk begins to
+//! write when a frame has to wait for it. Records that no frame waits for, such as the decision of
+//! a batch, are written with the next ones, or when the status is published: each avoided sync
+//! saves time for everything on the machine. The loop takes all waiting inputs, or its share, and
+//! then gives way to the sockets; so all frames that a burst produces for one peer leave together.
 //!
 //! # Invariants
 //!
-//! * A frame that names a write leaves only after the disk has said that this write, and every one
-//!   before it, is durable. It is the only place where such frames are held.
-//! * The core is told of nothing under the numbers, keys and context of an earlier epoch: a frame
-//!   is checked, and its sender numbered, for the epoch in which the core is when it sees it.
-//! * The core sees one event at a time, and the event's time is read just before.
+//! * A frame that names a write leaves only after the disk has reported that this write, and every
+//!   one before it, is durable. Such frames are held here and nowhere else.
+//! * The core receives nothing under the numbers, keys and context of an earlier epoch: a frame is
+//!   checked, and its sender numbered, for the epoch of the core at that moment.
+//! * The core handles one event at a time, and the event's time is read just before.
 //! * Wall clock and monotonic clock are read in `Clock` and nowhere else in a replica.
-//! * A poisoned core, or a disk that failed, is never stepped again and sends nothing more.
+//! * A poisoned core, or one whose disk failed, is never stepped again and sends nothing more.
 
 mod driven;
 
@@ -48,11 +47,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest sleep without a timer, so that the published status does not grow old.
+/// The longest sleep without a timer, so that the published status stays recent.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// The status is published this often, however busy the loop is, and no more often.
+/// The interval at which the status is published, however busy the loop is.
 const PUBLISH: Duration = Duration::from_millis(20);
-/// Inputs taken in one go, before the sockets are looked at again: a millisecond or two.
+/// Inputs taken in one go, before the sockets get their turn: a millisecond or two.
 const SHARE: usize = 64;
 
 /// The two clocks.
@@ -62,14 +61,14 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Monotonic time counts from now.
+    /// Starts the monotonic clock at zero.
     pub(crate) fn start() -> Self {
         Self {
             start: Instant::now(),
         }
     }
 
-    /// What both clocks show.
+    /// The time of both clocks.
     pub(crate) fn now(&self) -> Now {
         let wall = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -80,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// When a monotonic time is, for waiting.
+    /// Converts a monotonic time, for waiting.
     fn instant(&self, at: Monotonic) -> Instant {
         self.start + Duration::from_nanos(at.0)
     }
@@ -90,11 +89,11 @@ fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The core, as the loop sees it: a replica, or what stands in for one in a measurement.
+/// The core, as the loop sees it: a replica, or a substitute in a measurement.
 pub trait Core {
     /// Handles one event.
     fn step(&mut self, now: Now, event: Event, effects: &mut Effects);
-    /// Says where it stands.
+    /// Reports its status.
     fn status(&self) -> ReplicaStatus;
     /// The last committed sequence.
     fn committed(&self) -> Sequence;
@@ -116,10 +115,10 @@ impl<C: Core + ?Sized> Core for Box<C> {
 
 /// The disk, as the loop sees it. Completions come to the inbox.
 pub(crate) trait Durable {
-    /// Appends a journal record, at the latest when it is woken. Says whether it counts as durable
-    /// at once.
+    /// Appends a journal record, which is written at the latest when the disk is woken. Returns
+    /// whether it counts as durable at once.
     fn append(&mut self, record: Bytes, token: Token) -> Result<bool, String>;
-    /// Begins to write what was appended.
+    /// Begins to write the appended records.
     fn wake(&mut self);
     /// Writes to the state store.
     fn flush(&mut self, batch: WriteBatch, root: DurableRoot) -> Result<(), String>;
@@ -130,23 +129,23 @@ pub(crate) trait Durable {
 /// Why a loop ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Its owner wanted it to.
+    /// Its owner stopped it.
     Stopped,
     /// Its state or disk failed, and it fell silent.
     Poisoned(String),
-    /// The same, and all that its disk lacks is room.
+    /// The same, because its disk has no free space.
     DiskFull(String),
-    /// Another process with its key is this replica to the others.
-    Doubled,
+    /// Another process with its key acts as this replica.
+    DuplicateProcess,
 }
 
-/// What the loop shows to everybody else.
+/// The loop's published state, for other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     status: Mutex<Option<ReplicaStatus>>,
     incarnation: Mutex<Incarnation>,
     membership: Mutex<Option<Arc<Membership>>>,
-    /// Whether something of this process is durable, and with it what the journal begins with.
+    /// Whether a record of this process is durable, and with it the journal's first one.
     remembers: AtomicBool,
 }
 
@@ -167,7 +166,7 @@ impl Published {
         *current.unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(membership));
     }
 
-    /// What the first journal on the disk is known by.
+    /// Sets the incarnation of the first journal on the disk.
     pub(crate) fn set_incarnation(&self, incarnation: Incarnation) {
         *self.named() = incarnation;
     }
@@ -178,8 +177,8 @@ impl Published {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the journal is known by: the first one, unless that was lost. Nothing as long as a
-    /// crash could make it yet another one.
+    /// The journal's incarnation: the first one, unless that journal was lost. Nothing as long as a
+    /// crash could still change it.
     pub(crate) fn incarnation(&self) -> Option<Incarnation> {
         let reborn = self.get().and_then(|status| status.reborn);
         match reborn {
@@ -188,15 +187,15 @@ impl Published {
         }
     }
 
-    /// The membership of the epoch that the replica is in; nothing before it has recovered.
+    /// The membership of the replica's epoch; nothing before recovery.
     pub(crate) fn membership(&self) -> Option<Arc<Membership>> {
         let membership = self.membership.lock();
         membership.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What a loop works with.
-pub(crate) struct Surroundings {
+/// Everything a loop works with.
+pub(crate) struct LoopContext {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) verification: Arc<Verification>,
@@ -211,7 +210,7 @@ pub(crate) struct Surroundings {
 pub(crate) struct EventLoop<C, D> {
     core: C,
     disk: D,
-    around: Surroundings,
+    context: LoopContext,
     timers: BTreeMap<Timer, Monotonic>,
     persisted: Option<Token>,
     /// The last write that a frame waits for, and the last one that the disk was woken for.
@@ -219,19 +218,19 @@ pub(crate) struct EventLoop<C, D> {
     woken: Option<Token>,
     held: BTreeMap<Token, Vec<(Route, Bytes)>>,
     signed: VecDeque<Verified>,
-    /// Durable without having been waited for.
+    /// The last record that counted as durable at once.
     durable: Option<Token>,
     published_at: Instant,
-    /// Whether something happened since.
+    /// Whether an event was handled since the last status.
     changed: bool,
 }
 
 impl<C: Core, D: Durable> EventLoop<C, D> {
-    pub(crate) fn new(core: C, disk: D, around: Surroundings) -> Self {
+    pub(crate) fn new(core: C, disk: D, context: LoopContext) -> Self {
         Self {
             core,
             disk,
-            around,
+            context,
             timers: BTreeMap::new(),
             persisted: None,
             awaited: None,
@@ -244,25 +243,25 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         }
     }
 
-    /// Carries out what recovery emitted, then runs until the end; gives the disk back.
+    /// Carries out the effects of recovery, then runs until the end; returns the disk.
     pub(crate) async fn run(mut self, recovered: Effects) -> (Ending, D) {
-        let ending = match self.run_on(recovered).await {
+        let ending = match self.run_until_end(recovered).await {
             Ok(()) => Ending::Stopped,
             Err(ending) => {
-                tracing::error!(?ending, "the replica stops and stays silent");
+                tracing::error!(?ending, "the replica stops");
                 ending
             }
         };
         (ending, self.disk)
     }
 
-    async fn run_on(&mut self, mut effects: Effects) -> Result<(), Ending> {
+    async fn run_until_end(&mut self, mut effects: Effects) -> Result<(), Ending> {
         self.carry_out(&mut effects)?;
         self.publish();
         loop {
-            let mut next = self.around.inbox.poll();
+            let mut next = self.context.inbox.poll();
             if next.is_none() {
-                next = self.around.inbox.wait(self.wake_at()).await;
+                next = self.context.inbox.wait(self.wake_at()).await;
             }
             let mut taken = 0;
             let mut frames = Vec::new();
@@ -274,11 +273,11 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 taken += 1;
                 next = match taken {
                     SHARE.. => None,
-                    _ => self.around.inbox.poll(),
+                    _ => self.context.inbox.poll(),
                 };
             }
             self.take_frames(frames, &mut effects)?;
-            self.ring(&mut effects)?;
+            self.run_timers(&mut effects)?;
             if self.awaited > self.woken {
                 self.woken = self.awaited;
                 self.disk.wake();
@@ -292,23 +291,23 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         }
     }
 
-    /// When there is something to do even if nothing comes.
+    /// The time of the next work if no input comes.
     fn wake_at(&self) -> Instant {
         let pause = if self.changed { PUBLISH } else { SLEEP_MAX };
         let publish = self.published_at + pause;
         let timer = self.timers.values().min().copied();
-        timer.map_or(publish, |at| self.around.clock.instant(at).min(publish))
+        timer.map_or(publish, |at| self.context.clock.instant(at).min(publish))
     }
 
     fn publish(&mut self) {
-        self.around.published.set(self.core.status());
+        self.context.published.set(self.core.status());
         self.published_at = Instant::now();
         self.changed = false;
-        // By then also what no frame waits for.
+        // By then also the records that no frame waits for.
         self.disk.wake();
     }
 
-    /// Takes an input; of frames it gathers several first. Whether it goes on after it.
+    /// Handles an input; frames are gathered first. Returns whether the loop goes on after it.
     fn take(
         &mut self,
         input: Input,
@@ -327,39 +326,39 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 Event::Persisted { token }
             }
             Input::Flushed(sequence) => Event::Flushed { sequence },
-            Input::Connected(key) => match self.around.roster.place(&key) {
+            Input::Connected(key) => match self.context.roster.place(&key) {
                 Some(replica) => Event::Connected { replica },
                 None => return Ok(true),
             },
             Input::Gone(connection) => {
-                self.around.roster.release(connection);
+                self.context.roster.release(connection);
                 Event::Disconnected { connection }
             }
         };
         self.step(event, effects).map(|()| true)
     }
 
-    /// Frames in the order in which they were taken, the signatures of all of them checked at once.
+    /// Handles frames in the order of their arrival, with all their signatures checked at once.
     fn take_frames(
         &mut self,
         mut frames: Vec<(Source, Arrival)>,
         effects: &mut Effects,
     ) -> Result<(), Ending> {
-        // Whoever is no member any more has nothing to say.
-        frames.retain(|(source, _)| self.around.roster.peer(*source).is_some());
-        let epoch = self.around.verification.epoch();
+        // Frames of replicas that are no longer members are dropped.
+        frames.retain(|(source, _)| self.context.roster.peer(*source).is_some());
+        let epoch = self.context.verification.epoch();
         let mut unchecked = Vec::new();
         for (source, arrival) in &frames {
             if let (Arrival::Raw(frame, key), Some(from)) =
-                (arrival, self.around.roster.peer(*source))
+                (arrival, self.context.roster.peer(*source))
             {
                 let (key, frame) = (*key, frame.clone());
                 unchecked.push(Raw { from, key, frame });
             }
         }
-        let mut verdicts = self.around.verification.check_all(unchecked).into_iter();
+        let mut verdicts = self.context.verification.check_all(unchecked).into_iter();
         for (source, arrival) in frames {
-            let now = self.around.verification.epoch();
+            let now = self.context.verification.epoch();
             let (key, bytes, verdict) = match arrival {
                 Arrival::Admitted(message, of, key) => {
                     let frame = message.frame().clone();
@@ -386,24 +385,24 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         Ok(())
     }
 
-    /// Checks a frame for the epoch that has begun since it was checked.
+    /// Checks a frame again for an epoch that has begun since its check.
     fn check_again(
         &self,
         source: Source,
         key: PublicKey,
         frame: Bytes,
     ) -> Result<Verified, Refused> {
-        match self.around.roster.peer(source) {
-            Some(from) => self.around.verification.check(from, key, frame),
+        match self.context.roster.peer(source) {
+            Some(from) => self.context.verification.check(from, key, frame),
             None => Err(Refused { blame: None }),
         }
     }
 
     fn refuse(&self, source: Source, key: PublicKey, bytes: usize, refused: Refused) {
         if let Some(reason) = refused.blame {
-            self.around.roster.blacklist(source, &reason);
+            self.context.roster.blacklist(source, &reason);
         } else if matches!(source, Source::Client(_)) {
-            self.around.accounts.charge(key, bytes, Instant::now());
+            self.context.accounts.charge(key, bytes, Instant::now());
         }
     }
 
@@ -414,7 +413,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         message: Verified,
         effects: &mut Effects,
     ) -> Result<(), Ending> {
-        let Some(from) = self.around.roster.peer(source) else {
+        let Some(from) = self.context.roster.peer(source) else {
             return Ok(());
         };
         let read = matches!(message.message(), Message::Read(_));
@@ -424,18 +423,18 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             && !read
             && effects.iter().any(|effect| answers(effect, client))
         {
-            // Not put into the order: a retry, a question, or too much.
-            self.around.accounts.charge(key, bytes, Instant::now());
+            // Not ordered: a retry, a query, or beyond a bound.
+            self.context.accounts.charge(key, bytes, Instant::now());
         }
         self.after_step(effects)
     }
 
-    /// Lets the timers that are due run out, each once.
-    fn ring(&mut self, effects: &mut Effects) -> Result<(), Ending> {
+    /// Runs the timers that are due, each once.
+    fn run_timers(&mut self, effects: &mut Effects) -> Result<(), Ending> {
         if self.timers.is_empty() {
             return Ok(());
         }
-        let now = self.around.clock.now().monotonic;
+        let now = self.context.clock.now().monotonic;
         let due: Vec<Timer> = self
             .timers
             .iter()
@@ -443,7 +442,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             .map(|(timer, _)| *timer)
             .collect();
         for timer in due {
-            // An earlier one's step may have moved or cancelled this one.
+            // An earlier timer's step may have moved or cancelled this one.
             if self.timers.get(&timer).is_some_and(|at| *at <= now) {
                 self.timers.remove(&timer);
                 self.step(Event::Timer { timer }, effects)?;
@@ -459,13 +458,13 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
 
     fn core_step(&mut self, event: Event, effects: &mut Effects) {
         self.changed = true;
-        self.core.step(self.around.clock.now(), event, effects);
+        self.core.step(self.context.clock.now(), event, effects);
     }
 
     fn after_step(&mut self, effects: &mut Effects) -> Result<(), Ending> {
         self.carry_out(effects)?;
         let committed = self.core.committed();
-        self.around.verification.set_committed(committed);
+        self.context.verification.set_committed(committed);
         Ok(())
     }
 
@@ -483,14 +482,14 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             } else {
                 return Ok(());
             };
-            self.core.step(self.around.clock.now(), event, effects);
+            self.core.step(self.context.clock.now(), event, effects);
         }
     }
 
     fn apply(&mut self, effect: Effect) -> Result<(), Ending> {
         match effect {
             Effect::Sign { message } => {
-                self.signed.push_back(message.sign(&*self.around.signer));
+                self.signed.push_back(message.sign(&*self.context.signer));
             }
             Effect::Persist { record, token } => {
                 let appended = self.disk.append(record, token);
@@ -499,8 +498,8 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 }
             }
             Effect::Send { to, frame, after } => {
-                // Whom a number means is said now: an epoch may begin before the frame leaves.
-                let Some(to) = self.around.roster.route(to) else {
+                // The number is resolved now: an epoch may begin before the frame leaves.
+                let Some(to) = self.context.roster.route(to) else {
                     return Ok(());
                 };
                 match after {
@@ -508,11 +507,13 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                         self.awaited = self.awaited.max(Some(token));
                         self.held.entry(token).or_default().push((to, frame));
                     }
-                    _ => self.around.roster.send(to, Frame::message(frame)),
+                    _ => self.context.roster.send(to, Frame::message(frame)),
                 }
             }
             Effect::Show { to, frame } => {
-                self.around.roster.show(&to, &Frame::message(frame));
+                self.context
+                    .roster
+                    .send_to_observers(&to, &Frame::message(frame));
             }
             Effect::Flush { batch, root } => {
                 let flushed = self.disk.flush(batch, root);
@@ -523,7 +524,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 trimmed.map_err(|reason| self.disk_failed(reason))?;
             }
             Effect::SetTimer { timer, after } => {
-                let at = self.around.clock.now().monotonic.plus(after);
+                let at = self.context.clock.now().monotonic.plus(after);
                 self.timers.insert(timer, at);
             }
             Effect::CancelTimer { timer } => {
@@ -532,16 +533,16 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             Effect::SessionKey {
                 id, key, principal, ..
             } => {
-                self.around.verification.open(id, key, principal);
-                self.around.roster.session_opened(id, principal);
+                self.context.verification.open(id, key, principal);
+                self.context.roster.session_opened(id, principal);
             }
             Effect::SessionClosed { id } => {
-                self.around.verification.close(id);
-                self.around.roster.session_closed(id);
+                self.context.verification.close(id);
+                self.context.roster.session_closed(id);
             }
             Effect::Blacklist { peer, reason } => {
-                if let Some(source) = self.around.roster.source(peer) {
-                    self.around.roster.blacklist(source, reason);
+                if let Some(source) = self.context.roster.source(peer) {
+                    self.context.roster.blacklist(source, reason);
                 }
             }
             Effect::NewEpoch { membership, me } => self.enter(*membership, me),
@@ -555,22 +556,22 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     fn enter(&self, membership: Membership, me: ReplicaId) {
         let (epoch, from) = (membership.epoch, membership.from);
         tracing::info!(%epoch, %from, replica = %me, "the epoch begins");
-        self.around.verification.enter(&membership);
-        self.around.volumes.enter(membership.model);
-        self.around.roster.enter(&membership, me);
-        self.around.published.set_membership(membership);
+        self.context.verification.enter(&membership);
+        self.context.volumes.enter(membership.model);
+        self.context.roster.enter(&membership, me);
+        self.context.published.set_membership(membership);
     }
 
-    /// A disk refuses everything after its first failure, which says more than the refusal does.
+    /// The disk's first failure explains more than its later refusals.
     fn disk_failed(&self, reason: String) -> Ending {
-        let first = self.around.inbox.failure();
+        let first = self.context.inbox.failure();
         first.unwrap_or(Ending::Poisoned(reason))
     }
 
-    /// Sends what waited for this write or an earlier one.
+    /// Sends the frames that waited for this write or an earlier one.
     fn release(&mut self, token: Token) {
         self.persisted = self.persisted.max(Some(token));
-        self.around
+        self.context
             .published
             .remembers
             .store(true, Ordering::Release);
@@ -578,13 +579,13 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             && Some(*entry.key()) <= self.persisted
         {
             for (to, frame) in entry.remove() {
-                self.around.roster.send(to, Frame::message(frame));
+                self.context.roster.send(to, Frame::message(frame));
             }
         }
     }
 }
 
-/// Whether this answers a client's connection.
+/// Whether this effect answers a client's connection.
 fn answers(effect: &Effect, client: ConnectionId) -> bool {
     matches!(effect, Effect::Send { to, .. } if *to == Destination::Client(client))
 }

@@ -1,24 +1,24 @@
-//! Everything that waits for the event loop, bounded and taken fairly.
+//! The inputs that wait for the event loop, bounded and taken fairly.
 //!
-//! Links put frames in, the disk its completions; the event loop takes them out one by one. Every
+//! Links add frames, the disk adds its completions; the event loop takes them one by one. Every
 //! source has a queue of its own, and a source whose queue is full waits with its own socket
-//! unread: the flood of one connection is felt by that connection. The order of service:
+//! unread, so a flood on one connection slows that connection alone. The order of service:
 //!
-//! 1. the wish to stop;
-//! 2. completions of durable writes, because others wait for what they release;
-//! 3. connections that are new or gone;
+//! 1. the request to stop;
+//! 2. completions of durable writes, because held frames wait for them;
+//! 3. new and ended connections;
 //! 4. frames, one of a peer and one of a client in turn, peers among each other and clients among
-//!    each other round-robin. So a thousand clients together get half the steps, and each the same.
-//!    *Strangers*, whose principal has no session open here, share one turn of clients in eight,
-//!    and memory of their own: anybody can make a key, and a hundred of them, and with those keep
-//!    hundreds of connections busy.
+//!    each other round-robin. So a thousand clients together get half the steps, and each the same
+//!    number. *Strangers*, whose principal has no session open here, share one client turn in
+//!    eight, and memory of their own: any process can generate a hundred keys, and keep hundreds of
+//!    connections busy with them.
 //!
 //! # Invariants
 //!
-//! * What waits is bounded: frames by the permits that they hold, completions by being absorbed
-//!   into one (a write is durable with all before it), connections that are gone by the places
-//!   that they keep occupied until the loop has heard of them.
-//! * A frame's permit is given back when the event loop has taken it, never earlier.
+//! * The waiting inputs are bounded: frames by the permits that they hold, completions by being
+//!   merged into one (a write is durable with all before it), ended connections by the places that
+//!   they occupy until the loop has handled them.
+//! * A frame's permit is returned when the event loop has taken it, never earlier.
 
 use crate::event_loop::Ending;
 use crate::limits;
@@ -31,14 +31,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Where frames come from. Replicas have another number in each epoch, and what waits here may be
-/// taken out in a later one than it came in: they are named by their keys.
+/// The source of a frame. Replicas are identified by their keys, because their numbers differ from
+/// epoch to epoch, and a frame may be taken in a later epoch than it arrived in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// The replica with this key.
     Replica(PublicKey),
-    /// Somebody who says that it is a replica, and is none of the epoch that is known here.
-    Newcomer(ConnectionId),
+    /// A node that claims to be a replica and is none of the current epoch.
+    UnknownReplica(ConnectionId),
     /// A client.
     Client(ConnectionId),
 }
@@ -46,18 +46,18 @@ pub(crate) enum Source {
 /// A frame, before or after its signatures were checked.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Still to be checked; with the key that its connection proved.
+    /// Not checked yet; with the key that its connection proved.
     Raw(Bytes, PublicKey),
-    /// Checked on a thread apart, as one of this epoch; with the same key.
+    /// Checked on another thread, as one of this epoch; with the same key.
     Admitted(Box<Verified>, Epoch, PublicKey),
 }
 
-/// What the event loop takes out.
+/// An input of the event loop.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// The owner wants the loop to end.
     Stop,
-    /// The disk failed: nothing can be promised any more.
+    /// The disk failed: the replica can make no promises any more.
     Failed(Ending),
     /// Everything up to this record is durable.
     Persisted(Token),
@@ -65,27 +65,27 @@ pub(crate) enum Input {
     Flushed(Sequence),
     /// There is a new connection to a replica.
     Connected(PublicKey),
-    /// A client's or newcomer's connection is gone.
+    /// The connection of a client or an unknown replica has ended.
     Gone(ConnectionId),
-    /// A frame came.
+    /// A frame arrived.
     Frame(Source, Arrival),
 }
 
-/// Whose frames share memory and turns.
+/// The sources whose frames share memory and turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Another replica's.
+    /// Another replica.
     Peer,
-    /// Those of clients whose principal has a session open.
+    /// Clients whose principal has a session open.
     Client,
-    /// All others'.
+    /// All other sources.
     Stranger,
 }
 
-/// Turns of clients of which strangers get one, while others wait.
+/// Strangers get one client turn out of so many, while clients wait.
 const STRANGERS_TURN: u8 = 8;
 
-/// A source's share of the memory for frames that wait.
+/// A source's share of the memory for waiting frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     own: Arc<Semaphore>,
@@ -93,7 +93,7 @@ pub(crate) struct Allowance {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedArrival {
     arrival: Arrival,
     _own: OwnedSemaphorePermit,
     _shared: Option<OwnedSemaphorePermit>,
@@ -102,12 +102,12 @@ struct Waiting {
 /// Queues of one kind of source, served round-robin.
 #[derive(Debug, Default)]
 struct Ring {
-    queues: BTreeMap<Source, VecDeque<Waiting>>,
+    queues: BTreeMap<Source, VecDeque<QueuedArrival>>,
     turn: VecDeque<Source>,
 }
 
 impl Ring {
-    fn push(&mut self, from: Source, waiting: Waiting) {
+    fn push(&mut self, from: Source, waiting: QueuedArrival) {
         let queue = self.queues.entry(from).or_default();
         if queue.is_empty() {
             self.turn.push_back(from);
@@ -115,7 +115,7 @@ impl Ring {
         queue.push_back(waiting);
     }
 
-    fn pop(&mut self) -> Option<(Source, Waiting)> {
+    fn pop(&mut self) -> Option<(Source, QueuedArrival)> {
         let from = self.turn.pop_front()?;
         let queue = self.queues.get_mut(&from)?;
         let waiting = queue.pop_front()?;
@@ -146,7 +146,7 @@ struct Queues {
     clients: Ring,
     strangers: Ring,
     client_is_next: bool,
-    /// Clients served since a stranger was.
+    /// Clients served since the last stranger.
     client_turns: u8,
     loop_sleeps: bool,
 }
@@ -173,15 +173,15 @@ impl Queues {
         }
         self.client_is_next = !self.client_is_next;
         let taken = if self.client_is_next {
-            self.peers.pop().or_else(|| self.next_of_clients())
+            self.peers.pop().or_else(|| self.next_client_frame())
         } else {
-            self.next_of_clients().or_else(|| self.peers.pop())
+            self.next_client_frame().or_else(|| self.peers.pop())
         };
         let (from, waiting) = taken?;
         Some(Input::Frame(from, waiting.arrival))
     }
 
-    fn next_of_clients(&mut self) -> Option<(Source, Waiting)> {
+    fn next_client_frame(&mut self) -> Option<(Source, QueuedArrival)> {
         self.client_turns = self.client_turns.saturating_add(1);
         let taken = if self.client_turns < STRANGERS_TURN {
             self.clients.pop()
@@ -196,7 +196,7 @@ impl Queues {
     }
 }
 
-/// The queues between everybody and one event loop.
+/// The queues between all producers and one event loop.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
@@ -218,7 +218,7 @@ impl Default for Inbox {
 
 impl Inbox {
     fn queues(&self) -> MutexGuard<'_, Queues> {
-        // Every change below leaves the queues whole before anything can panic.
+        // Every change below leaves the queues consistent before it can panic.
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,11 +232,11 @@ impl Inbox {
         }
     }
 
-    /// What a new source may have waiting.
+    /// The share of a new source.
     pub(crate) fn allowance(from: Source) -> Allowance {
         let own_bytes = match from {
             Source::Replica(_) => limits::PEER_INBOX_BYTES_MAX,
-            Source::Newcomer(_) | Source::Client(_) => limits::CLIENT_INBOX_BYTES_MAX,
+            Source::UnknownReplica(_) | Source::Client(_) => limits::CLIENT_INBOX_BYTES_MAX,
         };
         Allowance {
             own: Arc::new(Semaphore::new(own_bytes)),
@@ -244,7 +244,7 @@ impl Inbox {
         }
     }
 
-    /// Puts a frame in, as soon as its source has room.
+    /// Adds a frame, as soon as its source's share allows.
     pub(crate) async fn put(
         &self,
         from: Source,
@@ -271,7 +271,7 @@ impl Inbox {
                 Err(_) => return,
             },
         };
-        let waiting = Waiting {
+        let waiting = QueuedArrival {
             arrival,
             _own: own,
             _shared: shared,
@@ -283,12 +283,12 @@ impl Inbox {
         });
     }
 
-    /// A connection of a client or newcomer is gone, and what it had waiting with it.
-    pub(crate) fn gone(&self, connection: ConnectionId) {
+    /// The connection of a client or an unknown replica has ended; its waiting frames are dropped.
+    pub(crate) fn connection_ended(&self, connection: ConnectionId) {
         self.change(|queues| {
             queues.clients.forget(Source::Client(connection));
             queues.strangers.forget(Source::Client(connection));
-            queues.strangers.forget(Source::Newcomer(connection));
+            queues.strangers.forget(Source::UnknownReplica(connection));
             queues.gone.push_back(connection);
         });
     }
@@ -310,14 +310,14 @@ impl Inbox {
         self.change(|queues| queues.flushed = queues.flushed.max(Some(sequence)));
     }
 
-    /// The disk failed. What it reports first is the cause.
+    /// The disk failed. Its first report is the cause.
     pub(crate) fn failed(&self, ending: Ending) {
         self.change(|queues| {
             queues.failed.get_or_insert(ending);
         });
     }
 
-    /// How the disk failed, if it did and the loop has not taken that out yet.
+    /// How the disk failed, if it did and the loop has not taken that yet.
     pub(crate) fn failure(&self) -> Option<Ending> {
         self.queues().failed.clone()
     }
@@ -327,7 +327,7 @@ impl Inbox {
         self.change(|queues| queues.stop = true);
     }
 
-    /// What is there now, if anything is.
+    /// Takes the next input, if there is one.
     pub(crate) fn poll(&self) -> Option<Input> {
         self.queues().next()
     }
@@ -342,14 +342,14 @@ impl Inbox {
             }
             queues.loop_sleeps = true;
         }
-        // Whether there is something or not is seen below.
+        // Whether an input arrived is checked below.
         let _ = tokio::time::timeout_at(deadline.into(), filled).await;
         let mut queues = self.queues();
         queues.loop_sleeps = false;
         queues.next()
     }
 
-    /// Waits until the owner wants the loop to end, and drops what else there is.
+    /// Waits until the owner wants the loop to end, and drops all other inputs.
     pub(crate) async fn until_stopped(&self) {
         while !self.queues().stop {
             let _ = self.wait(Instant::now() + limits::KEEPALIVE).await;
@@ -370,7 +370,7 @@ mod tests {
         match from {
             Source::Replica(_) => Class::Peer,
             Source::Client(_) => Class::Client,
-            Source::Newcomer(_) => Class::Stranger,
+            Source::UnknownReplica(_) => Class::Stranger,
         }
     }
 
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_take_one_turn_in_eight_and_none_of_the_memory_of_clients() {
+    async fn strangers_take_one_turn_in_eight_and_no_memory_of_clients() {
         let inbox = Inbox::default();
         let frame = 64 << 10;
         let mut strangers = 0;
@@ -456,7 +456,7 @@ mod tests {
         .is_ok()
         {
             count += 1;
-            assert!(count < 1000, "nothing is unbounded");
+            assert!(count < 1000, "the share is not bounded");
         }
         assert_eq!(count * (64 << 10), limits::CLIENT_INBOX_BYTES_MAX);
         put(&inbox, quiet, &Inbox::allowance(quiet), 1).await;
@@ -465,12 +465,12 @@ mod tests {
         let _ = inbox.poll();
         assert!(
             tokio::time::timeout(wait, again).await.is_ok(),
-            "room was given back"
+            "space was freed"
         );
     }
 
     #[tokio::test]
-    async fn completions_come_first_and_are_absorbed() {
+    async fn completions_come_first_and_are_merged() {
         let inbox = Inbox::default();
         let peer = Source::Replica(PublicKey([1; 32]));
         put(&inbox, peer, &Inbox::allowance(peer), 1).await;
@@ -483,11 +483,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_of_a_connection_that_is_gone_are_forgotten() {
+    async fn frames_of_an_ended_connection_are_dropped() {
         let inbox = Inbox::default();
         let client = Source::Client(ConnectionId(1));
         put(&inbox, client, &Inbox::allowance(client), 5).await;
-        inbox.gone(ConnectionId(1));
+        inbox.connection_ended(ConnectionId(1));
         assert!(matches!(inbox.poll(), Some(Input::Gone(ConnectionId(1)))));
         assert!(inbox.poll().is_none());
         assert_eq!(

@@ -1,23 +1,23 @@
-//! Ed25519 keys of nodes and principals: made, kept in a file, signed with, verified under.
+//! Ed25519 keys of nodes and principals: generating, storing, signing and verifying.
 //!
 //! One key is a node's whole identity: its messages are signed with it, and its TLS certificate is
-//! self-signed on it, so that a peer pins one thing. Signing is aws-lc-rs, the fastest here;
-//! verifying is ed25519-zebra, because its ZIP-215 rules define the verdict on *every* byte string,
-//! small-order points and non-canonical encodings included. Replicas that disagreed about one
-//! signature would disagree about the order.
+//! self-signed with it, so that a peer pins one thing. Signing uses aws-lc-rs, the fastest library
+//! here; verifying uses ed25519-zebra, because its ZIP-215 rules define the verdict on *every* byte
+//! string, including small-order points and non-canonical encodings. Replicas that disagreed about
+//! one signature would disagree about the order.
 //!
 //! # The file
 //!
 //! One line: `quorumfs-key 1 ed25519 <public key, 64 hex digits> <secret seed, 64 hex digits>`. The
 //! public half is redundant on purpose: a flipped bit makes the halves disagree and is refused
 //! instead of becoming another identity. The file is created with mode 0600, never overwrites
-//! another, is synced before its name appears, and is refused at reading when anybody but its
-//! owner could have read it.
+//! another, is synced before its name appears, and is refused if users other than its owner could
+//! have read it.
 //!
 //! # Invariants
 //!
-//! * The seed lies in memory that is wiped when it is dropped, and is never printed.
-//! * [`Zip215`] gives the verdict that every replica gives, and a [`Batch`] no other.
+//! * The seed is in memory that is wiped when it is dropped, and is never printed.
+//! * [`Zip215`] gives the verdict that every replica gives, and a [`Batch`] gives the same.
 
 mod batch;
 
@@ -37,36 +37,36 @@ const MAGIC: &str = "quorumfs-key";
 const VERSION: &str = "1";
 const ALGORITHM: &str = "ed25519";
 const SEED_BYTES: usize = 32;
-/// No key file is longer: a larger one is something else.
+/// Key files are no longer than this: a larger file is something else.
 const FILE_BYTES_MAX: u64 = 512;
 
 /// A key that could not be made, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The operating system gave no randomness.
+    /// The operating system provided no random numbers.
     #[error("the operating system gave no random bytes for a new key: {0}; try again")]
     Randomness(String),
     /// The file could not be read or written.
     #[error("cannot {doing} the key file {}: {source}", path.display())]
     Io {
-        /// Read, create, …
+        /// The action: read, create, …
         doing: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// There is a key already, and it is not overwritten.
+    /// The file exists, and is not overwritten.
     #[error(
         "the key file {} exists already and is not overwritten: \
          move it away first if it is not needed",
         path.display()
     )]
     Exists {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// Others may read the secret.
+    /// Other users may read the secret.
     #[error(
         "the key file {} may be read by others (mode {mode:03o}): \
          run `chmod 600 {}`, and replace the key if it has leaked",
@@ -74,24 +74,24 @@ pub enum KeyError {
         path.display()
     )]
     Exposed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// It is not a key file of a version that this program reads.
+    /// It is not a key file of a version that this release reads.
     #[error(
         "the key file {} is not one of this version: {reason}; restore it from a copy",
         path.display()
     )]
     Format {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
     /// The seed was refused by the cryptographic library.
-    #[error("the seed is no Ed25519 key: {0}")]
+    #[error("the seed is not an Ed25519 key: {0}")]
     Refused(String),
 }
 
@@ -109,10 +109,10 @@ impl fmt::Debug for NodeKey {
 }
 
 impl NodeKey {
-    /// A new key from the operating system's randomness.
+    /// Generates a key from the operating system's random numbers.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there are none.
     pub fn generate() -> Result<Self, KeyError> {
         let mut seed = Zeroizing::new([0_u8; SEED_BYTES]);
         getrandom::fill(seed.as_mut_slice())
@@ -186,7 +186,7 @@ impl NodeKey {
                 .map_err(failed("create"))?;
             file.write_all(line.as_bytes()).map_err(failed("write"))?;
             file.sync_all().map_err(failed("sync"))?;
-            // A link, unlike a rename, never replaces a key that is there.
+            // A link, unlike a rename, never replaces an existing file.
             std::fs::hard_link(&unfinished, path).map_err(failed("create"))
         };
         let written = write();
@@ -205,7 +205,7 @@ impl NodeKey {
     /// Reads a key that [`NodeKey::store`] wrote.
     ///
     /// # Errors
-    /// If it cannot be read, if others may read it, or if it is damaged.
+    /// If it cannot be read, if other users may read it, or if it is damaged.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let failed = |source| KeyError::Io {
             doing: "read",
@@ -229,8 +229,7 @@ impl NodeKey {
         file.take(FILE_BYTES_MAX + 1)
             .read_to_end(&mut bytes)
             .map_err(failed)?;
-        let line =
-            std::str::from_utf8(&bytes).map_err(|_| format("it holds bytes that are no text"))?;
+        let line = std::str::from_utf8(&bytes).map_err(|_| format("it is not a text file"))?;
         let mut words = line.split_ascii_whitespace();
         if words.next() != Some(MAGIC) {
             return Err(format("it does not begin with `quorumfs-key`"));
@@ -239,7 +238,7 @@ impl NodeKey {
             return Err(format("it is not of version 1 with an Ed25519 key"));
         }
         let (Some(public), Some(seed), None) = (words.next(), words.next(), words.next()) else {
-            return Err(format("it does not hold one public and one secret half"));
+            return Err(format("it does not have one public and one secret half"));
         };
         let public = unhex(public).ok_or_else(|| format("its public half is damaged"))?;
         let seed = unhex(seed).ok_or_else(|| format("its secret half is damaged"))?;
@@ -251,9 +250,9 @@ impl NodeKey {
     }
 }
 
-/// What is signed of a message: its hash, because Ed25519's own (SHA-512, twice over at the signer)
-/// costs several times as much, and a bundle of requests may be long. Nothing else that a node's
-/// key signs has 32 bytes; what TLS signs begins with 64 spaces.
+/// The bytes of a message that are signed: its hash, because Ed25519's own (SHA-512, twice over at
+/// the signer) costs several times as much, and a bundle of requests may be long. Nothing else that
+/// a node's key signs has 32 bytes; the input of a TLS signature begins with 64 spaces.
 fn hash_of(message: &[u8]) -> [u8; 32] {
     static EMPTY: LazyLock<blake3::Hasher> =
         LazyLock::new(|| blake3::Hasher::new_derive_key("quorumfs 2026 signed bytes"));
@@ -275,8 +274,8 @@ impl Signer for NodeKey {
     }
 }
 
-/// A public key with the work done that is the same for each of its signatures: finding its point
-/// on the curve is an eighth of a verification.
+/// A public key with precomputed work that is the same for each of its signatures: finding its
+/// point on the curve is an eighth of a verification.
 #[derive(Clone, Copy, Debug)]
 pub struct PreparedKey {
     public: PublicKey,
@@ -285,7 +284,7 @@ pub struct PreparedKey {
 }
 
 impl PreparedKey {
-    /// `None` if there is no such point; no signature is valid then.
+    /// `None` if there is no such point; then no signature is valid.
     #[must_use]
     pub fn new(key: &PublicKey) -> Option<Self> {
         Some(Self {
@@ -295,7 +294,7 @@ impl PreparedKey {
         })
     }
 
-    /// The same verdict as [`Zip215`]'s.
+    /// Gives the same verdict as [`Zip215`].
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &Signature) -> bool {
         let signature = ed25519_zebra::Signature::from_bytes(&signature.0);

@@ -1,9 +1,9 @@
-//! The only input and output of the ordering library: keys, sockets, disk, timers, threads.
+//! All input and output of the ordering library: keys, sockets, disk, timers, threads.
 //!
 //! # A replica and a client
 //!
-//! The counter of `quorumfs-bft`'s front page, on one replica: a cluster of (u, r) = (0, 0). Of
-//! four replicas with (1, 1), each would run this on a machine of its own, with all in its list.
+//! The counter of `quorumfs-bft`'s front page, on one replica: a cluster of (u, r) = (0, 0). Each
+//! of four replicas with (1, 1) would run this on a machine of its own, with all four in its list.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -16,7 +16,7 @@
 //! use std::sync::{Arc, mpsc};
 //! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! # use quorumfs_bft::state::{StateError, Txn, View};
-//! # /// Counts: an operation is a byte to add, and every client gets the sum.
+//! # /// Counts: an operation is a byte to add, and each answer is the sum.
 //! # struct Counter;
 //! #
 //! # fn sum(view: &View<'_>) -> Result<u64, StateError> {
@@ -31,7 +31,7 @@
 //! #     fn open_session(
 //! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
 //! #     ) -> Result<Option<Credit>, StateError> {
-//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // every client may
+//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // any principal may connect
 //! #     }
 //! #     fn execute(
 //! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
@@ -76,14 +76,14 @@
 //! };
 //! let replica = runtime.block_on(ReplicaServer::start_on(config, Counter, socket))?;
 //!
-//! // A client that waits. The asynchronous one, `Client`, has the same calls.
+//! // A client that blocks. The asynchronous one, `Client`, has the same calls.
 //! let principal = Arc::new(NodeKey::generate()?);
 //! let config = ClientConfig::new(cluster, fault_model, vec![member], principal);
 //! let client = BlockingClient::connect(config.clone())?;
 //! assert_eq!(client.execute(Bytes::from_static(&[40]))?[7], 40);
-//! assert_eq!(client.read(Bytes::new())?[7], 40, "out of order, and yet not out of date");
+//! assert_eq!(client.read(Bytes::new())?[7], 40, "unordered, but not stale");
 //!
-//! // One that is called back.
+//! // A client that calls back.
 //! let (sender, receiver) = mpsc::channel();
 //! let other = CallbackClient::connect(config)?;
 //! other.execute(Bytes::from_static(&[2]), move |answer| {
@@ -97,47 +97,47 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The way through
+//! # Modules
 //!
-//! | Module | What it holds |
+//! | Module | What it contains |
 //! |---|---|
-//! | [`server`] | a replica as a process runs it |
+//! | [`server`] | a replica in a process |
 //! | [`client`] | the client: asynchronous, synchronous, with callbacks |
 //! | [`keys`] | Ed25519 node keys, their file, and the ZIP-215 verdict |
 //! | [`tls`] | mutual TLS 1.3, pinned by key |
 //! | [`link`] | framed connections: greeting, bounded queues, keepalives, dialing, listening |
-//! | [`replica_links`] | a replica's connections: to its peers, and from whoever dials |
-//! | `roster` | who is connected, who may be, and where frames to them go |
-//! | `newcomers` | those who say that they are replicas of a later epoch |
-//! | `own_affairs` | what a replica asks for by itself: to be taken up again, to be let vote |
-//! | `room` | what is free on its disk, what it says of that, and its reserve |
+//! | [`replica_links`] | a replica's connections: to its peers, and from all that dial it |
+//! | `roster` | which nodes are connected, which may be, and where frames to them go |
+//! | `unknown_replicas` | nodes that claim to be replicas of a later epoch |
+//! | `self_administration` | the commands that a replica submits itself, such as rejoining |
+//! | `disk_space` | the free space on its disk, the reports of a shortage, and the reserve |
 //! | `verification` | from bytes to verified messages, on the right thread |
-//! | `inbox` | everything that waits for the event loop, bounded and taken fairly |
+//! | `inbox` | the inputs that wait for the event loop, bounded and taken fairly |
 //! | `pace` | how fast each source is read |
 //! | [`event_loop`] | the thread that owns the core: events in, effects out |
-//! | `recorder` | writes down what a replica is told |
+//! | `recorder` | records the events of a replica |
 //! | [`disk`] | the journal with group commit, and the state |
-//! | [`store`] | the database that the state is kept in, and files of batches beside it |
+//! | [`store`] | the database of the state, and the files of batches next to it |
 //! | [`unsigned`] | measurements without signatures |
 //! | [`limits`] | every bound and deadline, with its reason |
 
 pub mod address;
 pub mod client;
 pub mod disk;
+mod disk_space;
 pub mod event_loop;
 mod inbox;
 pub mod keys;
 pub mod limits;
 pub mod link;
-mod newcomers;
-mod own_affairs;
 mod pace;
 mod recorder;
 pub mod replica_links;
-mod room;
 mod roster;
+mod self_administration;
 pub mod server;
 pub mod store;
 pub mod tls;
+mod unknown_replicas;
 pub mod unsigned;
 mod verification;

@@ -5,11 +5,11 @@
 //!   client    ── dials, sends requests ──────►  listener of replica j, which answers on it
 //! ```
 //!
-//! Between two replicas there are two connections, one dialed by each; a replica sends its
-//! messages on the one that it dialed, and keepalives flow both ways on both. So there is no
-//! contest about which connection counts, and a link that works in one direction only is noticed.
+//! Two replicas have two connections, one dialed by each; a replica sends its messages on the one
+//! that it dialed, and keepalives flow both ways on both. So the two never compete to be the
+//! connection in use, and a link that works in one direction only is noticed.
 //!
-//! | Module | What it holds |
+//! | Module | What it contains |
 //! |---|---|
 //! | [`frame`] | length, kind, payload, and the reader that enforces the limit |
 //! | [`hello`] | the greeting: cluster, version, role, verdict |
@@ -21,9 +21,9 @@
 //!
 //! # Invariants
 //!
-//! * Nothing waits for a peer but that peer's own tasks.
+//! * Only a peer's own tasks wait for that peer.
 //! * Every wait has a deadline from [`crate::limits`], every queue a bound.
-//! * Nothing but greetings is read before both key and cluster are known to be right.
+//! * Only greetings are read before both key and cluster are verified.
 
 pub mod connection;
 pub mod dial;
@@ -45,23 +45,23 @@ use std::time::Duration;
 /// Why a connection could not be made or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Nobody listens there, or no route leads there.
+    /// No process listens there, or no route leads there.
     #[error(
         "cannot connect to {address}: {source}; \
-         check that the replica runs and the address is right"
+         check that the replica runs and that the address is right"
     )]
     Connect {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The peer did not answer in time.
     #[error("no answer within {deadline:?} while {doing}; check the network and the peer's load")]
     Timeout {
-        /// Which step.
+        /// The step.
         doing: &'static str,
-        /// How long was waited.
+        /// The deadline.
         deadline: Duration,
     },
     /// The connection could not be secured.
@@ -69,7 +69,7 @@ pub enum LinkError {
     Tls(#[from] TlsError),
     /// The peer belongs to another cluster.
     #[error(
-        "the peer belongs to cluster {theirs}, this program is configured for cluster {ours}: \
+        "the peer belongs to cluster {theirs}, this program belongs to cluster {ours}: \
          compare the configurations"
     )]
     WrongCluster {
@@ -78,33 +78,33 @@ pub enum LinkError {
         /// The peer's.
         theirs: ClusterId,
     },
-    /// The peer turned us away.
+    /// The peer refused the connection.
     #[error("the peer refuses the connection: {0}")]
     Refused(Refusal),
-    /// A dialer was turned away.
-    #[error("turned away the holder of key {key}: {refusal}")]
+    /// A dialer was refused.
+    #[error("refused the connection of the holder of key {key}: {refusal}")]
     TurnedAway {
-        /// Who dialed.
+        /// The dialer's key.
         key: PublicKey,
-        /// Why it was turned away, in the words that it was told.
+        /// The reason, in the words that the dialer receives.
         refusal: Refusal,
     },
-    /// A frame is larger than is allowed on this connection.
-    #[error("a frame of {bytes} bytes came, where at most {limit} are allowed")]
+    /// A frame is larger than this connection allows.
+    #[error("received a frame of {bytes} bytes, but at most {limit} are allowed")]
     Oversized {
-        /// What its header says.
+        /// The length in its header.
         bytes: u32,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// What came is not this protocol.
-    #[error("what came is not this protocol: {0}")]
+    /// The bytes received are not this protocol.
+    #[error("received data that is not this protocol: {0}")]
     Malformed(&'static str),
-    /// Nothing came, not even keepalives.
-    #[error("nothing came for {0:?}, not even a sign of life")]
+    /// Nothing was received, not even keepalives.
+    #[error("received nothing for {0:?}, not even a keepalive")]
     Silent(Duration),
-    /// The peer takes nothing off the connection.
-    #[error("the peer took nothing off the connection for {0:?}")]
+    /// The peer reads nothing.
+    #[error("the peer read nothing from the connection for {0:?}")]
     Stuck(Duration),
     /// The connection broke.
     #[error("the connection broke: {0}")]

@@ -1,22 +1,23 @@
-//! How fast a source is read: what it costs for nothing is made up for by time.
+//! How fast a source is read: unproductive frames are rate-limited.
 //!
-//! Turns among those who wait ([`crate::inbox`]) are not enough against floods. Whoever behaves
-//! waits for answers most of the time, so that a flood finds a processor that is free for a moment
-//! and takes it, and everything else has to wait for the end of each of its turns. So some frames
-//! have a price, and the sockets of whoever owes too much are left unread for a while. Nothing is
-//! dropped: the flood waits where it came from.
+//! Taking turns among the waiting sources ([`crate::inbox`]) is not enough against floods. Clients
+//! that behave wait for answers most of the time, so a flood finds a processor that is idle for a
+//! moment and takes it, and all other work has to wait for the end of each of its turns. So some
+//! frames are charged to an account, and the sockets of a source that owes too much are left unread
+//! for a while. Nothing is dropped: the flood waits at its source.
 //!
-//! *Clients* pay for what was answered without being ordered (retries, what is beyond their
-//! credit, questions) and for what was refused without blame, the more the longer it is. A client
-//! that behaves sends again only now and then. An operation that is ordered costs nothing here,
-//! since credit bounds those, and a read costs nothing, since it is worth its answer. *Strangers*
-//! pay for every frame: they have one to say. An account is kept by principal, however many
-//! connections it has, and for a while after the last one is gone.
+//! *Clients* are charged for frames that were answered without being ordered (retries, requests
+//! beyond their credit, status queries) and for frames that were refused without blame, the more
+//! the longer they are. A well-behaved client only retries now and then. An ordered operation is
+//! not charged here, since credit bounds those, and neither is an unordered read, since its answer
+//! is useful. *Strangers* are charged for every frame: they need to send one. An account is kept by
+//! principal, for all its connections, and for a while after the last one has ended.
 //!
-//! *Replicas* send each other about as much as one another. What one sends beyond several times as
-//! much as others do is a flood. The measure is relative, or it would hit those who help a laggard
-//! and everybody in a fast cluster; and it is that of the replica which sends least but for u, who
-//! may be down, so that it is always a correct one's. With r = 0 nobody floods.
+//! *Replicas* send about as much as each other. More than several times as much as the others send
+//! is a flood. The measure is relative: otherwise it would limit replicas that help one that lags,
+//! and all replicas of a fast cluster. It is the volume of the replica that sends least after u
+//! replicas are left out, which may be down, so that it is always a correct replica's. With r = 0
+//! there is no limit.
 //!
 //! Source: Clement, Kapritsos, Lee, Wang, Alvisi, Dahlin and Riché, "UpRight Cluster Services"
 //! (2009), whose volume check is relative too and cuts the connection instead.
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What one principal owes.
+/// The debt of one principal.
 #[derive(Debug)]
 pub(crate) struct Account {
     owed: Mutex<(f64, Instant)>,
@@ -41,8 +42,8 @@ impl Account {
         }
     }
 
-    /// What time has not made up for; two numbers are whole at any time.
-    fn owed(&self, now: Instant) -> MutexGuard<'_, (f64, Instant)> {
+    /// The debt that time has not paid off yet; the two numbers are consistent at any time.
+    fn debt(&self, now: Instant) -> MutexGuard<'_, (f64, Instant)> {
         let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(owed.1).as_secs_f64();
         let left = owed.0 - passed * limits::WASTE_PER_SECOND;
@@ -50,19 +51,19 @@ impl Account {
         owed
     }
 
-    /// A frame of so many bytes came for nothing.
+    /// Charges an unproductive frame of so many bytes.
     pub(crate) fn charge(&self, bytes: usize, now: Instant) {
-        self.owed(now).0 += 1.0 + bytes as f64 / limits::WASTE_BYTES;
+        self.debt(now).0 += 1.0 + bytes as f64 / limits::WASTE_BYTES;
     }
 
     /// How long its connections are to be left unread.
     pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
-        let beyond = self.owed(now).0 - limits::WASTE_BURST;
+        let beyond = self.debt(now).0 - limits::WASTE_BURST;
         (beyond > 0.0).then(|| Duration::from_secs_f64(beyond / limits::WASTE_PER_SECOND))
     }
 }
 
-/// The accounts of all principals that were seen lately.
+/// The accounts of all principals that were seen recently.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     all: Mutex<BTreeMap<PublicKey, Arc<Account>>>,
@@ -73,8 +74,8 @@ impl Accounts {
     pub(crate) fn of(&self, key: PublicKey, now: Instant) -> Arc<Account> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.contains_key(&key) && all.len() >= limits::ACCOUNTS_MAX {
-            // Who owes nothing loses nothing; beyond that, it is those who are not connected.
-            all.retain(|_, account| account.owed(now).0 > 0.0);
+            // Accounts without debt can go; beyond that, accounts without a connection.
+            all.retain(|_, account| account.debt(now).0 > 0.0);
             if all.len() >= limits::ACCOUNTS_MAX {
                 all.retain(|_, account| Arc::strong_count(account) > 1);
             }
@@ -83,7 +84,7 @@ impl Accounts {
         all.entry(key).or_insert_with(new).clone()
     }
 
-    /// A frame of a principal came for nothing.
+    /// Charges an unproductive frame of a principal.
     pub(crate) fn charge(&self, key: PublicKey, bytes: usize, now: Instant) {
         self.of(key, now).charge(bytes, now);
     }
@@ -99,7 +100,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// What a replica sends that is certainly as correct as any.
+    /// The volume of a replica that is certainly correct or no higher than a correct one's.
     fn measure(&self, of: &BTreeMap<PublicKey, u32>) -> u32 {
         let others = usize::from(self.model.replicas()).saturating_sub(1);
         let mut sent: Vec<u32> = of.values().copied().collect();
@@ -110,7 +111,7 @@ impl Counts {
     }
 }
 
-/// How much replicas send.
+/// The volume of frames of each replica.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     counts: Mutex<Counts>,
@@ -129,11 +130,11 @@ impl Volumes {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Whoever panicked while holding it left counts that are too small.
+        // A panic while holding it leaves counts that are too small.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An epoch has begun: others may send, and others may fail.
+    /// An epoch has begun: the senders and the fault model may be others.
     pub(crate) fn enter(&self, model: FaultModel) {
         let mut counts = self.counts();
         counts.model = model;
@@ -141,7 +142,7 @@ impl Volumes {
         counts.before.clear();
     }
 
-    /// A frame of a replica came; how long its connection is to be left unread.
+    /// Counts a frame of a replica; returns how long its connection is to be left unread.
     pub(crate) fn count(&self, from: PublicKey, now: Instant) -> Option<Duration> {
         let mut counts = self.counts();
         if counts.model.right() == 0 {
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wastes_is_read_at_a_rate_after_a_burst_and_whatever_its_connections() {
+    fn unproductive_frames_are_rate_limited_after_a_burst_over_all_connections() {
         let accounts = Accounts::default();
         let (flood, quiet) = (PublicKey([1; 32]), PublicKey([2; 32]));
         let (long, _) = read(&accounts, PublicKey([3; 32]), 1 << 20);
@@ -206,11 +207,11 @@ mod tests {
         assert!(f64::from(read) >= most * 0.9, "{read}");
         assert!(accounts.of(quiet, now).pause(now).is_none());
         let later = now + Duration::from_secs(60);
-        assert!(accounts.of(flood, later).pause(later).is_none(), "made up");
+        assert!(accounts.of(flood, later).pause(later).is_none(), "paid off");
     }
 
     #[test]
-    fn accounts_are_bounded_and_debts_outlive_a_connection() {
+    fn accounts_are_bounded_and_debts_outlive_their_connections() {
         let now = Instant::now();
         let accounts = Accounts::default();
         let debtor = PublicKey([9; 32]);
@@ -226,8 +227,8 @@ mod tests {
         assert!(accounts.of(debtor, now).pause(now).is_some());
     }
 
-    /// Frames that are let in of each of three others within ten seconds.
-    fn let_in(model: FaultModel, frames_per_second: [u32; 3]) -> [u32; 3] {
+    /// Frames that are admitted from each of three others within ten seconds.
+    fn admitted(model: FaultModel, frames_per_second: [u32; 3]) -> [u32; 3] {
         let start = Instant::now();
         let volumes = Volumes::new(model, start);
         let (mut taken, mut blocked) = ([0; 3], [start; 3]);
@@ -248,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_held_to_a_multiple_of_what_a_correct_one_sends() {
+    fn a_replica_is_limited_to_a_multiple_of_a_correct_ones_volume() {
         let model = FaultModel::new(1, 1, 4).expect("a model");
-        assert_eq!(let_in(model, [3000, 2500, 100]), [30_000, 25_000, 1000]);
-        assert_eq!(let_in(model, [3000, 2500, 0]), [30_000, 25_000, 0]);
-        let flooded = let_in(model, [200_000, 2000, 2500]);
+        assert_eq!(admitted(model, [3000, 2500, 100]), [30_000, 25_000, 1000]);
+        assert_eq!(admitted(model, [3000, 2500, 0]), [30_000, 25_000, 0]);
+        let flooded = admitted(model, [200_000, 2000, 2500]);
         assert_eq!((flooded[1], flooded[2]), (20_000, 25_000));
         assert!(flooded[0] < 150_000, "{flooded:?}");
         let crash_only = FaultModel::new(1, 0, 3).expect("a model");
-        assert_eq!(let_in(crash_only, [50_000, 0, 0])[0], 500_000);
+        assert_eq!(admitted(crash_only, [50_000, 0, 0])[0], 500_000);
     }
 }

@@ -1,33 +1,33 @@
-//! Writes down what a replica is told, so that it can be told the same again.
+//! Records the events of a replica, so that they can be replayed.
 //!
-//! What a recording is and why it is exact: [`quorumfs_bft::recording`]. Here is how it gets to a
-//! disk without getting into the replica's way.
+//! [`quorumfs_bft::recording`] says what a recording is and why it is exact. This module writes it
+//! to a disk without delaying the replica.
 //!
 //! ```text
-//!   the replica's thread                         a thread of its own
-//!   Recorded core: told, did ─┐
-//!   RecordedRows: read ───────┴─► queue ───────► blocks ──► DIR/KEY-TIME.recording
-//!                              (handles, not     every 20 ms, or when a
-//!                               bytes; bounded)  mebibyte waits
+//!   the replica's thread                              a thread of its own
+//!   RecordingCore: events, effects ─┐
+//!   RecordedRows: rows read ────────┴─► queue ──────► blocks ──► DIR/KEY-TIME.recording
+//!                                   (handles, not     every 20 ms, or when a
+//!                                    bytes; bounded)  mebibyte waits
 //! ```
 //!
 //! # What always holds
 //!
 //! * A replica that is not recorded pays one branch for an event and one for a row that it reads.
-//! * A recording has no holes. Where it cannot go on it ends, says so in the log and, if the disk
-//!   takes that, at its end: the bound is reached, the disk fails or does not keep up. The replica
-//!   goes on.
-//! * Nothing waits for the recording's disk, but for two seconds at most when the replica ends: its
-//!   last moments are what it is for. A process that is killed loses up to 20 ms of it. Nothing is
-//!   synced, so a loss of power may take some seconds.
-//! * Requests and rows are in it as they are, so nobody but the owner may read the file.
+//! * A recording has no gaps. Where it cannot go on (its bound is reached, the disk fails or does
+//!   not keep up) it ends, and the reason is logged and, if the disk still accepts that, stored at
+//!   its end. The replica goes on.
+//! * Nothing waits for the recording's disk, except for two seconds at most when the replica ends:
+//!   its last moments are the purpose of a recording. A killed process loses up to 20 ms of it.
+//!   Nothing is synced, so a loss of power may lose some seconds.
+//! * Requests and rows are stored in plain text, so only the owner may read the file.
 //!
-//! # The ring of lives
+//! # Several processes of a replica
 //!
-//! A recording begins with a process and ends at the latest where its room does. All recordings of
-//! one replica in a directory share one bound: when a life begins, the oldest ones are removed
-//! until half of it is free, and the new one gets all that is left. So whatever starts a replica
-//! again and again does not fill the disk, and a life has room for half the bound at least.
+//! A recording covers one process, and ends early when its share of the space is used up. All
+//! recordings of one replica in a directory share one bound: when a process starts, the oldest ones
+//! are removed until half of the bound is free, and the new one gets all the free part. So frequent
+//! restarts do not fill the disk, and each recording has at least half the bound.
 
 mod writing;
 
@@ -50,64 +50,64 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How much may wait to be written; a disk that takes less than this in a burst does not keep up.
+/// How much may wait to be written; a disk that falls further behind does not keep up.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// What an entry takes besides what it refers to.
+/// The memory of an entry in addition to the bytes that it refers to.
 const ENTRY_BYTES: usize = 128;
-/// How long the end of a replica waits for the recording's.
+/// How long the end of a replica waits for the end of its recording.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Where and how much of a replica is recorded.
+/// Where a replica is recorded, and how much of it.
 #[derive(Clone, Debug)]
 pub struct RecordingConfig {
-    /// The directory; it is made if it is not there.
+    /// The directory; it is created if necessary.
     pub directory: PathBuf,
-    /// How many bytes all recordings of this replica there may take.
+    /// The bound of all recordings of this replica in the directory.
     pub bytes_max: u64,
-    /// The service's name, by which whoever replays finds it.
+    /// The service's name, by which a replay finds it.
     pub service: String,
 }
 
-/// Something that is to be written.
+/// Something to write.
 enum Item {
     Entry(Entry),
     Did(Vec<Effect>),
 }
 
 #[derive(Default)]
-struct Queue {
+struct RecorderQueue {
     items: Vec<Item>,
     bytes: usize,
-    /// Why nothing more is taken.
+    /// Why nothing more is accepted.
     over: Option<String>,
-    /// Whether the writer has nothing more to do.
+    /// Whether the writer has finished.
     done: bool,
 }
 
 #[derive(Default)]
-struct Shared {
-    /// Read without the lock: what is over costs no more than what never was.
+struct RecorderShared {
+    /// Read without the lock: an ended recording costs no more than none.
     over: AtomicBool,
-    queue: Mutex<Queue>,
+    queue: Mutex<RecorderQueue>,
     changed: Condvar,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl RecorderShared {
+    fn queue(&self) -> MutexGuard<'_, RecorderQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes nothing more.
-    fn end(&self, queue: &mut Queue, why: &str) {
+    /// Accepts nothing more.
+    fn end(&self, queue: &mut RecorderQueue, why: &str) {
         self.over.store(true, Ordering::Relaxed);
         queue.over.get_or_insert_with(|| why.to_owned());
         self.changed.notify_all();
     }
 }
 
-/// A handle on a recording under way.
+/// A handle on a running recording.
 #[derive(Clone)]
-struct Recorder(Arc<Shared>);
+struct Recorder(Arc<RecorderShared>);
 
 impl Recorder {
     fn put(&self, item: Item, bytes: usize) {
@@ -128,7 +128,7 @@ impl Recorder {
         }
     }
 
-    fn told(&self, now: Now, event: &Event) {
+    fn record_event(&self, now: Now, event: &Event) {
         let bytes = match event {
             Event::Received { message, .. } | Event::Signed { message } => message.frame().len(),
             _ => 0,
@@ -149,7 +149,7 @@ impl Recorder {
         self.put(Item::Entry(Entry::Read { key, found }), bytes);
     }
 
-    fn did<'a>(&self, effects: impl Iterator<Item = &'a Effect>) {
+    fn record_effects<'a>(&self, effects: impl Iterator<Item = &'a Effect>) {
         let effects: Vec<Effect> = effects.cloned().collect();
         let bytes = effects.iter().map(bytes_of).sum();
         self.put(Item::Did(effects), bytes);
@@ -167,7 +167,7 @@ impl Recorder {
     }
 }
 
-/// What an effect keeps in memory.
+/// The memory that an effect keeps.
 fn bytes_of(effect: &Effect) -> usize {
     match effect {
         Effect::Sign { message } => message.signed_bytes().len(),
@@ -182,7 +182,7 @@ fn bytes_of(effect: &Effect) -> usize {
     }
 }
 
-/// A state store that notes what is read of it.
+/// A state store that records the rows that are read from it.
 pub(crate) struct RecordedRows {
     store: DiskStore,
     recorder: Option<Recorder>,
@@ -198,21 +198,21 @@ impl Store for RecordedRows {
     }
 }
 
-/// A core that notes what it is told and what it does.
-pub(crate) struct Recorded<C> {
+/// A core whose events and effects are recorded.
+pub(crate) struct RecordingCore<C> {
     core: C,
     recorder: Option<Recorder>,
 }
 
-impl<C: Core> Core for Recorded<C> {
+impl<C: Core> Core for RecordingCore<C> {
     fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
         let Some(recorder) = &self.recorder else {
             return self.core.step(now, event, effects);
         };
-        recorder.told(now, &event);
+        recorder.record_event(now, &event);
         let before = effects.iter().len();
         self.core.step(now, event, effects);
-        recorder.did(effects.iter().skip(before));
+        recorder.record_effects(effects.iter().skip(before));
     }
 
     fn status(&self) -> ReplicaStatus {
@@ -224,7 +224,7 @@ impl<C: Core> Core for Recorded<C> {
     }
 }
 
-impl<C> Drop for Recorded<C> {
+impl<C> Drop for RecordingCore<C> {
     fn drop(&mut self) {
         if let Some(recorder) = &self.recorder {
             recorder.finish(match std::thread::panicking() {
@@ -235,14 +235,14 @@ impl<C> Drop for Recorded<C> {
     }
 }
 
-/// Starts a replica on what is on its disk, and its recording if it is to have one.
+/// Starts a replica from its disk, and its recording if one is configured.
 pub(crate) fn recover<S: Service>(
     config: Option<&RecordingConfig>,
     start: Start,
     service: S,
     now: Now,
     effects: &mut Effects,
-) -> Result<Recorded<Replica<S, RecordedRows>>, StateError> {
+) -> Result<RecordingCore<Replica<S, RecordedRows>>, StateError> {
     let recorder = config.and_then(|config| begin(config, &start, now));
     let rows = RecordedRows {
         store: start.store,
@@ -251,21 +251,21 @@ pub(crate) fn recover<S: Service>(
     let core = Replica::recover(start.config, service, rows, start.journal, now, effects);
     if let Some(recorder) = &recorder {
         match &core {
-            Ok(_) => recorder.did(effects.iter()),
+            Ok(_) => recorder.record_effects(effects.iter()),
             Err(error) => {
-                // What a replay makes of it as well.
+                // A replay fails in the same words.
                 let reason = error.to_string();
                 let poison = Effect::Poison { reason };
-                recorder.did(effects.iter().chain([&poison]));
+                recorder.record_effects(effects.iter().chain([&poison]));
                 recorder.finish("the replica could not start");
             }
         }
     }
     let core = core?;
-    Ok(Recorded { core, recorder })
+    Ok(RecordingCore { core, recorder })
 }
 
-/// Begins a recording. None if that fails: a replica is not held up by what may once explain it.
+/// Begins a recording. None if that fails: a recording must not stop a replica.
 fn begin(config: &RecordingConfig, start: &Start, now: Now) -> Option<Recorder> {
     let recorded = recording::Start {
         service: config.service.clone(),
@@ -275,11 +275,11 @@ fn begin(config: &RecordingConfig, start: &Start, now: Now) -> Option<Recorder> 
         next: start.journal.next,
         now,
     };
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(RecorderShared::default());
     match writing::begin(config, &recorded, &start.journal.entries, &shared) {
         Ok(path) => {
             let path = path.display();
-            tracing::info!(%path, "what the replica is told is recorded, requests as they are");
+            tracing::info!(%path, "the replica is recorded, with its requests in plain text");
             Some(Recorder(shared))
         }
         Err(error) => {

@@ -1,10 +1,10 @@
-//! A replica's connections: it dials every other replica and serves whoever dials it.
+//! A replica's connections: it dials every other replica and serves all that dial it.
 //!
-//! Which replicas there are the roster says, which changes with the epoch. Whoever stays, at the
-//! same address, is not dialed anew.
+//! The roster has the current replicas, which change with the epoch. A connection to a replica that
+//! stays, at the same address, is kept.
 
 use crate::address::Address;
-use crate::client::Task;
+use crate::client::AbortOnDrop;
 use crate::event_loop::{Ending, Published};
 use crate::inbox::{Arrival, Class, Inbox, Source};
 use crate::limits;
@@ -15,11 +15,11 @@ use crate::link::frame::Kind;
 use crate::link::hello::{Refusal, Role};
 use crate::link::listen::Gatekeeper;
 use crate::link::outbox::Outbox;
-use crate::newcomers::{Newcomer, Questions};
 use crate::pace::{Account, Accounts, Volumes};
 use crate::roster::peers::Peering;
 use crate::roster::{Connection, Roster};
 use crate::tls::Identity;
+use crate::unknown_replicas::{EpochRequests, UnknownReplica};
 use crate::verification::Verification;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
@@ -32,7 +32,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Serves the connections that others open.
+/// Serves the connections of dialers.
 #[derive(Debug)]
 pub(crate) struct Reception {
     pub(crate) inbox: Arc<Inbox>,
@@ -40,51 +40,51 @@ pub(crate) struct Reception {
     pub(crate) verification: Arc<Verification>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) volumes: Arc<Volumes>,
-    /// The replica's thread, where connections are served once they are greeted.
+    /// The runtime of the replica's thread, where connections are served after the greeting.
     pub(crate) home: Handle,
 }
 
-/// An admitted connection's place; the event loop is told when it goes.
+/// An admitted connection's place; its end is reported to the event loop when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionGuard {
     connection: Connection,
     inbox: Arc<Inbox>,
     roster: Arc<Roster>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         match self.connection.from {
-            Source::Client(id) | Source::Newcomer(id) => self.inbox.gone(id),
-            Source::Replica(_) => self.roster.hung_up(&self.connection),
+            Source::Client(id) | Source::UnknownReplica(id) => self.inbox.connection_ended(id),
+            Source::Replica(_) => self.roster.disconnected(&self.connection),
         }
     }
 }
 
 impl Gatekeeper for Reception {
-    type Place = Place;
+    type Guard = ConnectionGuard;
 
-    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<Place, Refusal> {
+    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<ConnectionGuard, Refusal> {
         let admitted = self.roster.admit(key, role, process);
-        if let Err(Refusal::Doubled) = admitted {
-            tracing::warn!(%key, "a second process with this replica's key was turned away");
+        if let Err(Refusal::DuplicateProcess) = admitted {
+            tracing::warn!(%key, "a second process with this replica's key was refused");
         }
-        Ok(Place {
+        Ok(ConnectionGuard {
             connection: admitted?,
             inbox: self.inbox.clone(),
             roster: self.roster.clone(),
         })
     }
 
-    async fn serve(self: Arc<Self>, place: Place, greeted: Greeted) -> LinkError {
+    async fn serve(self: Arc<Self>, place: ConnectionGuard, greeted: Greeted) -> LinkError {
         let home = self.home.clone();
-        let mut serving = Serving(home.spawn(self.serve_at_home(place, greeted)));
-        // Cancelled when the replica's thread is gone.
+        let mut serving = Serving(home.spawn(self.serve_on_replica_thread(place, greeted)));
+        // Cancelled when the replica's thread has ended.
         (&mut serving.0).await.unwrap_or(LinkError::Ended)
     }
 }
 
-/// Ends what serves a connection when it goes out of scope.
+/// Aborts the task that serves a connection when it is dropped.
 struct Serving(JoinHandle<LinkError>);
 
 impl Drop for Serving {
@@ -94,15 +94,19 @@ impl Drop for Serving {
 }
 
 impl Reception {
-    /// On the replica's thread.
-    async fn serve_at_home(self: Arc<Self>, place: Place, mut greeted: Greeted) -> LinkError {
+    /// Runs on the replica's thread.
+    async fn serve_on_replica_thread(
+        self: Arc<Self>,
+        place: ConnectionGuard,
+        mut greeted: Greeted,
+    ) -> LinkError {
         if let Err(error) = greeted.settle() {
             return error;
         }
         let connection = &place.connection;
         let frame_bytes_max = match connection.from {
             Source::Replica(_) => FRAME_BYTES_MAX,
-            Source::Newcomer(_) | Source::Client(_) => REQUEST_BYTES_MAX,
+            Source::UnknownReplica(_) | Source::Client(_) => REQUEST_BYTES_MAX,
         };
         let (reader, mut writing) = greeted.start(connection.outbox.clone(), frame_bytes_max);
         tokio::select! {
@@ -116,7 +120,7 @@ impl Reception {
         let from = connection.from;
         let allowance = Inbox::allowance(from);
         let account = self.accounts.of(connection.key, Instant::now());
-        let mut newcomer = Newcomer::default();
+        let mut unknown = UnknownReplica::default();
         loop {
             self.pace(from, &account).await;
             let frame = match reader.next().await {
@@ -129,7 +133,7 @@ impl Reception {
                 account.charge(bytes, Instant::now());
             }
             let frame = match from {
-                Source::Newcomer(_) => newcomer.hear(frame, connection, &self.verification),
+                Source::UnknownReplica(_) => unknown.receive(frame, connection, &self.verification),
                 Source::Replica(_) | Source::Client(_) => Some(frame),
             };
             let Some(frame) = frame else {
@@ -142,12 +146,12 @@ impl Reception {
         }
     }
 
-    /// Waits if too much has come from there.
+    /// Waits if this source has sent too much.
     async fn pace(&self, from: Source, account: &Account) {
         let now = Instant::now();
         let pause = match from {
             Source::Replica(replica) => self.volumes.count(replica, now),
-            Source::Newcomer(_) | Source::Client(_) => account.pause(now),
+            Source::UnknownReplica(_) | Source::Client(_) => account.pause(now),
         };
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
@@ -158,22 +162,26 @@ impl Reception {
         match connection.from {
             Source::Replica(_) => Class::Peer,
             Source::Client(_) if self.roster.has_session(&connection.key) => Class::Client,
-            Source::Newcomer(_) | Source::Client(_) => Class::Stranger,
+            Source::UnknownReplica(_) | Source::Client(_) => Class::Stranger,
         }
     }
 
-    /// Leaves a frame's check to the event loop, which has a turn for each source; what is large
-    /// is checked apart first.
+    /// Passes a frame to the event loop, which checks it in its source's turn; large frames are
+    /// checked on another thread first.
     async fn arrive(&self, connection: &Connection, frame: Bytes) -> Option<Arrival> {
         let (from, key) = (connection.from, connection.key);
         let peer = self.roster.peer(from)?;
         if frame.len() <= limits::INLINE_FRAME_BYTES_MAX {
             return Some(Arrival::Raw(frame, key));
         }
-        match self.verification.check_apart(peer, key, frame).await {
+        match self
+            .verification
+            .check_on_another_thread(peer, key, frame)
+            .await
+        {
             Ok((message, epoch)) => Some(Arrival::Admitted(Box::new(message), epoch, key)),
             Err(refused) => {
-                // An epoch that began meanwhile may have given it another number.
+                // An epoch that has begun meanwhile may have given it another number.
                 let same = self.roster.peer(from) == Some(peer);
                 if let Some(reason) = refused.blame.filter(|_| same) {
                     self.roster.blacklist(from, &reason);
@@ -184,15 +192,15 @@ impl Reception {
     }
 }
 
-/// How it stands with a link that this node dials.
+/// The state of a link that this node dials.
 #[derive(Clone, Debug, Default)]
 pub struct LinkState {
     reason: Arc<Mutex<Option<String>>>,
 }
 
 impl LinkState {
-    /// Of one that nobody has tried yet.
-    pub(crate) fn undialed() -> Self {
+    /// The state before the first attempt.
+    pub(crate) fn never_dialed() -> Self {
         let state = Self::default();
         state.set(Some("not dialed yet".to_owned()));
         state
@@ -212,38 +220,38 @@ impl LinkState {
     }
 }
 
-/// Who says that another process with this replica's key is connected to it, and since when.
+/// The replicas that report another process with this replica's key, and since when.
 ///
-/// That it was refused for a moment means nothing: the others may not have noticed yet that an
-/// earlier process has ended, and one alone may lie. If more than may lie say so for long, another
-/// process is this replica to the cluster, and this one ends rather than seem to vote.
+/// A short refusal means nothing: other replicas may not have noticed yet that an earlier process
+/// has ended, and a single one may lie. If more replicas than may lie report it for long, the
+/// cluster takes another process for this replica, and this one ends rather than seem to vote.
 #[derive(Debug, Default)]
-pub(crate) struct Doubles {
+pub(crate) struct DuplicateReports {
     since: Mutex<BTreeMap<PublicKey, Instant>>,
 }
 
-impl Doubles {
-    /// These are the other replicas now; what others said counts no more.
-    fn keep(&self, peers: &[Peering]) {
+impl DuplicateReports {
+    /// Sets the other replicas; reports of earlier ones no longer count.
+    fn retain(&self, peers: &[Peering]) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         since.retain(|key, _| peers.iter().any(|peer| peer.key == *key));
     }
 
-    /// What came of dialing this replica now: whether another process has this one's place. As many
-    /// as `enough` do not all lie.
-    fn dialed(&self, key: PublicKey, doubled: bool, enough: usize, now: Instant) -> bool {
+    /// Notes the outcome of dialing this replica now; returns whether another process has taken
+    /// this replica's place. Of `enough` replicas at least one tells the truth.
+    fn note(&self, key: PublicKey, duplicate: bool, enough: usize, now: Instant) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        if !doubled {
+        if !duplicate {
             since.remove(&key);
             return false;
         }
         since.entry(key).or_insert(now);
-        let for_long = |since: &&Instant| now.duration_since(**since) >= limits::DOUBLED_FOR;
+        let for_long = |since: &&Instant| now.duration_since(**since) >= limits::DUPLICATE_DEADLINE;
         since.values().filter(for_long).count() >= enough
     }
 }
 
-/// Dials the other replicas of whichever epoch it is.
+/// Dials the other replicas of the current epoch.
 pub(crate) struct Dialing {
     pub(crate) identity: Identity,
     pub(crate) cluster: ClusterId,
@@ -251,28 +259,28 @@ pub(crate) struct Dialing {
     pub(crate) roster: Arc<Roster>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) process: u64,
-    pub(crate) doubles: Arc<Doubles>,
+    pub(crate) duplicates: Arc<DuplicateReports>,
     pub(crate) published: Arc<Published>,
 }
 
 impl Dialing {
-    /// What each connection that is kept needs to know of the others.
-    fn said(&self) -> (Arc<Doubles>, Arc<Published>) {
-        (self.doubles.clone(), self.published.clone())
+    /// The state that all connections share.
+    fn shared(&self) -> (Arc<DuplicateReports>, Arc<Published>) {
+        (self.duplicates.clone(), self.published.clone())
     }
 
-    /// Keeps a connection to every other replica, for ever.
+    /// Maintains a connection to every other replica, for ever.
     pub(crate) async fn run(self) {
         let mut entered = self.roster.entered();
-        let mut tasks: BTreeMap<PublicKey, (Dialed, Task)> = BTreeMap::new();
+        let mut tasks: BTreeMap<PublicKey, (Dialed, AbortOnDrop)> = BTreeMap::new();
         loop {
             let peers = self.roster.peers();
-            self.doubles.keep(&peers);
+            self.duplicates.retain(&peers);
             let stays = |dialed: &Dialed| peers.iter().any(|peer| dialed.is(peer));
             tasks.retain(|_, (dialed, _)| stays(dialed));
             for peer in peers {
                 if peer.addresses.is_empty() {
-                    let reason = "nobody said where it is found".to_owned();
+                    let reason = "no address of it is known".to_owned();
                     peer.state.set(Some(reason));
                     continue;
                 }
@@ -297,9 +305,9 @@ impl Dialing {
                 };
                 let (key, outbox) = (peer.key, peer.outbox.clone());
                 let addresses = peer.addresses.clone();
-                let keeping = keep_dialing(dialer, peer, self.inbox.clone(), self.said());
+                let maintaining = maintain(dialer, peer, self.inbox.clone(), self.shared());
                 let dialed = Dialed { addresses, outbox };
-                tasks.insert(key, (dialed, Task(tokio::spawn(keeping))));
+                tasks.insert(key, (dialed, AbortOnDrop(tokio::spawn(maintaining))));
             }
             if entered.changed().await.is_err() {
                 return;
@@ -308,26 +316,26 @@ impl Dialing {
     }
 }
 
-/// Whom a task dials, and what it sends.
+/// The target of a dialing task, and the outbox that it sends.
 struct Dialed {
     addresses: Vec<Address>,
     outbox: Arc<Outbox>,
 }
 
 impl Dialed {
-    /// Whether this is about that peer. One that left and was taken up again between two looks has
-    /// the same key, and another outbox.
+    /// Whether this is about that peer. A peer that left and was admitted again between two checks
+    /// has the same key, and another outbox.
     fn is(&self, peer: &Peering) -> bool {
         peer.addresses == self.addresses && Arc::ptr_eq(&peer.outbox, &self.outbox)
     }
 }
 
-/// Keeps a connection to one other replica, for ever.
-async fn keep_dialing(
+/// Maintains a connection to one other replica, for ever.
+async fn maintain(
     dialer: Dialer,
     peer: Peering,
     inbox: Arc<Inbox>,
-    (doubles, published): (Arc<Doubles>, Arc<Published>),
+    (duplicates, published): (Arc<DuplicateReports>, Arc<Published>),
 ) {
     let Peering {
         key, outbox, state, ..
@@ -336,12 +344,12 @@ async fn keep_dialing(
     let mut attempt = 0_usize;
     loop {
         let dialed = dialer.dial_at(attempt).await;
-        let doubled = matches!(dialed, Err(LinkError::Refused(Refusal::Doubled)));
-        // Of the epoch that this one is in: r may have changed.
+        let duplicate = matches!(dialed, Err(LinkError::Refused(Refusal::DuplicateProcess)));
+        // The current epoch's model: r may have changed.
         let model = published.membership().map(|membership| membership.model);
         let enough = model.map_or(usize::MAX, |model| model.small().into());
-        if doubles.dialed(key, doubled, enough, Instant::now()) {
-            inbox.failed(Ending::Doubled);
+        if duplicates.note(key, duplicate, enough, Instant::now()) {
+            inbox.failed(Ending::DuplicateProcess);
         }
         let error = match dialed {
             Ok(greeted) => {
@@ -356,14 +364,14 @@ async fn keep_dialing(
                 let error = send_all(greeted, outbox.clone(), key, &inbox).await;
                 outbox.set_connected(false);
                 tracing::info!(replica = %dialer.wanted, %error, "disconnected");
-                // Whoever hangs up at once is not dialed at once.
+                // A peer that closes the connection at once is not dialed again at once.
                 if since.elapsed() >= limits::SETTLED {
                     backoff.reset();
                 }
                 error
             }
             Err(error) => {
-                // It may be at the other of its addresses. One that it was at is tried first.
+                // It may be at its other address. The one that worked last is tried first.
                 attempt = attempt.wrapping_add(1);
                 tracing::debug!(replica = %dialer.wanted, %error, "cannot connect");
                 error
@@ -374,8 +382,8 @@ async fn keep_dialing(
     }
 }
 
-/// Sends what the outbox holds until the connection ends. Only signs of life come back, and the
-/// question of a replica that does not know this one yet ([`crate::newcomers`]).
+/// Sends the frames of the outbox until the connection ends. Only keepalives come back, and the
+/// request of a replica that does not know this one yet ([`crate::unknown_replicas`]).
 async fn send_all(
     greeted: Greeted,
     outbox: Arc<Outbox>,
@@ -385,18 +393,18 @@ async fn send_all(
     let from = Source::Replica(key);
     let allowance = Inbox::allowance(Source::Client(ConnectionId(0)));
     let (mut reader, mut writing) = greeted.start(outbox, limits::ANSWER_BYTES_MAX);
-    let mut questions = Questions::default();
-    let hearing = async {
+    let mut requests = EpochRequests::default();
+    let reading = async {
         loop {
             let frame = match reader.next().await {
                 Ok(frame) => frame.payload,
                 Err(error) => return error,
             };
             if frame.get(..8).and_then(MessageKind::of_tag) != Some(MessageKind::FetchEpochs) {
-                return LinkError::Malformed("an answer on a connection that takes none");
+                return LinkError::Malformed("an unexpected frame on a connection for sending");
             }
-            if !questions.came(Instant::now()) {
-                return LinkError::Malformed("one question after the other");
+            if !requests.accept(Instant::now()) {
+                return LinkError::Malformed("requests for epochs without a pause");
             }
             let (bytes, arrival) = (frame.len(), Arrival::Raw(frame, key));
             inbox
@@ -405,7 +413,7 @@ async fn send_all(
         }
     };
     tokio::select! {
-        error = hearing => error,
+        error = reading => error,
         error = writing.ended() => error,
     }
 }
@@ -417,7 +425,7 @@ mod tests {
     use quorumfs_bft::identity::ReplicaId;
 
     #[test]
-    fn whoever_left_and_was_taken_up_again_is_dialed_anew() {
+    fn a_replica_that_left_and_was_admitted_again_is_dialed_anew() {
         let outbox = || {
             Arc::new(Outbox::new(Bounds {
                 frames_max: 1,
@@ -434,7 +442,7 @@ mod tests {
             key: PublicKey([1; 32]),
             addresses: addresses.clone(),
             outbox: outbox(),
-            state: LinkState::undialed(),
+            state: LinkState::never_dialed(),
         };
         let dialed = Dialed {
             addresses,
@@ -442,34 +450,34 @@ mod tests {
         };
         assert!(dialed.is(&peer));
         peer.outbox = outbox();
-        assert!(!dialed.is(&peer), "what was closed stays so");
+        assert!(!dialed.is(&peer), "a closed outbox stays closed");
     }
 
     #[test]
-    fn another_process_has_the_place_if_more_than_may_lie_say_so_for_long() {
-        let doubles = Doubles::default();
+    fn a_duplicate_counts_if_more_replicas_than_may_lie_report_it_for_long() {
+        let duplicates = DuplicateReports::default();
         let key = |number| PublicKey([number; 32]);
         let began = Instant::now();
-        let later = began + limits::DOUBLED_FOR;
-        assert!(!doubles.dialed(key(1), true, 2, began));
-        assert!(!doubles.dialed(key(1), true, 2, later), "one may lie");
+        let later = began + limits::DUPLICATE_DEADLINE;
+        assert!(!duplicates.note(key(1), true, 2, began));
+        assert!(!duplicates.note(key(1), true, 2, later), "one may lie");
         assert!(
-            !doubles.dialed(key(2), true, 2, later),
+            !duplicates.note(key(2), true, 2, later),
             "it may be too early"
         );
-        assert!(!doubles.dialed(key(1), false, 2, later));
-        assert!(!doubles.dialed(key(2), true, 2, later + limits::DOUBLED_FOR));
-        assert!(!doubles.dialed(key(3), true, 2, later));
-        let much_later = later + limits::DOUBLED_FOR;
+        assert!(!duplicates.note(key(1), false, 2, later));
+        assert!(!duplicates.note(key(2), true, 2, later + limits::DUPLICATE_DEADLINE));
+        assert!(!duplicates.note(key(3), true, 2, later));
+        let much_later = later + limits::DUPLICATE_DEADLINE;
         assert!(
-            !doubles.dialed(key(3), true, 3, much_later),
+            !duplicates.note(key(3), true, 3, much_later),
             "three may lie"
         );
-        assert!(doubles.dialed(key(3), true, 2, much_later));
-        doubles.keep(&[]);
+        assert!(duplicates.note(key(3), true, 2, much_later));
+        duplicates.retain(&[]);
         assert!(
-            !doubles.dialed(key(3), true, 2, much_later),
-            "who left says nothing"
+            !duplicates.note(key(3), true, 2, much_later),
+            "a replica that left does not count"
         );
     }
 }

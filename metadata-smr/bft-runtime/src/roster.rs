@@ -1,27 +1,27 @@
-//! Who is connected, who may be, and where frames to them go.
+//! The connected nodes, which nodes may connect, and where frames to them go.
 //!
-//! Replicas are known by key from the membership of the epoch ([`peers`]) and always have an
+//! Replicas are identified by key from the membership of the epoch ([`peers`]) and always have an
 //! outbox, connected or not. Clients come and go: each connection gets a number that is never
-//! reused, an outbox, and a place that counts against the bounds, all together and for its
-//! principal. The place is given back when the event loop has heard that the connection is gone, so
-//! that a client that connects and leaves quickly cannot pile up farewells.
+//! reused, an outbox, and a place that counts against the bounds, in total and for its principal.
+//! The place is freed when the event loop has handled the connection's end, so that a client that
+//! connects and leaves quickly cannot accumulate ended connections.
 //!
-//! Anybody with a key may connect, because anybody may ask for a session or for the status. So
-//! *strangers*, whose principal has no session open here, have few places of their own, and when
-//! those are taken the oldest stranger gives way: whoever means to open a session needs its place
-//! for milliseconds, and strangers can take nothing from those who are at work.
+//! Any node with a key may connect, because any may ask for a session or for the status. So
+//! *strangers*, whose principal has no session open here, have a few places of their own, and when
+//! those are taken the oldest stranger is disconnected: an honest client needs its place only for
+//! the milliseconds of opening a session, and strangers take nothing from clients with sessions.
 //!
-//! Whoever dials as a replica and is none that is known here is a *newcomer*. It may be a member of
-//! an epoch that this replica has not heard of, and then it can prove that; it may be anybody.
-//! There are few places for newcomers, one for a key, and the oldest gives way; as many at most are
-//! on their way out. What they say is worth nothing but for the records of epochs
-//! ([`crate::newcomers`]).
+//! A node that dials as a replica and is not in the membership is an *unknown replica*. It may be a
+//! member of an epoch that this replica has not learned of, and can then prove it; it may be an
+//! attacker. There are few places for unknown replicas, one for a key, and the oldest is
+//! disconnected for a new one; at most as many more are being disconnected. Only the records of
+//! epochs that they send are used ([`crate::unknown_replicas`]).
 //!
 //! Two processes with one replica's key (a copy of its disk that was started elsewhere) must not
-//! take turns: the one that is connected stays, and the other is refused until it is gone.
+//! take turns: the connected one stays, and the other is refused until the first has ended.
 //!
-//! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
-//! are ended and new ones refused.
+//! A node that signed what no correct node would sign is blacklisted by key for a while:
+//! its connections are ended and new ones refused.
 
 pub(crate) mod peers;
 
@@ -54,59 +54,59 @@ const CLIENT_BOUNDS: Bounds = Bounds {
 /// An admitted connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// Where what comes in on it comes from.
+    /// The source of the frames that arrive on it.
     pub(crate) from: Source,
-    /// Whose key it proved.
+    /// The key that it proved.
     pub(crate) key: PublicKey,
-    /// What goes out on it.
+    /// The frames to send on it.
     pub(crate) outbox: Arc<Outbox>,
     /// Ends it.
     pub(crate) end: Arc<Notify>,
 }
 
-/// Where a frame goes, whatever epoch begins meanwhile.
+/// Where a frame goes, even if an epoch begins meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// To the replica with this key.
     Replica(PublicKey),
     /// To every other replica.
     Replicas,
-    /// To a client's or newcomer's connection.
+    /// To the connection of a client or an unknown replica.
     Connection(ConnectionId),
 }
 
 #[derive(Debug)]
-struct Inner {
+struct RosterState {
     peers: Peers,
-    newcomers: BTreeMap<ConnectionId, Connection>,
+    unknown_replicas: BTreeMap<ConnectionId, Connection>,
     next: u64,
     clients: BTreeMap<ConnectionId, Connection>,
     principals: BTreeMap<PublicKey, usize>,
     /// Open sessions, and how many each principal has.
     sessions: BTreeMap<SessionId, PublicKey>,
     known: BTreeMap<PublicKey, usize>,
-    /// Strangers that were told to go and have not gone yet.
+    /// Strangers that are being disconnected.
     leaving: BTreeSet<ConnectionId>,
-    /// Newcomers of whom the same is true.
-    newcomers_leaving: BTreeSet<ConnectionId>,
-    /// The connection that each replica dialed last, to end it when it dials again, and which
-    /// process did. It goes when it is over.
+    /// Unknown replicas that are being disconnected.
+    unknown_replicas_leaving: BTreeSet<ConnectionId>,
+    /// The connection that each replica dialed last, to end it when it dials again, and the process
+    /// that did. Removed when the connection ends.
     dialed_by: BTreeMap<PublicKey, (Connection, u64)>,
     blacklist: BTreeMap<PublicKey, Instant>,
 }
 
-impl Inner {
+impl RosterState {
     fn new(peers: Peers) -> Self {
         Self {
             peers,
-            newcomers: BTreeMap::new(),
+            unknown_replicas: BTreeMap::new(),
             next: 0,
             clients: BTreeMap::new(),
             principals: BTreeMap::new(),
             sessions: BTreeMap::new(),
             known: BTreeMap::new(),
             leaving: BTreeSet::new(),
-            newcomers_leaving: BTreeSet::new(),
+            unknown_replicas_leaving: BTreeSet::new(),
             dialed_by: BTreeMap::new(),
             blacklist: BTreeMap::new(),
         }
@@ -117,7 +117,7 @@ impl Inner {
         let id = ConnectionId(self.next);
         let connection = Connection {
             from: match role {
-                Role::Replica(_) => Source::Newcomer(id),
+                Role::Replica(_) => Source::UnknownReplica(id),
                 Role::Client => Source::Client(id),
             },
             key,
@@ -128,38 +128,38 @@ impl Inner {
         connection
     }
 
-    /// A place for somebody who says that it is a replica, at the cost of the oldest one of these.
-    fn admit_newcomer(&mut self, key: PublicKey) -> Result<Connection, Refusal> {
-        let stays = |(id, _): &(&ConnectionId, _)| !self.newcomers_leaving.contains(id);
-        let staying = || self.newcomers.iter().filter(stays);
+    /// Admits an unknown replica, in place of the oldest one if necessary.
+    fn admit_unknown_replica(&mut self, key: PublicKey) -> Result<Connection, Refusal> {
+        let stays = |(id, _): &(&ConnectionId, _)| !self.unknown_replicas_leaving.contains(id);
+        let staying = || self.unknown_replicas.iter().filter(stays);
         let same = staying().find(|(_, it)| it.key == key);
-        let full = staying().count() >= limits::NEWCOMERS_MAX;
+        let full = staying().count() >= limits::UNKNOWN_REPLICAS_MAX;
         let goes = same.or_else(|| staying().next().filter(|_| full));
         if let Some((id, goes)) = goes {
-            // Those who leave hold a descriptor until they are gone.
-            if self.newcomers_leaving.len() >= limits::NEWCOMERS_MAX {
+            // A connection that is being ended holds a descriptor until then.
+            if self.unknown_replicas_leaving.len() >= limits::UNKNOWN_REPLICAS_MAX {
                 return Err(Refusal::Full);
             }
             goes.end.notify_one();
-            self.newcomers_leaving.insert(*id);
+            self.unknown_replicas_leaving.insert(*id);
         }
         let role = Role::Replica(ReplicaId::NONE);
         let connection = self.next_connection(key, role, CLIENT_BOUNDS);
-        self.newcomers
+        self.unknown_replicas
             .insert(ConnectionId(self.next), connection.clone());
         Ok(connection)
     }
 
-    /// The connection that somebody is heard on.
+    /// The connection of a source.
     fn connection(&self, source: Source) -> Option<&Connection> {
         match source {
             Source::Client(id) => self.clients.get(&id),
-            Source::Newcomer(id) => self.newcomers.get(&id),
+            Source::UnknownReplica(id) => self.unknown_replicas.get(&id),
             Source::Replica(key) => self.dialed_by.get(&key).map(|(connection, _)| connection),
         }
     }
 
-    /// The strangers that are not leaving, oldest first.
+    /// The strangers that are not being disconnected, oldest first.
     fn strangers(&self) -> impl Iterator<Item = &Connection> {
         let stays = |id: &ConnectionId| !self.leaving.contains(id);
         let all = self.clients.iter().filter(move |(id, _)| stays(id));
@@ -167,8 +167,8 @@ impl Inner {
             .filter(|connection| !self.known.contains_key(&connection.key))
     }
 
-    /// Makes room for one more connection of this principal, or says why there is none.
-    fn make_room(&mut self, key: &PublicKey, places: Places) -> Result<(), Refusal> {
+    /// Reserves a place for one more connection of this principal, or refuses.
+    fn reserve_place(&mut self, key: &PublicKey, places: ConnectionLimits) -> Result<(), Refusal> {
         if self.principals.get(key).copied().unwrap_or_default()
             >= limits::CLIENTS_PER_PRINCIPAL_MAX
         {
@@ -184,7 +184,7 @@ impl Inner {
             };
         }
         if strangers >= places.strangers {
-            // Those who leave hold a descriptor until they are gone.
+            // A connection that is being ended holds a descriptor until then.
             if self.leaving.len() >= places.strangers {
                 return Err(Refusal::Full);
             }
@@ -201,15 +201,15 @@ impl Inner {
 }
 
 /// How many connections there may be: of principals with an open session, and of all others. Twice
-/// as many strangers may hold a descriptor, half of them on their way out.
+/// as many strangers may hold a descriptor, half of them being disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionLimits {
     pub(crate) clients: usize,
     pub(crate) strangers: usize,
 }
 
-impl Places {
-    /// As many as this process may have files open for, next to its own.
+impl ConnectionLimits {
+    /// The limits for a process with so many open files, after its own needs.
     pub(crate) fn within(open_files: usize) -> Self {
         let left = open_files.saturating_sub(limits::FILES_RESERVED);
         Self {
@@ -219,26 +219,27 @@ impl Places {
     }
 }
 
-/// Everybody that a replica talks to.
+/// All nodes that a replica communicates with.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    places: Places,
-    inner: Mutex<Inner>,
+    places: ConnectionLimits,
+    inner: Mutex<RosterState>,
     entered: watch::Sender<Epoch>,
 }
 
 impl Roster {
-    /// Of the replica with this key. There are no other replicas before [`Roster::enter`].
-    pub(crate) fn new(key: PublicKey, told: Addresses, places: Places) -> Self {
+    /// The roster of the replica with this key. Before [`Roster::enter`] there are no other
+    /// replicas.
+    pub(crate) fn new(key: PublicKey, known: Addresses, places: ConnectionLimits) -> Self {
         Self {
             places,
-            inner: Mutex::new(Inner::new(Peers::new(key, told))),
+            inner: Mutex::new(RosterState::new(Peers::new(key, known))),
             entered: watch::Sender::new(Epoch(0)),
         }
     }
 
-    /// An epoch begins, in which this replica is `me`. Connections of those who stay are not
-    /// touched. Newcomers that are members now have to connect as such.
+    /// An epoch begins, in which this replica is `me`. Connections of replicas that stay are not
+    /// touched. Unknown replicas that are members now have to connect as such.
     pub(crate) fn enter(&self, membership: &Membership, me: ReplicaId) {
         let mut inner = self.inner();
         for gone in inner.peers.enter(membership, me) {
@@ -246,9 +247,9 @@ impl Roster {
                 connection.end.notify_one();
             }
         }
-        for newcomer in inner.newcomers.values() {
-            if inner.peers.place(&newcomer.key).is_some() {
-                newcomer.end.notify_one();
+        for unknown in inner.unknown_replicas.values() {
+            if inner.peers.place(&unknown.key).is_some() {
+                unknown.end.notify_one();
             }
         }
         drop(inner);
@@ -275,17 +276,17 @@ impl Roster {
         self.inner().peers.place(key)
     }
 
-    /// Who this is to the core, which knows replicas by their numbers in this epoch. Of a newcomer,
-    /// which has none, only that gets as far which proves itself.
+    /// The peer as the core identifies it, by its number in this epoch. An unknown replica has
+    /// none, so only its frames that prove themselves pass.
     pub(crate) fn peer(&self, source: Source) -> Option<Peer> {
         match source {
             Source::Replica(key) => self.place(&key).map(Peer::Replica),
             Source::Client(id) => Some(Peer::Client(id)),
-            Source::Newcomer(_) => Some(Peer::Replica(ReplicaId::NONE)),
+            Source::UnknownReplica(_) => Some(Peer::Replica(ReplicaId::NONE)),
         }
     }
 
-    /// The same the other way round.
+    /// The reverse of [`Roster::peer`].
     pub(crate) fn source(&self, peer: Peer) -> Option<Source> {
         match peer {
             Peer::Replica(id) => self.inner().peers.key_of(id).map(Source::Replica),
@@ -293,7 +294,7 @@ impl Roster {
         }
     }
 
-    /// What goes out to another replica.
+    /// The outbox of another replica.
     #[cfg(test)]
     pub(crate) fn outbox(&self, id: ReplicaId) -> Option<Arc<Outbox>> {
         let inner = self.inner();
@@ -301,7 +302,7 @@ impl Roster {
         inner.peers.outbox(&key).cloned()
     }
 
-    /// Where that is in every epoch.
+    /// The destination, independent of the epoch.
     pub(crate) fn route(&self, to: Destination) -> Option<Route> {
         match to {
             Destination::Replica(id) => self.inner().peers.key_of(id).map(Route::Replica),
@@ -310,13 +311,13 @@ impl Roster {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, RosterState> {
         // Each change below is complete before anything can panic.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a connection, or says why not. Which number a replica says that it has means nothing:
-    /// it may be in another epoch. Which process it is means that two do not take turns.
+    /// Admits a connection, or returns the refusal. The number that a replica claims is ignored: it
+    /// may be in another epoch. Its process number keeps two processes from taking turns.
     pub(crate) fn admit(
         &self,
         key: PublicKey,
@@ -332,14 +333,16 @@ impl Roster {
         }
         match role {
             Role::Replica(_) if inner.peers.is_own(&key) => Err(Refusal::NotThatReplica),
-            Role::Replica(_) if inner.peers.place(&key).is_none() => inner.admit_newcomer(key),
+            Role::Replica(_) if inner.peers.place(&key).is_none() => {
+                inner.admit_unknown_replica(key)
+            }
             Role::Replica(_)
                 if inner
                     .dialed_by
                     .get(&key)
                     .is_some_and(|(_, other)| *other != process) =>
             {
-                Err(Refusal::Doubled)
+                Err(Refusal::DuplicateProcess)
             }
             Role::Replica(_) => {
                 let connection = Connection {
@@ -355,7 +358,7 @@ impl Roster {
                 Ok(connection)
             }
             Role::Client => {
-                inner.make_room(&key, self.places)?;
+                inner.reserve_place(&key, self.places)?;
                 *inner.principals.entry(key).or_default() += 1;
                 let connection = inner.next_connection(key, role, CLIENT_BOUNDS);
                 let id = ConnectionId(inner.next);
@@ -365,8 +368,8 @@ impl Roster {
         }
     }
 
-    /// This connection of a replica is over.
-    pub(crate) fn hung_up(&self, connection: &Connection) {
+    /// A connection of this replica has ended.
+    pub(crate) fn disconnected(&self, connection: &Connection) {
         let mut inner = self.inner();
         let last = inner.dialed_by.get(&connection.key);
         if last.is_some_and(|(last, _)| Arc::ptr_eq(&last.end, &connection.end)) {
@@ -374,12 +377,12 @@ impl Roster {
         }
     }
 
-    /// The event loop has heard that this connection is gone: its place is free.
+    /// The event loop has handled the end of this connection: its place is free.
     pub(crate) fn release(&self, id: ConnectionId) {
         let mut inner = self.inner();
-        if let Some(newcomer) = inner.newcomers.remove(&id) {
-            newcomer.outbox.close();
-            inner.newcomers_leaving.remove(&id);
+        if let Some(unknown) = inner.unknown_replicas.remove(&id) {
+            unknown.outbox.close();
+            inner.unknown_replicas_leaving.remove(&id);
         }
         let Some(connection) = inner.clients.remove(&id) else {
             return;
@@ -399,7 +402,7 @@ impl Roster {
         self.inner().known.contains_key(principal)
     }
 
-    /// A principal has a session (one more).
+    /// A principal has opened one more session.
     pub(crate) fn session_opened(&self, id: SessionId, principal: PublicKey) {
         let mut inner = self.inner();
         if inner.sessions.insert(id, principal).is_none() {
@@ -421,15 +424,15 @@ impl Roster {
         }
     }
 
-    /// Sends a frame; nothing happens if nobody is there.
+    /// Sends a frame; nothing happens without a connection.
     pub(crate) fn send(&self, to: Route, frame: Frame) {
         let inner = self.inner();
         let outbox = match to {
             Route::Replica(key) => inner.peers.outbox(&key).cloned(),
-            Route::Replicas => return inner.peers.tell_all(&frame),
+            Route::Replicas => return inner.peers.send_to_all(&frame),
             Route::Connection(id) => {
                 let client = inner.clients.get(&id);
-                let connection = client.or_else(|| inner.newcomers.get(&id));
+                let connection = client.or_else(|| inner.unknown_replicas.get(&id));
                 connection.map(|it| it.outbox.clone())
             }
         };
@@ -439,15 +442,15 @@ impl Roster {
         }
     }
 
-    /// Sends a frame to observers, as far as their connections have room.
-    pub(crate) fn show(&self, to: &[ConnectionId], frame: &Frame) {
+    /// Sends a frame to observers, if their outboxes have space.
+    pub(crate) fn send_to_observers(&self, to: &[ConnectionId], frame: &Frame) {
         let inner = self.inner();
         for connection in to.iter().filter_map(|id| inner.clients.get(id)) {
             connection.outbox.push_spare(frame.clone());
         }
     }
 
-    /// Ends the connections of whoever this is and refuses new ones for a while.
+    /// Ends the connections of this source's key and refuses new ones for a while.
     pub(crate) fn blacklist(&self, source: Source, reason: &str) {
         let mut inner = self.inner();
         let Some(connection) = inner.connection(source).cloned() else {

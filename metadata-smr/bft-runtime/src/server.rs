@@ -1,37 +1,37 @@
-//! A replica as a process runs it: disk, core, event loop, links, and a handle to all of it.
+//! A replica in a process: disk, core, event loop, links, and a handle to all of it.
 //!
 //! ```text
 //!   start ──► bind ──► open disk ──► recover core ──► loop on a thread of its own, and with it
-//!                                                │    a dialing task a peer, whoever was let in
+//!                                                │    a dialing task per peer, and dialers
 //!                                                └──► listener, with the caller's tasks
 //!   shutdown ──► loop ends ──► core dropped ──► disk closed with its clean-stop mark
 //! ```
 //!
 //! # What always holds
 //!
-//! * Nothing is listened to before recovery has succeeded.
-//! * A replica whose state or disk fails stops and stays silent; [`ReplicaHandle::ended`] says why,
-//!   and the stop is not marked as clean.
+//! * Nothing listens before recovery has succeeded.
+//! * A replica whose state or disk fails stops and stays silent; [`ReplicaHandle::ended`] returns
+//!   the reason, and the stop is not marked as clean.
 //! * Dropping the handle stops the replica as a crash would: without the clean-stop mark.
 
 mod config;
 
 pub use crate::recorder::RecordingConfig;
-pub use config::{ReplicaConfig, ServerError, Who, first_incarnation};
+pub use config::{ReplicaConfig, ReplicaLabel, ServerError, first_incarnation};
 
-use crate::client::Task;
+use crate::client::AbortOnDrop;
 use crate::disk::{Completion, Disk, DiskError, Durability, Opened};
-use crate::event_loop::{Clock, Core, Ending, EventLoop, Published, Surroundings};
+use crate::disk_space::DiskSpace;
+use crate::event_loop::{Clock, Core, Ending, EventLoop, LoopContext, Published};
 use crate::inbox::Inbox;
 use crate::limits;
 use crate::link::listen::Listener;
-use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
 use crate::recorder;
 use crate::replica_links::{Dialing, Reception};
-use crate::room::Room;
-use crate::roster::{Places, Roster};
-use crate::store::{DiskStore, Spare};
+use crate::roster::{ConnectionLimits, Roster};
+use crate::self_administration::SelfAdministration;
+use crate::store::{DiskStore, ReusableSpace};
 use crate::tls::Identity;
 use crate::unsigned;
 use crate::verification::Verification;
@@ -54,33 +54,33 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-/// How a replica and its links are.
+/// The status of a replica and its links.
 #[derive(Clone, Debug)]
 pub struct ServerStatus {
-    /// What the core says.
+    /// The status of the core.
     pub replica: ReplicaStatus,
-    /// Each other replica, and why it cannot be reached; `None` while it is.
+    /// Each other replica, and why it is unreachable; `None` while it is connected.
     pub links: Vec<(ReplicaId, Option<String>)>,
     /// Frames refused because of their content.
     pub frames_refused: u64,
-    /// Votes that came too late to be looked at.
+    /// Votes that came too late to be checked.
     pub votes_stale: u64,
-    /// Frames that gave way to newer ones because a peer did not take them.
+    /// Frames that were dropped for newer ones because a peer did not read them.
     pub frames_dropped: u64,
 }
 
-/// What a replica starts from.
+/// The state that a replica starts from.
 pub struct Start {
     /// Its settings.
     pub config: Config,
     /// Its state.
     pub store: DiskStore,
-    /// What it has promised.
+    /// The record of its promises.
     pub journal: Journal,
 }
 
 impl Start {
-    /// The replica of `service` that goes on from there, for a core that is built around one.
+    /// The replica of `service` that continues from there, for a core that wraps one.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -100,23 +100,23 @@ impl Start {
 pub struct ReplicaServer;
 
 impl ReplicaServer {
-    /// Makes `directory` the empty disk of a replica. Gives the incarnation that the journal on it
-    /// is known by: a random one, and no disk has the same. The membership that the cluster begins
-    /// with names that of each replica, and an administrator that of one who joins. So a replica
-    /// whose disk was made anew does not vote: it asks by itself to be taken up again.
+    /// Makes `directory` the empty disk of a replica. Returns the incarnation of the journal on it,
+    /// a random one that no other disk has. The genesis membership names the incarnation of each
+    /// replica, and an administrator names that of one that joins. So a replica with a new disk
+    /// does not vote: it asks by itself to be admitted again.
     ///
     /// # Errors
-    /// If it is one already or cannot be written, or there is no randomness.
+    /// If it is a replica's disk already or cannot be written, or there are no random numbers.
     pub fn initialise(directory: &Path) -> Result<Incarnation, ServerError> {
         let incarnation = random_incarnation()?;
         Self::initialise_as(directory, incarnation)?;
         Ok(incarnation)
     }
 
-    /// The same under an incarnation that was chosen before, and never used before.
+    /// Like [`ReplicaServer::initialise`], with a given incarnation that was never used before.
     ///
     /// # Errors
-    /// If it is one already or cannot be written.
+    /// If it is a replica's disk already or cannot be written.
     pub fn initialise_as(directory: &Path, incarnation: Incarnation) -> Result<(), ServerError> {
         Ok(Disk::create(directory, incarnation)?)
     }
@@ -124,7 +124,7 @@ impl ReplicaServer {
     /// Starts a replica of `service`. Returns when it has recovered and listens.
     ///
     /// # Errors
-    /// If the configuration makes no sense, the address is taken, or the disk cannot be used.
+    /// If the configuration is invalid, the address is taken, or the disk cannot be used.
     pub fn start(config: ReplicaConfig, service: impl Service + Send + 'static) -> Starting {
         let service = Box::new(service);
         match config.address() {
@@ -133,7 +133,7 @@ impl ReplicaServer {
         }
     }
 
-    /// The same on a socket that listens already.
+    /// Like [`ReplicaServer::start`], on a socket that listens already.
     ///
     /// # Errors
     /// Like [`ReplicaServer::start`].
@@ -145,9 +145,9 @@ impl ReplicaServer {
         start_service(config, Box::new(service), socket)
     }
 
-    /// The same with something else than a replica in the middle, which `make` makes on the thread
-    /// that it will live on: for measurements of what surrounds a replica, and of what replicas
-    /// that misbehave do to others.
+    /// Like [`ReplicaServer::start_on`], with another core than a replica, which `make` creates on
+    /// the core's thread: for measurements of a replica's surroundings, and of the effect of
+    /// misbehaving replicas on others.
     ///
     /// # Errors
     /// Like [`ReplicaServer::start`].
@@ -156,19 +156,20 @@ impl ReplicaServer {
         make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
         socket: TcpListener,
     ) -> Starting {
-        let make: Make = Box::new(move |start, now, effects| {
+        let make: CoreFactory = Box::new(move |start, now, effects| {
             make(start, now, effects).map(|core| Box::new(core) as Box<dyn Core>)
         });
         boxed(config, make, socket)
     }
 }
 
-/// A replica that is being started. It is boxed in this crate, with its service and its core, so
-/// that servers are compiled here once, and not again in each crate that starts one.
+/// A starting replica. It is boxed in this crate, with its service and its core, so that servers
+/// are compiled here once, and not again in each crate that starts one.
 pub type Starting = Pin<Box<dyn Future<Output = Result<ReplicaHandle, ServerError>> + Send>>;
 
-/// Makes a core on the thread that it will live on.
-type Make = Box<dyn FnOnce(Start, Now, &mut Effects) -> Result<Box<dyn Core>, StateError> + Send>;
+/// Creates a core on its thread.
+type CoreFactory =
+    Box<dyn FnOnce(Start, Now, &mut Effects) -> Result<Box<dyn Core>, StateError> + Send>;
 
 fn bind_and_start(
     config: ReplicaConfig,
@@ -192,20 +193,20 @@ fn start_service(
     socket: TcpListener,
 ) -> Starting {
     let recording = config.recording.clone();
-    let replica: Make = Box::new(move |start, now, effects| {
+    let replica: CoreFactory = Box::new(move |start, now, effects| {
         let core = recorder::recover(recording.as_ref(), start, service, now, effects)?;
         Ok(Box::new(core))
     });
     boxed(config, replica, socket)
 }
 
-fn boxed(config: ReplicaConfig, make: Make, socket: TcpListener) -> Starting {
+fn boxed(config: ReplicaConfig, make: CoreFactory, socket: TcpListener) -> Starting {
     Box::pin(start_core(config, make, socket))
 }
 
 async fn start_core(
     config: ReplicaConfig,
-    make: Make,
+    make: CoreFactory,
     socket: TcpListener,
 ) -> Result<ReplicaHandle, ServerError> {
     let address = socket.local_addr().map_err(|source| ServerError::Listen {
@@ -225,15 +226,15 @@ async fn start_core(
     let genesis = config.membership();
     let core = core_config(&config, &genesis)?;
     let shared = Shared::new(&config, &core);
-    // A replica says so itself once it has recovered, and may then be in a later epoch.
+    // A replica enters its epoch itself after recovery, and that may be a later one.
     shared.roster.enter(&genesis, core.replica);
-    Room::new(&config.directory, config.free_bytes_min).make_way();
-    // Whatever can fail comes before the thread that nobody would stop.
+    DiskSpace::new(&config.directory, config.free_bytes_min).release_reserve();
+    // Everything that can fail comes before the thread, which would not be stopped.
     let acceptor = identity.acceptor()?;
     let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
     let dialing = Dialing {
         process: random_process()?,
-        doubles: Arc::default(),
+        duplicates: Arc::default(),
         published: shared.published.clone(),
         identity,
         cluster: config.cluster,
@@ -255,11 +256,12 @@ async fn start_core(
             home: home.clone(),
         }),
     };
-    let affairs = OwnAffairs::of(&config, shared.published.clone(), shared.spare.clone());
+    let administration =
+        SelfAdministration::of(&config, shared.published.clone(), shared.spare.clone());
     let tasks = vec![
-        Task(home.spawn(dialing.run())),
-        Task(tokio::spawn(listener.run())),
-        Task(tokio::spawn(affairs.run())),
+        AbortOnDrop(home.spawn(dialing.run())),
+        AbortOnDrop(tokio::spawn(listener.run())),
+        AbortOnDrop(tokio::spawn(administration.run())),
     ];
     tracing::info!(replica = %config.who(), %address, "the replica listens");
     Ok(ReplicaHandle {
@@ -278,7 +280,7 @@ fn random_incarnation() -> Result<Incarnation, ServerError> {
     Ok(incarnation)
 }
 
-/// Tells this process from others with the same key; never that of clients.
+/// Distinguishes this process from others with the same key; clients have 0.
 fn random_process() -> Result<u64, ServerError> {
     let drawn = getrandom::u64().map_err(|error| ServerError::Randomness {
         reason: error.to_string(),
@@ -286,7 +288,7 @@ fn random_process() -> Result<u64, ServerError> {
     Ok(drawn.max(1))
 }
 
-/// What the core is told; the disk says later what its journal is known by.
+/// The core's configuration; the disk supplies the journal's incarnation later.
 fn core_config(config: &ReplicaConfig, genesis: &Membership) -> Result<Config, ServerError> {
     let mut core = Config::member(
         config.key.public(),
@@ -301,7 +303,7 @@ fn core_config(config: &ReplicaConfig, genesis: &Membership) -> Result<Config, S
 }
 
 /// Raises the limit of open files as far as this process may, and divides it up.
-fn places() -> Places {
+fn places() -> ConnectionLimits {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit {
@@ -313,12 +315,12 @@ fn places() -> Places {
         }
     }
     let files = limit.current.unwrap_or(u64::MAX);
-    let places = Places::within(usize::try_from(files).unwrap_or(usize::MAX));
+    let places = ConnectionLimits::within(usize::try_from(files).unwrap_or(usize::MAX));
     if places.clients < limits::CLIENTS_MAX {
         tracing::warn!(
             files,
             clients = places.clients,
-            "few files may be open; see `ulimit -n`"
+            "this process may open few files, so it serves few clients; raise `ulimit -n`"
         );
     }
     places
@@ -332,8 +334,8 @@ struct Shared {
     accounts: Arc<Accounts>,
     volumes: Arc<Volumes>,
     published: Arc<Published>,
-    /// What the database has to spare, once it is open.
-    spare: Arc<OnceLock<Spare>>,
+    /// The reusable space in the database, once it is open.
+    spare: Arc<OnceLock<ReusableSpace>>,
     clean: Arc<AtomicBool>,
 }
 
@@ -354,16 +356,16 @@ impl Shared {
     }
 }
 
-/// How a replica ended; the disk's own complaint, if it had one, is in the reason.
-type Ended = Option<Ending>;
+/// How a replica ended; an error of the disk, if there was one, is in the reason.
+type LoopEnd = Option<Ending>;
 
-/// Opens disk and core on a new thread and runs the loop there; says where that is.
+/// Opens disk and core on a new thread and runs the loop there; returns how to reach it.
 async fn run_on_thread(
     config: &ReplicaConfig,
     mut core: Config,
-    make: Make,
+    make: CoreFactory,
     shared: &Shared,
-) -> Result<(watch::Receiver<Ended>, Handle), ServerError> {
+) -> Result<(watch::Receiver<LoopEnd>, Handle), ServerError> {
     let replica = config.who();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -411,7 +413,7 @@ async fn run_on_thread(
             }
         };
         let _ = ready_tx.send(Ok(()));
-        let around = Surroundings {
+        let context = LoopContext {
             inbox: shared.inbox,
             roster: shared.roster,
             verification: shared.verification,
@@ -421,9 +423,9 @@ async fn run_on_thread(
             signer,
             clock,
         };
-        let inbox = around.inbox.clone();
-        let looping = EventLoop::new(machine, disk, around);
-        let (mut ending, disk) = runtime.block_on(looping.run(effects));
+        let inbox = context.inbox.clone();
+        let event_loop = EventLoop::new(machine, disk, context);
+        let (mut ending, disk) = runtime.block_on(event_loop.run(effects));
         if ending == Ending::Stopped && shared.clean.load(Ordering::Acquire) {
             if let Err(error) = disk.close() {
                 ending = ending_of(&error);
@@ -432,7 +434,7 @@ async fn run_on_thread(
             drop(disk);
         }
         ended_tx.send_replace(Some(ending));
-        // Connections stay open and silent, or peers would dial in vain again and again.
+        // Connections stay open and silent, or peers would dial again and again.
         runtime.block_on(inbox.until_stopped());
     };
     std::thread::Builder::new()
@@ -476,8 +478,8 @@ fn report_to(
 pub struct ReplicaHandle {
     address: SocketAddr,
     shared: Shared,
-    ended: watch::Receiver<Ended>,
-    tasks: Vec<Task>,
+    ended: watch::Receiver<LoopEnd>,
+    tasks: Vec<AbortOnDrop>,
 }
 
 impl std::fmt::Debug for ReplicaHandle {
@@ -487,13 +489,13 @@ impl std::fmt::Debug for ReplicaHandle {
 }
 
 impl ReplicaHandle {
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How it is; nothing in the first moments.
+    /// Its status; nothing in the first moments.
     #[must_use]
     pub fn status(&self) -> Option<ServerStatus> {
         let peers = self.shared.roster.peers();
@@ -510,13 +512,13 @@ impl ReplicaHandle {
         })
     }
 
-    /// The membership of the epoch that it is in; nothing in the first moments.
+    /// The membership of its epoch; nothing in the first moments.
     #[must_use]
     pub fn membership(&self) -> Option<Arc<Membership>> {
         self.shared.published.membership()
     }
 
-    /// Waits until it has ended, by itself or by somebody's wish.
+    /// Waits until it has ended, by itself or on request.
     pub async fn ended(&self) -> Ending {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await {
@@ -525,20 +527,20 @@ impl ReplicaHandle {
         }
     }
 
-    /// Stops it cleanly: what was asked of the disk is written and the stop is marked.
+    /// Stops it cleanly: pending writes are completed and the stop is marked.
     pub async fn shutdown(self) -> Ending {
         self.shared.clean.store(true, Ordering::Release);
         self.stop().await
     }
 
-    /// Stops it as a crash would, and waits until it is gone.
+    /// Stops it as a crash would, and waits until it has ended.
     pub async fn kill(self) -> Ending {
         self.stop().await
     }
 
     async fn stop(mut self) -> Ending {
         for task in self.tasks.drain(..) {
-            // Waited for, so that the address is free when this returns.
+            // Awaited, so that the address is free when this returns.
             task.end().await;
         }
         self.shared.inbox.stop();

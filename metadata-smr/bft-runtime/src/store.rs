@@ -1,18 +1,18 @@
-//! Where a replica's state is kept: redb behind the library's store trait.
+//! The storage of a replica's state: redb behind the library's store trait.
 //!
-//! What a store must do is little: point reads, and batches that are durable as a whole or not at
-//! all. Order, digests, versions and the caching of what was verified are the key space's own.
+//! A store has to offer little: point reads, and batches that are durable as a whole or not at all.
+//! The key space itself handles order, digests, versions and the caching of verified nodes.
 //!
-//! redb is a copy-on-write B-tree in one file: a batch writes pages that nothing refers to yet,
-//! syncs, then switches one root. With *quick repair* it also writes down which pages are free, so
-//! that opening after a crash does not walk the file. Node ids rise, so new nodes are appended side
-//! by side at the right edge of the tree. It was chosen by `bench_store`; see docs/ARCHITECTURE.md.
-//! Committed batches lie in files beside it (`batches`).
+//! redb is a copy-on-write B-tree in one file: a batch writes unreferenced pages, syncs, then
+//! switches one root. With *quick repair* it also stores which pages are free, so that opening
+//! after a crash does not walk the file. Node ids rise, so new nodes are appended next to each
+//! other at the right edge of the tree. It was chosen by `bench_store`; see docs/ARCHITECTURE.md.
+//! Committed batches are in files next to it (`batches`).
 
 mod batches;
 
 use crate::disk::{DiskError, failed};
-use batches::{BatchFiles, Place};
+use batches::{BatchFiles, BatchLocation};
 use bytes::Bytes;
 use quorumfs_bft::replica::is_batch_row;
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 const ROWS: Table = TableDefinition::new("state");
-/// Where committed batches lie.
+/// The locations of committed batches.
 const PLACES: Table = TableDefinition::new("batches");
 const FILE: &str = "state.redb";
 const READING: &str = "reading a row";
@@ -45,7 +45,7 @@ impl DiskStore {
     /// Opens the store in `directory`, or creates it.
     ///
     /// # Errors
-    /// If the directory cannot be used, another process uses it, or what is in it is damaged.
+    /// If the directory cannot be used, another process uses it, or its content is damaged.
     pub fn open(directory: &Path) -> Result<Self, DiskError> {
         let path = directory.join(FILE);
         std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
@@ -59,9 +59,9 @@ impl DiskStore {
         })
     }
 
-    /// What its file has to spare, for those who must not keep it open.
-    pub(crate) fn spare(&self) -> Spare {
-        Spare {
+    /// The reusable space in its file, for users that must not keep it open.
+    pub(crate) fn spare(&self) -> ReusableSpace {
+        ReusableSpace {
             database: Arc::downgrade(&self.database),
             path: Arc::clone(&self.path),
         }
@@ -81,9 +81,13 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Writes the rows; the committed batches among them lie at `new` already. Which no row names
-    /// any more.
-    fn write(&self, batch: &WriteBatch, new: &[Place]) -> Result<Vec<Place>, redb::Error> {
+    /// Writes the rows; the committed batches among them are at `new` already. Returns the
+    /// locations that no row names any more.
+    fn write(
+        &self,
+        batch: &WriteBatch,
+        new: &[BatchLocation],
+    ) -> Result<Vec<BatchLocation>, redb::Error> {
         let mut writes = self.database.begin_write()?;
         writes.set_durability(Durability::Immediate)?;
         writes.set_quick_repair(true);
@@ -100,7 +104,7 @@ impl DiskStore {
                         None => places.remove(key)?,
                     };
                     if let Some(row) = before {
-                        gone.push(Place::decode(row.value()).ok_or_else(no_place)?);
+                        gone.push(BatchLocation::decode(row.value()).ok_or_else(no_place)?);
                     }
                     continue;
                 }
@@ -129,8 +133,8 @@ impl DiskStore {
         Ok(found.map(|value| read(value.value())))
     }
 
-    fn place(&self, key: &[u8]) -> Result<Option<Place>, StateError> {
-        let place = |row: &[u8]| Place::decode(row).ok_or_else(no_place);
+    fn place(&self, key: &[u8]) -> Result<Option<BatchLocation>, StateError> {
+        let place = |row: &[u8]| BatchLocation::decode(row).ok_or_else(no_place);
         let found = self.row((PLACES, key), place)?;
         found.transpose().map_err(unread(READING))
     }
@@ -143,7 +147,7 @@ impl DiskStore {
                 Ok(batch) => return Ok(Some(batch)),
                 Err(error) => error,
             };
-            // A flush that was applied in between may have taken it away.
+            // A flush that was applied in between may have removed it.
             found = self.place(key)?;
             if found == Some(at) {
                 let path = self.batches.path(at);
@@ -163,16 +167,16 @@ impl Store for DiskStore {
     }
 }
 
-/// The room that removed rows have left in a database's file, which does not shrink with them.
+/// The space that removed rows have left in a database's file, which does not shrink.
 #[derive(Clone, Debug)]
-pub(crate) struct Spare {
+pub(crate) struct ReusableSpace {
     database: Weak<Database>,
     path: Arc<PathBuf>,
 }
 
-impl Spare {
-    /// How many bytes the next rows can take before the file takes more of the disk; nothing if it
-    /// cannot be said, or the store is closed. All pages are read for it.
+impl ReusableSpace {
+    /// How many bytes the next rows can take before the file grows; nothing if that is unknown, or
+    /// the store is closed. All pages are read for it.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let database = self.database.upgrade()?;
         let reads = database.begin_read().ok()?;
@@ -194,8 +198,8 @@ impl Spare {
     }
 }
 
-/// Where committed batches lie.
-fn places(database: &Database) -> Result<Vec<Place>, redb::Error> {
+/// The locations of committed batches.
+fn places(database: &Database) -> Result<Vec<BatchLocation>, redb::Error> {
     let reads = database.begin_read()?;
     let rows = match reads.open_table(PLACES) {
         Ok(rows) => rows,
@@ -204,16 +208,16 @@ fn places(database: &Database) -> Result<Vec<Place>, redb::Error> {
     };
     let mut places = Vec::new();
     for row in rows.iter()? {
-        places.push(Place::decode(row?.1.value()).ok_or_else(no_place)?);
+        places.push(BatchLocation::decode(row?.1.value()).ok_or_else(no_place)?);
     }
     Ok(places)
 }
 
 fn no_place() -> redb::Error {
-    redb::Error::Corrupted("a row that says where a batch lies is of another form".to_owned())
+    redb::Error::Corrupted("the row with the location of a batch is malformed".to_owned())
 }
 
-/// What the system said is passed on as such: a full disk is known by its error number, not by
+/// The system's error is passed on as such: a full disk is recognised by its error number, not by
 /// words.
 fn broken(doing: &'static str, path: &Path, error: redb::Error) -> DiskError {
     match error {
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_flushes_that_were_applied_survive_and_they_survive_whole() {
+    fn applied_flushes_survive_whole_and_others_not_at_all() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut digest = None;
         for sequence in 1..=6_u64 {
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_leaves_room_that_the_next_rows_take() {
+    fn removed_rows_leave_space_that_the_next_rows_use() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = DiskStore::open(directory.path()).expect("opened");
         let spare = store.spare();
@@ -283,7 +287,7 @@ mod tests {
         rows(long());
         let filled = spare.bytes().expect("open");
         rows(None);
-        // Pages are free once the commit after it has let them go.
+        // Pages are free once the commit after it has released them.
         rows(None);
         let emptied = spare.bytes().expect("open");
         assert!(emptied > filled + 16_000_000, "{filled} and then {emptied}");
@@ -293,10 +297,7 @@ mod tests {
         rows(long());
         let again = spare.bytes().expect("open");
         assert!(again + 16_000_000 < emptied, "{again} of {emptied}");
-        assert!(
-            on_disk() < before + 4_000_000,
-            "the file took more of the disk"
-        );
+        assert!(on_disk() < before + 4_000_000, "the file has grown");
         drop(store);
         assert_eq!(spare.bytes(), None, "it keeps nothing open");
     }
@@ -338,17 +339,17 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_back_and_their_files_go_with_the_last_of_them() {
+    fn batches_are_read_back_and_their_files_are_removed_with_the_last_row() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut kept = None;
+        let mut open_store = None;
         let mut flush = |entries, again: bool| {
             let open = || DiskStore::open(directory.path()).expect("opened");
-            let store = kept.get_or_insert_with(open);
+            let store = open_store.get_or_insert_with(open);
             store.apply(&WriteBatch { entries }).expect("applied");
             if again {
-                kept = None;
+                open_store = None;
             }
-            let store = kept.get_or_insert_with(open);
+            let store = open_store.get_or_insert_with(open);
             let read = |it| store.get(&batch_key(it)).expect("read");
             let found: Vec<_> = (0..10).map(read).collect();
             (found, files(directory.path()).len())
@@ -363,14 +364,14 @@ mod tests {
             assert_eq!(flush(remove(0..3), again), (these(3..8), 2));
             let both = [remove(3..5), put(8..9)].concat();
             assert_eq!(flush(both, again), (these(5..9), 2));
-            // Written once more, by a replica that takes a state over.
+            // Written once more, by a replica that fetches a state.
             assert_eq!(flush(put(5..9), again), (these(5..9), 1));
             assert_eq!(flush(remove(0..9), again), (these(0..0), 0));
         }
     }
 
     #[test]
-    fn a_file_of_batches_that_no_row_names_goes_when_the_store_is_opened() {
+    fn opening_a_store_removes_files_that_no_row_names() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = open_and(directory.path(), put(1..3));
         drop(store);
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_read_while_flushes_take_its_file_away() {
+    fn a_batch_is_read_while_flushes_remove_its_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = open_and(directory.path(), put(1..2));
         let flush = |entries| store.apply(&WriteBatch { entries }).expect("applied");
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_gone_or_short_is_reported_by_the_name_of_its_file() {
+    fn a_missing_or_short_batch_is_reported_with_the_name_of_its_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = open_and(directory.path(), put(1..3));
         let [file] = files(directory.path()).try_into().expect("one for a flush");
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_refused_by_name() {
+    fn a_file_that_is_not_a_database_is_refused_by_name() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join(FILE), vec![7; 10_000]).expect("written");
         let Err(error) = DiskStore::open(directory.path()) else {

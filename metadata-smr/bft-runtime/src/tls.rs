@@ -1,25 +1,24 @@
-//! Mutual TLS 1.3 between nodes that know each other by key.
+//! Mutual TLS 1.3 between nodes that identify each other by key.
 //!
-//! There is no certificate authority. A node's certificate is self-signed on its own Ed25519 key
-//! and says nothing but that key; the peer takes the key out of it, compares it with the one that
-//! it was told to expect, and relies on the handshake's signature for the proof that whoever is at
-//! the other end holds the secret. Names, validity periods and extensions are ignored: nothing
-//! rests on them.
+//! There is no certificate authority. A node's certificate is self-signed with its own Ed25519 key
+//! and contains nothing but that key; the peer extracts the key, compares it with the expected one,
+//! and relies on the handshake's signature for the proof that the other end holds the secret.
+//! Names, validity periods and extensions are ignored: nothing depends on them.
 //!
 //! # Invariants
 //!
 //! * TLS 1.3 and Ed25519 only; both sides present a certificate.
 //! * A dialer names the key that it expects. It learns of a mismatch before it has shown its own
 //!   certificate, and reports both keys.
-//! * An acceptor takes any Ed25519 key and hands it to its caller, who decides what it may do.
+//! * An acceptor takes any Ed25519 key and passes it to its caller, which decides what it may do.
 //! * No session is resumed: every connection proves possession of the key anew.
 //! * The cryptographic provider is passed explicitly; the process's default is neither read nor
 //!   set, so that a program that uses this library keeps its own choice.
 //!
 //! # What can go wrong
 //!
-//! A wrong key gives [`TlsError::WrongKey`] at the dialer and an alert at the acceptor. A
-//! certificate that cannot be read, or one on another kind of key, fails the handshake.
+//! A wrong key gives [`TlsError::WrongKey`] at the dialer and an alert at the acceptor. An
+//! unreadable certificate, or one for another kind of key, fails the handshake.
 
 use crate::keys::{KeyError, NodeKey};
 use crate::link::socket::Socket;
@@ -34,19 +33,19 @@ use rustls::{PeerIncompatible, SignatureScheme};
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// What comes before the key in the SubjectPublicKeyInfo of an Ed25519 key (RFC 8410).
+/// The bytes before the key in the SubjectPublicKeyInfo of an Ed25519 key (RFC 8410).
 const ED25519_SPKI: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// The name in every certificate; nobody checks it.
+/// The name in every certificate; it is never checked.
 const NAME: &str = "quorumfs.invalid";
 
-/// A secured connection that could not be made.
+/// A failure to secure a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The node's own key does not make a certificate.
-    #[error("cannot make a certificate on this node's own key: {0}")]
+    /// The node's own key cannot be made into a certificate.
+    #[error("cannot make a certificate for this node's own key: {0}")]
     Certificate(String),
     /// The node's own key cannot be used.
     #[error(transparent)]
@@ -54,26 +53,26 @@ pub enum TlsError {
     /// The TLS library refuses the configuration.
     #[error("cannot configure TLS: {0}")]
     Configuration(#[from] rustls::Error),
-    /// The peer proved to be somebody else.
+    /// The peer proved to hold another key.
     #[error(
         "the peer has the key {found}, but {expected} is expected there: \
          compare the configured keys and addresses"
     )]
     WrongKey {
-        /// The key that the configuration names.
+        /// The configured key.
         expected: PublicKey,
-        /// The key that the peer's certificate is on.
+        /// The key in the peer's certificate.
         found: PublicKey,
     },
     /// The handshake failed in another way.
     #[error("the TLS handshake failed: {0}")]
     Handshake(std::io::Error),
-    /// The peer's certificate is not on an Ed25519 key.
-    #[error("the peer's certificate is not on an Ed25519 key")]
+    /// The peer's certificate is not for an Ed25519 key.
+    #[error("the peer's certificate is not for an Ed25519 key")]
     NotEd25519,
 }
 
-/// A node's certificate and what it takes to use it at both ends.
+/// A node's certificate and the secrets to use it at both ends.
 #[derive(Clone)]
 pub struct Identity {
     key: PublicKey,
@@ -89,10 +88,10 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// The identity of whoever holds `key`.
+    /// The identity of the holder of `key`.
     ///
     /// # Errors
-    /// If no certificate can be made on it.
+    /// If no certificate can be made for it.
     pub fn new(key: Arc<NodeKey>) -> Result<Self, TlsError> {
         let refused = |error: rcgen::Error| TlsError::Certificate(error.to_string());
         let pkcs8 = key.pkcs8()?;
@@ -123,7 +122,7 @@ impl Identity {
         Ok(PrivatePkcs8KeyDer::from(pkcs8.to_vec()).into())
     }
 
-    /// What dials a peer that must hold `expected`.
+    /// A connector to a peer that must hold `expected`.
     ///
     /// # Errors
     /// If the TLS library refuses the configuration.
@@ -148,7 +147,7 @@ impl Identity {
         })
     }
 
-    /// What accepts peers that hold some Ed25519 key.
+    /// An acceptor of peers that hold any Ed25519 key.
     ///
     /// # Errors
     /// If the TLS library refuses the configuration.
@@ -169,7 +168,7 @@ impl Identity {
     }
 }
 
-/// A secured connection, whichever side opened it.
+/// A secured connection, opened by either side.
 pub type SecuredStream = tokio_rustls::TlsStream<Socket>;
 
 /// Dials one peer.
@@ -207,7 +206,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Secures an accepted connection and tells whose it is.
+    /// Secures an accepted connection and returns the peer's key.
     ///
     /// # Errors
     /// If the handshake fails or the peer's key is not an Ed25519 key.
@@ -252,7 +251,7 @@ struct Mismatch {
     found: PublicKey,
 }
 
-/// The Ed25519 key that a certificate is on.
+/// The Ed25519 key in a certificate.
 fn key_of(certificate: &CertificateDer<'_>) -> Result<PublicKey, rustls::Error> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     let spki = parsed.subject_public_key_info();
@@ -299,7 +298,7 @@ impl Pinned {
 }
 
 fn never_tls12() -> rustls::Error {
-    rustls::Error::General("TLS 1.2 is not spoken here".to_owned())
+    rustls::Error::General("TLS 1.2 is not supported".to_owned())
 }
 
 impl ServerCertVerifier for Pinned {

@@ -1,8 +1,8 @@
-//! What signatures cost, by leaving them out: for measurements.
+//! Clusters without signatures, to measure the cost of signatures.
 //!
 //! In the cluster with the reserved number [`CLUSTER`] no signature is made and none is checked.
-//! There is no switch for it: the number decides, so that it cannot be turned on in a cluster that
-//! exists, and whoever uses the number is refused unless every address is on loopback.
+//! There is no switch for it: the number decides, so that it cannot be turned on in an existing
+//! cluster, and a configuration with this number is refused unless every address is on loopback.
 
 use crate::address::Address;
 use crate::keys::NodeKey;
@@ -10,19 +10,19 @@ use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::{ClusterId, PublicKey, Signature};
 use std::sync::Arc;
 
-/// The cluster without signatures. Those of others are random.
+/// The cluster without signatures. Other clusters have random numbers.
 pub const CLUSTER: ClusterId = ClusterId(*b"unsigned: bench\0");
 
-/// What whoever uses it in earnest is told.
+/// The error for any other use of the number.
 pub(crate) const REFUSAL: &str = "its cluster's number is the one for measurements without \
      signatures, which works on loopback only: use another number";
 
-/// Whether this cluster goes without signatures.
+/// Whether this cluster has no signatures.
 pub(crate) fn applies(cluster: ClusterId) -> bool {
     cluster == CLUSTER
 }
 
-/// Whether it is another cluster, or nobody else can reach it.
+/// Whether it is another cluster, or cannot be reached from other machines.
 pub(crate) fn is_harmless(
     cluster: ClusterId,
     addresses: impl IntoIterator<Item = Address>,
@@ -31,10 +31,10 @@ pub(crate) fn is_harmless(
     !applies(cluster) || addresses.all(|address| address.is_loopback())
 }
 
-/// Who signs there: nobody.
-struct Nobody(PublicKey);
+/// A signer that signs nothing.
+struct NullSigner(PublicKey);
 
-impl Signer for Nobody {
+impl Signer for NullSigner {
     fn public_key(&self) -> PublicKey {
         self.0
     }
@@ -44,10 +44,10 @@ impl Signer for Nobody {
     }
 }
 
-/// What signs with `key`, or does not.
+/// Signs with `key`, or not at all.
 pub(crate) fn signer(cluster: ClusterId, key: Arc<NodeKey>) -> Arc<dyn Signer + Send + Sync> {
     if applies(cluster) {
-        Arc::new(Nobody(key.public()))
+        Arc::new(NullSigner(key.public()))
     } else {
         key
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_are_left_out_in_one_cluster_only_and_only_on_loopback() {
+    fn signatures_are_omitted_in_one_cluster_only_and_only_on_loopback() {
         let harmless = |cluster, addresses: &[&str]| {
             let addresses = addresses.iter().map(|it| it.parse().expect("an address"));
             is_harmless(cluster, addresses)

@@ -1,28 +1,30 @@
 //! From bytes to verified messages: `wire::admit` with this replica's keys and context.
 //!
-//! The check is pure and runs wherever it is called: on the event loop, because a hand-over to
-//! another thread costs more than a signature, and because there every source has its turn, a
-//! flood of one no more than others; and for large frames, which may hold hundreds of signatures,
-//! on threads apart, as many as there are processors, so that sockets are served meanwhile.
+//! The check is pure and runs wherever it is called. Most frames are checked on the event loop,
+//! because moving one to another thread costs more than a signature, and because there every source
+//! has its turn. Large frames, which may hold hundreds of signatures, are checked on other threads,
+//! as many as there are processors, so that sockets are served meanwhile.
 //!
-//! What waits together is checked together: the signatures of a dozen frames cost half as much in
-//! one go, and no verdict depends on it.
+//! Waiting frames are checked together: the signatures of a dozen frames cost half as much in one
+//! batch, and no verdict depends on it.
 //!
-//! *Dear* frames carry certificates, dozens of signatures each, and a peer that repeats a valid one
-//! does nothing that it could be blamed for. So those that were found good lately are remembered by
-//! their hash, and their repetition costs no signature: the same bytes have the same verdict,
-//! because what is in them is signed by replicas, whose keys an epoch fixes.
+//! *Expensive* frames carry certificates, dozens of signatures each, and a peer that repeats a
+//! valid one cannot be blamed. So frames that were found valid recently are remembered by their
+//! hash, and their repetition costs no signature: the same bytes have the same verdict, because
+//! their content is signed by replicas, whose keys an epoch fixes.
 //!
-//! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
+//! Votes for committed sequences are the only frames that are dropped unchecked: with n replicas
 //! the last n − q votes of each phase come too late to matter, and each would cost a signature.
 //!
-//! Of what a client's connection brings, only that counts which its own principal says: whoever
-//! saw a frame could bring it again and would be told the answer. It is dropped without blame.
+//! A client's connection may carry only requests of its own principal: a node that saw a frame
+//! could repeat it and would receive the answer. Other frames are dropped without blame.
 //!
-//! The directory of session keys is fed by the core's effects, in order of execution, and bounded
-//! by the number of sessions that the core lets open.
+//! The core's effects, in order of execution, fill the directory of session keys, which is bounded
+//! by the number of sessions that the core allows to be open.
 //!
-//! Context and keys are those of one epoch and change together. A verdict is one on an epoch: what
+//! Context and keys are those of one epoch and change together. A verdict applies to an epoch: a
+//! frame that was checked before the next epoch, and not handled by the core before, is checked
+//! again.
 //! was checked before the next one began, and not looked at by the core before, is checked again.
 
 use crate::keys::{Batch, PreparedKey, Zip215};
@@ -41,10 +43,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
-/// Signatures checked together: more gain nothing, and one bad one costs all of them again.
+/// Signatures checked together: more gain nothing, and one bad one makes all be checked again.
 const BATCH_MAX: usize = 12;
 
-/// A frame that was not taken.
+/// A frame that was refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// What the sender did that no correct node does, if it did.
@@ -62,7 +64,7 @@ struct Directory {
     context: Context,
     replicas: Vec<PublicKey>,
     sessions: BTreeMap<SessionId, Session>,
-    /// Of replicas and sessions: those whose signatures come again and again.
+    /// Of replicas and sessions, which sign repeatedly.
     prepared: BTreeMap<PublicKey, PreparedKey>,
 }
 
@@ -100,8 +102,8 @@ impl Directory {
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
-        // Two sessions may share a key, and so may a session and a replica: what is forgotten here
-        // is prepared anew each time, and the verdict is the same.
+        // Two sessions may share a key, and so may a session and a replica: a key that is removed
+        // here is prepared anew each time, and the verdict is the same.
         self.prepared.remove(&session.key);
     }
 }
@@ -125,11 +127,11 @@ impl KeyDirectory for Directory {
     }
 }
 
-/// Dear frames that are remembered as good: a few from each of many peers.
+/// Expensive frames that are remembered as valid: a few from each of many peers.
 const KNOWN_MAX: usize = 256;
 
-/// Whether checking this takes more signatures than one.
-fn is_dear(frame: &[u8]) -> bool {
+/// Whether checking this frame takes more than one signature.
+fn is_expensive(frame: &[u8]) -> bool {
     let kind = frame.get(..8).and_then(Kind::of_tag);
     matches!(
         kind,
@@ -137,7 +139,7 @@ fn is_dear(frame: &[u8]) -> bool {
     )
 }
 
-/// For what was verified before, or is signed by nobody.
+/// For frames that were verified before, or have no signature.
 struct Trusting;
 
 impl Verifier for Trusting {
@@ -146,7 +148,7 @@ impl Verifier for Trusting {
     }
 }
 
-/// A frame that was not checked, who sent it, and the key that the sender proved.
+/// A frame that was not checked, its sender, and the key that the sender proved.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
     pub(crate) from: Peer,
@@ -154,8 +156,8 @@ pub(crate) struct Raw {
     pub(crate) frame: Bytes,
 }
 
-/// Puts signatures aside instead of checking them: what was let in by it is worth nothing until
-/// [`Gathering::hold`] has said yes.
+/// Collects signatures instead of checking them: frames that it admits are not valid until
+/// [`Gathering::hold`] has returned true.
 struct Gathering<'a> {
     directory: &'a Directory,
     batch: RefCell<Batch>,
@@ -178,7 +180,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// What came of a frame whose signatures were put aside.
+/// The outcome for a frame whose signatures were collected.
 enum Checked {
     Finally(Result<Verified, Refused>),
     IfTheyHold(Raw, Verified),
@@ -199,7 +201,7 @@ impl Verifier for Gathering<'_> {
 /// Checks frames for one replica.
 #[derive(Debug)]
 pub(crate) struct Verification {
-    /// Replaced as a whole, so that a long check keeps nobody from opening a session.
+    /// Replaced as a whole, so that a long check does not delay the opening of a session.
     directory: RwLock<Arc<Directory>>,
     committed: AtomicU64,
     refused: AtomicU64,
@@ -210,7 +212,7 @@ pub(crate) struct Verification {
 }
 
 impl Verification {
-    /// With the voters' keys in the order of their numbers.
+    /// Creates it with the voters' keys in the order of their numbers.
     pub(crate) fn new(context: Context, replicas: Vec<PublicKey>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -224,7 +226,7 @@ impl Verification {
         }
     }
 
-    /// An epoch begins: its voters are these, and frames are checked as ones of it.
+    /// An epoch begins: these are its voters, and frames are checked against it.
     pub(crate) fn enter(&self, membership: &Membership) {
         let voters = membership.voters.iter().map(|voter| voter.key).collect();
         self.change(|directory| {
@@ -240,7 +242,7 @@ impl Verification {
         self.directory().context.epoch
     }
 
-    /// The cluster and the epoch, for whoever has something to say in them.
+    /// The cluster and the epoch, for messages in them.
     pub(crate) fn header(&self) -> Header {
         self.directory().context.header(View(0))
     }
@@ -261,21 +263,21 @@ impl Verification {
         change(Arc::make_mut(&mut directory));
     }
 
-    /// Whether whoever proved `key` on a connection of its own may say this.
-    fn may_say(&self, directory: &Directory, key: PublicKey, message: &Verified) -> bool {
+    /// Whether the holder of `key`, on its own connection, may send this message.
+    fn may_send(&self, directory: &Directory, key: PublicKey, message: &Verified) -> bool {
         let owns = |id| directory.sessions.get(id).map(|it| it.principal) == Some(key);
         let may = match message.message() {
             Message::OpenSession(open) => open.principal == key,
             Message::Request(request) => owns(&request.session),
             Message::CloseSession(close) => owns(&close.session),
-            // It is not signed: this is what proves that its sender may know the answer.
+            // It is not signed: the connection's key proves that its sender may know the answer.
             Message::Read(read) => owns(&read.session),
             Message::Observe(observe) => observe.session.iter().all(owns),
             _ => true,
         };
         if !may {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(%key, "a frame is refused: somebody else's, on this connection");
+            tracing::debug!(%key, "a frame of another sender on this connection is refused");
         }
         may
     }
@@ -293,7 +295,7 @@ impl Verification {
         )
     }
 
-    /// Whether this is a vote for what is committed already.
+    /// Whether this is a vote for a committed sequence.
     pub(crate) fn is_stale(&self, frame: &[u8]) -> bool {
         let is_vote = frame.get(..8).and_then(Kind::of_tag);
         if !matches!(is_vote, Some(Kind::Prepare | Kind::Commit)) {
@@ -310,7 +312,7 @@ impl Verification {
         stale
     }
 
-    /// Checks a frame of whoever proved `key`, here and now.
+    /// Checks a frame of the holder of `key`, on the calling thread.
     pub(crate) fn check(
         &self,
         from: Peer,
@@ -323,7 +325,7 @@ impl Verification {
 
     fn check_one(&self, directory: &Directory, raw: Raw) -> Result<Verified, Refused> {
         let Raw { from, key, frame } = raw;
-        if !is_dear(&frame) {
+        if !is_expensive(&frame) {
             return self.check_with(directory, directory, from, key, frame);
         }
         let mark = blake3::hash(&frame);
@@ -345,11 +347,11 @@ impl Verification {
     }
 
     fn known(&self) -> MutexGuard<'_, VecDeque<blake3::Hash>> {
-        // It is whole between any two steps.
+        // It is consistent between any two steps.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks frames, each of whoever proved its key; the verdicts are those of [`Self::check`].
+    /// Checks frames, each of the holder of its key; the verdicts are those of [`Self::check`].
     ///
     /// The signatures of several frames are checked together, and one by one only if that fails.
     pub(crate) fn check_all(&self, frames: Vec<Raw>) -> Vec<Result<Verified, Refused>> {
@@ -362,7 +364,7 @@ impl Verification {
             while group.len() < BATCH_MAX
                 && let Some(raw) = frames.next()
             {
-                let verdict = if is_dear(&raw.frame) {
+                let verdict = if is_expensive(&raw.frame) {
                     Checked::Finally(self.check_one(&directory, raw))
                 } else {
                     let frame = raw.frame.clone();
@@ -411,20 +413,20 @@ impl Verification {
                 blame: rejection.blames_sender().then(|| rejection.to_string()),
             }
         })?;
-        let may = matches!(from, Peer::Replica(_)) || self.may_say(directory, key, &message);
+        let may = matches!(from, Peer::Replica(_)) || self.may_send(directory, key, &message);
         may.then_some(message).ok_or(Refused { blame: None })
     }
 
-    /// Checks a frame on another thread than the caller's; says as one of which epoch.
-    pub(crate) async fn check_apart(
+    /// Checks a frame on another thread; returns the epoch that it was checked for.
+    pub(crate) async fn check_on_another_thread(
         self: &Arc<Self>,
         from: Peer,
         key: PublicKey,
         frame: Bytes,
     ) -> Result<(Verified, Epoch), Refused> {
-        let nobody = Refused { blame: None };
+        let no_blame = Refused { blame: None };
         let Ok(permit) = self.apart.clone().acquire_owned().await else {
-            return Err(nobody);
+            return Err(no_blame);
         };
         let this = self.clone();
         let checking = tokio::task::spawn_blocking(move || {
@@ -433,7 +435,7 @@ impl Verification {
             drop(permit);
             verdict.map(|message| (message, directory.context.epoch))
         });
-        checking.await.unwrap_or(Err(nobody))
+        checking.await.unwrap_or(Err(no_blame))
     }
 }
 

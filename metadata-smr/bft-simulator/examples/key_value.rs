@@ -1,8 +1,8 @@
 //! Simulates the key-value service over many seeds:
 //! `key_value [first seed] [seeds] [profile] [trace]`.
 //!
-//! This is all that it takes to simulate a service of your own: put your workload in the place of
-//! [`KeyValueWorkload`].
+//! To simulate a service of your own, replace [`KeyValueWorkload`] with your workload: nothing else
+//! is needed.
 
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;

@@ -1,7 +1,7 @@
-//! What will happen, in the order of virtual time.
+//! The queue of future events, in the order of virtual time.
 //!
-//! Things that happen at the same instant happen in the order in which they were put down, which
-//! makes a run a function of its seed.
+//! Events at the same instant happen in the order in which they were added, which makes a run a
+//! function of its seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,24 +32,24 @@ pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
-struct Entry<T> {
+struct AgendaEntry<T> {
     at: Instant,
     number: u64,
     what: T,
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for AgendaEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
-impl<T> Eq for Entry<T> {}
-impl<T> PartialOrd for Entry<T> {
+impl<T> Eq for AgendaEntry<T> {}
+impl<T> PartialOrd for AgendaEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T> Ord for Entry<T> {
+impl<T> Ord for AgendaEntry<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
@@ -58,7 +58,7 @@ impl<T> Ord for Entry<T> {
 /// A queue by time, first in first out within an instant.
 #[derive(Debug)]
 pub struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    heap: BinaryHeap<Reverse<AgendaEntry<T>>>,
     now: Instant,
     next: u64,
 }
@@ -74,15 +74,15 @@ impl<T> Default for Agenda<T> {
 }
 
 impl<T> Agenda<T> {
-    /// The instant of what was taken last.
+    /// The instant of the event that was taken last.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// Puts something down for `at`, or for now if that has passed.
+    /// Adds an event at `at`, or now if that has passed.
     pub fn put(&mut self, at: Instant, what: T) {
-        let entry = Entry {
+        let entry = AgendaEntry {
             at: at.max(self.now),
             number: self.next,
             what,
@@ -91,12 +91,12 @@ impl<T> Agenda<T> {
         self.heap.push(Reverse(entry));
     }
 
-    /// Puts something down for `nanos` from now.
+    /// Adds an event `nanos` from now.
     pub fn after(&mut self, nanos: u64, what: T) {
         self.put(self.now.plus(nanos), what);
     }
 
-    /// Takes what comes next and moves time there.
+    /// Takes the next event and moves time there.
     pub fn take(&mut self) -> Option<T> {
         let Reverse(entry) = self.heap.pop()?;
         self.now = entry.at;

@@ -1,10 +1,10 @@
-//! Signatures that cost nanoseconds and that nobody can forge without the key.
+//! Signatures that cost nanoseconds and cannot be forged without the key.
 //!
 //! A signature is a keyed checksum under a secret that only the key's [`FakeSigner`] and the
-//! [`Keyring`] hold. The keyring stands for the mathematics: it verifies, and no adversary of the
-//! simulation ever signs through it. An adversary is handed signers of its own keys only, and none
-//! of them computes: a checksum that tells any two messages of a run apart is enough, and a hash
-//! that withstands an attack would be a third of what a run costs.
+//! [`Keyring`] hold. The keyring replaces the mathematics: it verifies, and no adversary of the
+//! simulation ever signs through it. An adversary gets signers of its own keys only, and computes
+//! nothing: a checksum that distinguishes any two messages of a run is enough, and a cryptographic
+//! hash would be a third of the cost of a run.
 
 use quorumfs_bft::authentication::{Signer, Verifier};
 use quorumfs_bft::identity::{PublicKey, Signature};
@@ -34,7 +34,7 @@ fn checksum(secret: &[u8; 32], message: &[u8]) -> u64 {
     let (words, rest) = message.as_chunks::<8>();
     for bytes in words {
         state = fold(state ^ u64::from_le_bytes(*bytes), 0xa076_1d64_78bd_642f);
-        // A product with zero would forget everything before it.
+        // A product with zero would lose everything before it.
         state ^= 0xe703_7ed1_a0b4_28db;
     }
     fold(state ^ word(rest), 0x8ebc_6af0_9c88_c6e3)
@@ -43,7 +43,7 @@ fn checksum(secret: &[u8; 32], message: &[u8]) -> u64 {
 fn sign(secret: &[u8; 32], message: &[u8]) -> Signature {
     let sum = checksum(secret, message);
     let mut signature = [0; 64];
-    // Every one of the bytes matters: the checksum again and again, changed a little each time.
+    // All bytes of the signature matter: the checksum is repeated with small changes.
     for (bytes, part) in signature.chunks_exact_mut(8).zip(0_u64..) {
         let mixed = fold(sum ^ part, 0x5899_65cc_7537_4cc3);
         bytes.copy_from_slice(&mixed.to_le_bytes());
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_key_that_signed_verifies_and_only_what_was_signed() {
+    fn only_the_signing_key_and_the_signed_message_verify() {
         let ring = Keyring::default();
         let (alice, mallory) = (ring.generate([1; 32]), ring.generate([2; 32]));
         let signature = alice.sign(b"yes");

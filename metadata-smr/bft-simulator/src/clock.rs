@@ -1,11 +1,11 @@
 //! A replica's clocks: wrong by a skew, a drift and jumps.
 //!
-//! The wall clock may be anything. The monotonic clock may run fast or slow but never backwards.
+//! The wall clock may show any time. The monotonic clock may run fast or slow but never backwards.
 
 use crate::agenda::Instant;
 use quorumfs_bft::identity::{Monotonic, Now, Time};
 
-/// What the wall clocks show when a simulation begins.
+/// The time of the wall clocks at the beginning of a simulation.
 pub const EPOCH: Time = Time(1_800_000_000_000_000_000);
 
 /// One machine's clocks.
@@ -29,7 +29,7 @@ impl Clock {
         self.skew = self.skew.saturating_add(nanos);
     }
 
-    /// What the clocks show at a true instant.
+    /// The time of both clocks at a true instant.
     #[must_use]
     pub fn now(&self, at: Instant) -> Now {
         let elapsed = i64::try_from(at.0).unwrap_or(i64::MAX);
@@ -42,7 +42,7 @@ impl Clock {
         }
     }
 
-    /// How long true time takes for `nanos` on these clocks.
+    /// How much true time passes during `nanos` on these clocks.
     #[must_use]
     pub fn true_length(&self, nanos: u64) -> u64 {
         let length = i64::try_from(nanos).unwrap_or(i64::MAX);

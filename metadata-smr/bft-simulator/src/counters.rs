@@ -1,7 +1,7 @@
-//! What a run exercised, by name.
+//! The paths that a run exercised, by name.
 //!
-//! Every path and every kind of lie has a counter. The names are listed in [`KNOWN`], so that one
-//! that stays at zero is seen: a path that no seed takes is a path that is not tested.
+//! Every path and every kind of lie has a counter. The names are listed in [`KNOWN`], so that a
+//! counter that stays at zero is noticed: a path that no seed takes is not tested.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ impl Counters {
         Self { values }
     }
 
-    /// Counts one.
+    /// Adds one.
     pub fn count(&mut self, name: &'static str) {
         self.add(name, 1);
     }
 
-    /// Counts several.
+    /// Adds several.
     pub fn add(&mut self, name: &'static str, count: u64) {
         *self.values.entry(name).or_insert(0) += count;
     }
@@ -42,19 +42,19 @@ impl Counters {
         self.values.get(name).copied().unwrap_or(0)
     }
 
-    /// All of them, by name.
+    /// All counters, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.values.iter().map(|(name, count)| (*name, *count))
     }
 }
-/// Those of [`KNOWN`] that only a few runs in a thousand come to: a request is executed again only
-/// if a lying leader orders it again while the others still have its bytes, and a leader is found
-/// slow only if it waits with its proposals while clients leave it no moment.
+/// Those of [`KNOWN`] that only a few runs in a thousand reach: a request is executed again only if
+/// a lying leader orders it again while the other replicas still have its bytes, and a leader is
+/// found slow only if it delays its proposals while clients always have requests for it.
 pub const RARE: &[&str] = &["duplicates", "suspicions_slow"];
 
-/// What has to be exercised over some hundred runs of the mixed profile.
+/// The paths that some hundred runs of the mixed profile have to exercise.
 ///
-/// Not in it: the lies that no correct replica can accept (or refuse), whose other counter is.
+/// It omits the lies that no correct replica can accept (or refuse); their other counter is here.
 pub const KNOWN: &[&str] = &[
     "batches",
     "batches_fetched",

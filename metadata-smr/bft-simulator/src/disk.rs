@@ -1,13 +1,13 @@
 //! One machine's disk: a journal with group commit, and a state store with atomic batches.
 //!
-//! What was appended is durable only when a sync that began afterwards has completed. A crash
-//! keeps what was durable and, of the rest, some prefix whose last record may be torn in the
-//! middle, with any sectors behind the tear. Of a journal that is trimmed whole segments go, so it
-//! may begin long before what is needed. The journal's segment lies over what an older one has
-//! left: whole records under the same tokens. A *forgetful* disk (it reports a sync that it did not
-//! do) loses durable records and batches too; a replica with such a disk breaks its promises
-//! without knowing, and the plan counts it among the r liars. A disk that is going to be *rolled
-//! back* keeps copies of itself, journal and state of one moment, and becomes one of them.
+//! An appended record is durable only when a sync that began afterwards has completed. A crash
+//! keeps the durable records and, of the rest, some prefix whose last record may be torn in the
+//! middle, with any sectors after the tear. Trimming a journal removes whole segments, so it may
+//! begin long before the first record that is needed. The journal's segment overwrites an older
+//! one: complete records under the same tokens. A *forgetful* disk (it reports a sync that it did
+//! not do) loses durable records and batches too; a replica with such a disk breaks its promises
+//! unknowingly, and the plan counts it among the r liars. A disk that is going to be *rolled back*
+//! keeps copies of itself, journal and state of one moment, and is replaced by one of them.
 
 mod image;
 
@@ -21,45 +21,45 @@ use quorumfs_bft::state::{WriteBatch, memory::MemoryStore};
 use quorumfs_bft::step::Token;
 use std::collections::VecDeque;
 
-/// How a disk comes out of a crash.
+/// The state of a disk after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// What was durable is there, and some of the rest.
+    /// The durable part is there, and some of the rest.
     Honest,
-    /// What was durable is there, and nothing else.
+    /// The durable part is there, and nothing else.
     Bare,
-    /// Some of what was reported durable is gone, without a trace.
+    /// Some records that were reported durable are lost without a trace.
     Forgetful,
     /// The journal has a byte changed in the middle.
     Damaged,
-    /// The journal is gone.
+    /// The journal is lost.
     Wiped,
-    /// The journal is gone, and the state with it.
+    /// The journal is lost, and the state with it.
     Bereft,
-    /// Journal and state are what both were at one moment a while ago.
+    /// Journal and state are as they were at one earlier moment.
     RolledBack,
 }
 
-/// Copies of a disk are kept so often,
+/// A copy is made after so many syncs.
 const COPY_EVERY: u64 = 6;
-/// and so many, the first one always among them.
+/// At most so many copies are kept, always including the first one.
 const COPIES_MAX: usize = 10;
 
-/// What was durable at one moment.
+/// The durable content at one moment.
 #[derive(Debug)]
-struct Copy {
+struct DiskCopy {
     store: MemoryStore,
     records: VecDeque<Record>,
 }
 
-/// Copies of a disk as it was.
+/// Earlier copies of a disk.
 #[derive(Debug, Default)]
 struct Copies {
     syncs: u64,
-    kept: Vec<Copy>,
+    list: Vec<DiskCopy>,
 }
 
-/// Records in a segment, by and large.
+/// The approximate number of records in a segment.
 const SEGMENT_RECORDS: u64 = 256;
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Record {
         Random::new(self.token.0).chance(1, SEGMENT_RECORDS)
     }
 
-    /// With its framing.
+    /// Its length with its framing.
     fn length(&self) -> usize {
         FRAME_HEADER_BYTES + self.body.len()
     }
@@ -93,7 +93,7 @@ struct Flushing {
 pub struct Disk {
     records: VecDeque<Record>,
     durable: usize,
-    /// Of those, records that are needed no more.
+    /// How many of them are no longer needed.
     void: usize,
     syncing: Option<usize>,
     store: MemoryStore,
@@ -105,7 +105,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty disk. One that is going to be forgetful has to know from the start.
+    /// Creates an empty disk. Whether it is forgetful has to be known from the start.
     #[must_use]
     pub fn new(forgetful: bool) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Disk {
         }
     }
 
-    /// The same, of which copies are kept.
+    /// The same disk, with copies.
     #[must_use]
     pub fn copied(self) -> Self {
         Self {
@@ -131,13 +131,13 @@ impl Disk {
         }
     }
 
-    /// A handle on the state store.
+    /// Returns a handle on the state store.
     #[must_use]
     pub fn store(&self) -> MemoryStore {
         self.store.clone()
     }
 
-    /// Appends a record. True if a sync has to be started for it.
+    /// Appends a record. Returns true if a sync has to be started for it.
     pub fn append(&mut self, token: Token, body: Bytes) -> bool {
         self.records.push_back(Record { token, body });
         if self.syncing.is_some() {
@@ -147,8 +147,8 @@ impl Disk {
         true
     }
 
-    /// The sync that was started last has completed: which record is durable now, and whether
-    /// another sync has to be started for what came in meanwhile.
+    /// The last started sync has completed: returns the last durable record, and whether another
+    /// sync has to be started for newer records.
     pub fn synced(&mut self) -> (Option<Token>, bool) {
         let Some(upto) = self.syncing.take() else {
             return (None, false);
@@ -173,17 +173,17 @@ impl Disk {
         };
         copies.syncs += 1;
         if copies.syncs.is_multiple_of(COPY_EVERY) {
-            copies.kept.push(Copy {
+            copies.list.push(DiskCopy {
                 store: self.store.snapshot(),
                 records: self.records.iter().take(self.durable).cloned().collect(),
             });
-            if copies.kept.len() > COPIES_MAX {
-                copies.kept.remove(1);
+            if copies.list.len() > COPIES_MAX {
+                copies.list.remove(1);
             }
         }
     }
 
-    /// Drops whole segments of records below `before`, as far as they are durable.
+    /// Drops whole segments of records below `before`, if they are durable.
     pub fn trim(&mut self, before: Token) {
         let durable = self.records.iter().take(self.durable);
         let void = durable.take_while(|it| it.token < before).count();
@@ -195,7 +195,7 @@ impl Disk {
         self.syncing = self.syncing.map(|upto| upto.saturating_sub(gone));
     }
 
-    /// Starts writing a batch to the state store; its number is handed to [`Disk::flushed`].
+    /// Starts writing a batch to the state store; its number is passed to [`Disk::flushed`] later.
     pub fn flush(&mut self, sequence: Sequence, batch: WriteBatch) -> u64 {
         self.flushes_begun += 1;
         self.flushes.push_back(Flushing {
@@ -222,7 +222,7 @@ impl Disk {
         last
     }
 
-    /// The power goes. Returns the journal as it is found afterwards. The store of before must not
+    /// The power fails. Returns the journal as it is found afterwards. The previous store must not
     /// be used any more: take [`Disk::store`] again.
     pub fn crash(&mut self, how: Crash, random: &mut Random) -> Segment {
         self.syncing = None;
@@ -253,7 +253,7 @@ impl Disk {
             }
             Crash::RolledBack => {
                 kept = self.durable;
-                let mut copies = self.copies.take().unwrap_or_default().kept;
+                let mut copies = self.copies.take().unwrap_or_default().list;
                 let index = random.index(copies.len());
                 if index < copies.len() {
                     let copy = copies.swap_remove(index);
@@ -278,7 +278,7 @@ impl Disk {
         image.segment()
     }
 
-    /// Takes over the records that a recovery accepted, under the tokens that they have now.
+    /// Takes over the records that a recovery accepted, under their current tokens.
     pub fn restore(&mut self, records: impl IntoIterator<Item = (Token, Bytes)>) {
         self.records = records
             .into_iter()
@@ -297,7 +297,7 @@ mod tests {
     use quorumfs_bft::state::Store as _;
 
     #[test]
-    fn a_damaged_record_is_seen_if_it_was_durable() {
+    fn a_damaged_record_is_detected_if_it_was_durable() {
         let mut random = Random::new(1);
         let mut lost = 0;
         for _ in 0..200 {
@@ -310,7 +310,7 @@ mod tests {
             let found = examine(&[disk.crash(Crash::Damaged, &mut random)]);
             lost += u32::from(matches!(found.condition, Condition::Lost { .. }));
         }
-        // The last one, without a seal behind it, passes for one that was torn.
+        // The last record, without a seal after it, may count as torn.
         assert!(lost > 140, "{lost}");
     }
 
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_keeps_what_was_durable_and_at_most_a_prefix_of_the_rest() {
+    fn a_crash_keeps_the_durable_records_and_at_most_a_prefix_of_the_rest() {
         let mut random = Random::new(1);
         let mut torn_tails = 0;
         for _ in 0..200 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgetful_disk_loses_what_it_called_durable() {
+    fn a_forgetful_disk_loses_records_that_it_reported_durable() {
         let mut random = Random::new(1);
         let lost = (0..50).any(|_| {
             let mut disk = Disk::new(true);
@@ -373,7 +373,7 @@ mod tests {
             assert!(!matches!(found.condition, Condition::Lost { .. }));
             let last = found.entries.last().unwrap().token.0;
             let state = disk.store().get(b"k").unwrap().unwrap();
-            // The record was durable before the state of its number was.
+            // The record was durable before the state with its number was.
             assert_eq!(u64::from(state[0]), last - 1);
             older += u64::from(last < 100);
         }

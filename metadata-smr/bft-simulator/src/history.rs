@@ -1,4 +1,4 @@
-//! What the clients did and saw: all that a judge of a run may rest on.
+//! What the clients did and saw: the only evidence for the verdict on a run.
 
 use bytes::Bytes;
 pub use quorumfs_bft::client::OperationKind;
@@ -6,29 +6,29 @@ pub use quorumfs_bft::client::OperationKind;
 /// One operation as a client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which client asked.
+    /// The client.
     pub client: usize,
-    /// Whether it could change something.
+    /// The kind: whether it could change something.
     pub kind: OperationKind,
-    /// What was asked.
+    /// The request.
     pub operation: Bytes,
     /// When it was submitted, in virtual nanoseconds.
     pub invoked: u64,
-    /// When it was answered and with what; `None` if its outcome stayed unknown: it may take
-    /// effect at any time after its invocation, or never.
+    /// When it was answered and with what; `None` if its outcome is unknown: it may take effect at
+    /// any time after its invocation, or never.
     pub answer: Option<(u64, Bytes)>,
-    /// The sequence at which it was executed, as the replicas that answered it say.
+    /// The sequence at which it was executed, according to the replicas that answered it.
     pub version: Option<u64>,
 }
 
-/// A query that may be answered from any state that its session has not been beyond.
+/// A query that may be answered from any state not older than what its session has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRead {
     /// The query.
     pub call: Call,
-    /// Which process of the client asked.
+    /// The process of the client.
     pub session: u64,
-    /// The newest batch that this session had been shown when it asked.
+    /// The newest batch that this session had seen when it asked.
     pub floor: u64,
     /// The newest batch that any replica had executed when it was answered.
     pub newest: u64,
@@ -39,12 +39,12 @@ pub struct SessionRead {
 pub struct History {
     /// The calls, in the order of their invocation.
     pub calls: Vec<Call>,
-    /// Places in `calls`, in the order in which the replicas say that they executed them. Nobody
-    /// has to believe it: it is where a search for an order that explains the answers begins.
+    /// Indices of `calls`, in the order in which the replicas claim to have executed them. It need
+    /// not be right: the search for an order that explains the answers starts with it.
     pub order: Vec<usize>,
     /// The sequence at which each of them was executed.
     pub sequences: Vec<u64>,
-    /// What clients read that need not be the newest; by the time of the answer.
+    /// The reads that may be stale, by the time of their answer.
     pub session_reads: Vec<SessionRead>,
 }
 

@@ -1,11 +1,11 @@
-//! What must hold whatever happens, checked from outside.
+//! The guarantees that must hold in every run, checked from outside.
 //!
 //! * **Agreement**: honest replicas execute the same at the same sequence, and states at the same
 //!   sequence have the same root.
 //! * **Exactly once**: no session's operation is executed more often than it was submitted, nor
 //!   less often than it was answered.
 //! * **Order**: a replica executes one sequence after the other; after a restart it may repeat
-//!   some, and must come to the same again.
+//!   some, and must get the same results again.
 
 use crate::execution_order::ExecutionOrder;
 use crate::observed::Executed;
@@ -15,7 +15,7 @@ use quorumfs_bft::identity::{Digest, ReplicaId, Sequence, SessionId};
 use quorumfs_bft::state::DurableRoot;
 use std::collections::BTreeMap;
 
-/// How often something was asked for, executed and answered.
+/// How often a request was submitted, executed and answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     submitted: u64,
@@ -23,7 +23,7 @@ struct Times {
     answered: u64,
 }
 
-/// The judge of everything but the answers' meaning, which is the workload's.
+/// Judges everything except the meaning of the answers, which the workload judges.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     agreed: BTreeMap<Sequence, ([u8; 32], ReplicaId)>,
@@ -88,24 +88,24 @@ impl Judge {
         }
     }
 
-    /// An honest client asked for this.
+    /// An honest client submitted this.
     pub(crate) fn submitted(&mut self, session: SessionId, operation: &Bytes) {
         let key = (session, operation.clone());
         self.times.entry(key).or_default().submitted += 1;
     }
 
-    /// An honest client was answered.
+    /// An honest client got an answer.
     pub(crate) fn answered(&mut self, session: SessionId, operation: &Bytes) {
         let key = (session, operation.clone());
         self.times.entry(key).or_default().answered += 1;
     }
 
-    /// Everything is over: compares what was asked with what was done. `outlaws` are sessions
-    /// whose owners lie about what they asked.
-    pub(crate) fn close(&mut self, outlaws: &[SessionId]) {
+    /// The run is over: compares the submitted with the executed requests. `byzantine_clients` are
+    /// the sessions of clients that lie about their requests.
+    pub(crate) fn close(&mut self, byzantine_clients: &[SessionId]) {
         let mut found = Vec::new();
         for ((session, operation), times) in &self.times {
-            if outlaws.contains(session) {
+            if byzantine_clients.contains(session) {
                 continue;
             }
             if times.executed > times.submitted || times.executed < times.answered {

@@ -1,14 +1,14 @@
 //! The example: a key-value service, its operations and its judge.
 //!
-//! Small, but with one of everything that replication can get wrong: overwriting, conditional and
-//! accumulating writes, reads, agreed time in every answer, and values that are lent for a while
-//! and taken back by a tick.
+//! It is small, but has one of everything that replication can get wrong: overwriting, conditional
+//! and accumulating writes, reads, agreed time in every answer, and values that are lent for a
+//! while and taken back by a tick.
 
 pub mod command;
 pub mod model;
 pub mod service;
 mod workload;
 
-pub use command::{Answer, Command};
+pub use command::{Command, KeyValueAnswer};
 pub use service::KeyValue;
 pub use workload::KeyValueWorkload;

@@ -1,10 +1,10 @@
-//! A Byzantine replica: the real core behind a proxy that rewrites what it says.
+//! A Byzantine replica: the real core behind a proxy that rewrites its messages.
 //!
-//! The core believes that it is honest, so whatever it says is what a correct replica would say
-//! now; the proxy changes it on its way out and signs the result with the replica's real key.
-//! Lies therefore come at the right time and are plausible, which random bytes never are. What a
-//! liar does is drawn once a run as a set of [`Habit`]s; most pass every check of form and
-//! signature, and a few crude ones do not and get their author blacklisted.
+//! The core behaves honestly, so its messages are what a correct replica would send now; the proxy
+//! changes them on their way out and signs the result with the replica's real key. Lies therefore
+//! come at the right time and are plausible, which random bytes never are. A liar's behaviour is
+//! drawn once a run as a set of [`Habit`]s; most lies pass every check of form and signature, and a
+//! few crude ones do not and get their author blacklisted.
 //!
 //! Sources: Winter et al., "Randomized Testing of Byzantine Fault Tolerant Algorithms" (ByzzFuzz,
 //! 2023) for the small-scope mutations; Bano et al., "Twins" (2021) for equivocation.
@@ -37,17 +37,17 @@ use std::collections::VecDeque;
 pub enum Habit {
     /// As leader, propose one thing to some and another to the others, and vote for both.
     Equivocate,
-    /// Never say anything to these.
+    /// Never send anything to these.
     Exclude(Vec<ReplicaId>),
     /// As leader, never propose anything to these.
     ProposeNotTo(Vec<ReplicaId>),
-    /// Keep messages of this kind to itself now and then.
+    /// Sometimes withhold messages of this kind.
     Withhold(Kind),
-    /// Change one field by a little now and then.
+    /// Sometimes change one field by a little.
     Mutate,
-    /// Hide what it prepared, or show an old base, when the view changes.
+    /// Hide prepared batches, or show an old base, when the view changes.
     Stale,
-    /// Lie about where it stands.
+    /// Report a false status.
     FalseStatus,
     /// Suspect every leader.
     Suspect,
@@ -55,46 +55,46 @@ pub enum Habit {
     Replay,
     /// Give clients false results.
     FalseReplies,
-    /// Give out bodies and batches that were not asked for.
+    /// Send forged bodies and batches, also unrequested ones.
     Forge,
-    /// Give out nodes of a state that are not what was asked for, or say that it is gone.
+    /// Send forged nodes of a state, or deny having them.
     ForgeNodes,
-    /// As leader, wait with each proposal.
+    /// As leader, delay each proposal.
     Dawdle,
-    /// Lies that no correct replica lets in.
+    /// Send lies that no correct replica admits.
     Crude,
-    /// Equivocate, say every vote several times over, give back to others what they voted, and, as
-    /// a new leader, show one VIEW-CHANGE in the place of many.
+    /// Equivocate, send every vote several times, return other replicas' votes to them, and, as a
+    /// new leader, show one VIEW-CHANGE in place of many.
     Echo,
-    /// Hear what is decided and keep it: no COMMIT, no body and no batch leaves, though all else
-    /// is true.
+    /// Receive decisions and withhold them: no COMMIT, no body and no batch leaves, though
+    /// everything else is true.
     Hoard,
-    /// Say COMMIT together with the vote, before anything is prepared.
+    /// Send COMMIT together with the vote, before anything is prepared.
     Hasty,
-    /// As leader, keep some proposals to itself, so that those behind them hang in the air.
+    /// As leader, withhold some proposals, so that later ones cannot be executed.
     Skip,
-    /// Hear nothing of what some sessions ask for, whoever brings it, and so never propose it.
+    /// Ignore the requests of some sessions, from any sender, and so never propose them.
     Starve,
-    /// As leader, propose to everybody what nobody has the body of, or what has been executed.
+    /// As leader, propose requests whose body no replica has, or that have been executed.
     Invent,
-    /// Claim what is not so when the view changes, where nothing proves it.
+    /// Make false claims when the view changes, where no proof is needed.
     FalseClaims,
-    /// Show certificates that prove nothing, and speak for states and epochs that there are not.
+    /// Show invalid certificates, and vote for states and epochs that do not exist.
     Spoil,
 }
 
-/// A frame on its way out of a liar.
+/// A frame that a liar sends.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct OutgoingFrame {
     /// The bytes.
     pub frame: Bytes,
-    /// What is wrong with them, if something is.
+    /// The defect, if there is one.
     pub lie: Option<Lie>,
     /// Nanoseconds to wait before sending.
     pub delay: u64,
 }
 
-impl Told {
+impl OutgoingFrame {
     const fn truth(frame: Bytes) -> Self {
         Self {
             frame,
@@ -123,13 +123,13 @@ pub struct Proxy {
     random: Random,
     shown: VecDeque<Bytes>,
     equivocations: Equivocations,
-    said: VecDeque<Bytes>,
-    /// What the last proposal but one asked for: executed by now.
+    sent: VecDeque<Bytes>,
+    /// The requests of the last proposal but one: executed by now.
     last_requests: Vec<Digest>,
     proposed: Vec<Digest>,
     echoes: usize,
     inventions: Inventions,
-    /// A node that it once handed out.
+    /// A node that it once sent.
     node: Bytes,
     reading: Reading,
     misreads: bool,
@@ -141,7 +141,7 @@ pub struct Proxy {
 const SPOILERS: u64 = 6;
 
 /// How many old messages a liar keeps for replaying.
-const SAID_MAX: usize = 48;
+const SENT_MAX: usize = 48;
 
 impl Proxy {
     /// A liar with habits drawn from `random`.
@@ -158,7 +158,7 @@ impl Proxy {
         for _ in 0..random.between(1, 4) {
             habits.push(draw_habit(replica, replicas, excluded, &mut random));
         }
-        // From a stream of their own: a liar without them is what it would be if there were none.
+        // From a stream of their own, so that the other habits do not depend on these.
         let mut more = random.clone().fork(1);
         match more.below(10) {
             0 | 6 | 8 => habits.push(Habit::Echo),
@@ -184,7 +184,7 @@ impl Proxy {
             random,
             shown: VecDeque::new(),
             equivocations,
-            said: VecDeque::new(),
+            sent: VecDeque::new(),
             last_requests: Vec::new(),
             proposed: Vec::new(),
             echoes: 0,
@@ -197,7 +197,7 @@ impl Proxy {
         }
     }
 
-    /// It has another number from now on, in another epoch.
+    /// Sets its number in another epoch.
     pub fn renumber(&mut self, replica: ReplicaId, model: FaultModel) {
         self.spoiling.quorum_before = self.model.medium().into();
         self.replica = replica;
@@ -205,7 +205,7 @@ impl Proxy {
         self.model = model;
     }
 
-    /// The same liar, who lies to those who read and, one time in two, to nobody else.
+    /// The same liar, which also lies to readers and, one time in two, has no other habit.
     #[must_use]
     pub fn misreading(mut self) -> Self {
         self.misreads = true;
@@ -215,14 +215,14 @@ impl Proxy {
         self
     }
 
-    /// The same liar, who also waits with each proposal.
+    /// The same liar, which also delays each proposal.
     #[must_use]
     pub fn dawdling(mut self) -> Self {
         self.habits.push(Habit::Dawdle);
         self
     }
 
-    /// The same liar, who also hands out nodes of a state that are not what was asked for.
+    /// The same liar, which also sends forged nodes of a state.
     #[must_use]
     pub fn forging(mut self) -> Self {
         if !self.habits.contains(&Habit::ForgeNodes) {
@@ -231,7 +231,7 @@ impl Proxy {
         self
     }
 
-    /// Whether it does not let its core hear of this.
+    /// Whether it hides this message from its core.
     #[must_use]
     pub fn ignores(&self, envelope: &Envelope) -> bool {
         let starved = matches!(envelope.message(), Message::Request(request)
@@ -239,7 +239,7 @@ impl Proxy {
         starved && self.habits.contains(&Habit::Starve)
     }
 
-    /// The same liar in a cluster whose votes are not signed, where there is more to lie about.
+    /// The same liar in a cluster without signed votes, which allow more lies.
     #[must_use]
     pub fn unsigned(mut self) -> Self {
         let mut more = self.random.clone().fork(3);
@@ -253,26 +253,26 @@ impl Proxy {
         self
     }
 
-    /// What it is up to, for the trace.
+    /// Its habits, for the trace.
     #[must_use]
     pub fn habits(&self) -> &[Habit] {
         &self.habits
     }
 
-    /// What a frame for a replica becomes.
-    pub fn tell(&mut self, to: ReplicaId, frame: &Bytes) -> Vec<Told> {
+    /// Rewrites a frame for a replica.
+    pub fn rewrite(&mut self, to: ReplicaId, frame: &Bytes) -> Vec<OutgoingFrame> {
         let Ok(envelope) = Envelope::decode(frame.clone()) else {
-            return vec![Told::truth(frame.clone())];
+            return vec![OutgoingFrame::truth(frame.clone())];
         };
         self.remember(&envelope);
-        let mut told = vec![Told::truth(frame.clone())];
+        let mut frames = vec![OutgoingFrame::truth(frame.clone())];
         for habit in self.habits.clone() {
-            self.follow(&habit, to, &envelope, &mut told);
+            self.follow(&habit, to, &envelope, &mut frames);
         }
-        told
+        frames
     }
 
-    /// What a frame for a client becomes.
+    /// Rewrites a frame for a client.
     pub fn reply(&mut self, frame: &Bytes) -> Bytes {
         if frame.get(..8).and_then(Kind::of_tag) == Some(Kind::ReadAnswer) {
             let envelope = Envelope::decode(frame.clone())
@@ -309,112 +309,118 @@ impl Proxy {
         quorumfs_bft::wire::encode(*envelope.header(), &Message::Reply(reply))
     }
 
-    fn follow(&mut self, habit: &Habit, to: ReplicaId, envelope: &Envelope, told: &mut Vec<Told>) {
+    fn follow(
+        &mut self,
+        habit: &Habit,
+        to: ReplicaId,
+        envelope: &Envelope,
+        frames: &mut Vec<OutgoingFrame>,
+    ) {
         let kind = envelope.message().kind();
         match habit {
-            Habit::Equivocate => self.equivocate(to, envelope, told),
+            Habit::Equivocate => self.equivocate(to, envelope, frames),
             Habit::Echo => {
-                self.equivocate(to, envelope, told);
-                self.echo(envelope, told);
+                self.equivocate(to, envelope, frames);
+                self.echo(envelope, frames);
             }
             Habit::Hoard if matches!(kind, Kind::Commit | Kind::Bodies | Kind::Committed) => {
-                told.clear();
+                frames.clear();
             }
-            Habit::Invent => self.invent(envelope, told),
+            Habit::Invent => self.invent(envelope, frames),
             Habit::Hasty => {
                 if let Some(ballot) = self.early_commit(envelope) {
                     let frame = self.frame(*envelope.header(), Message::Commit(ballot));
-                    told.push(Told::lie(frame, Lie::EarlyCommit));
+                    frames.push(OutgoingFrame::lie(frame, Lie::EarlyCommit));
                 }
             }
             Habit::Skip if envelope.batch().is_some_and(|it| it.sequence.0 % 5 == 0) => {
-                told.clear();
+                frames.clear();
             }
-            Habit::Exclude(victims) if victims.contains(&to) => told.clear(),
+            Habit::Exclude(victims) if victims.contains(&to) => frames.clear(),
             Habit::ProposeNotTo(victims) if kind == Kind::Proposal && victims.contains(&to) => {
-                told.clear();
+                frames.clear();
             }
             Habit::Withhold(withheld)
                 if *withheld == same_kind(kind) && self.random.chance(1, 2) =>
             {
-                told.clear();
+                frames.clear();
             }
             Habit::Mutate if self.random.chance(1, 12) => {
                 if let Some((message, header, lie)) = self.mutate(envelope) {
-                    let lie = Told::lie(self.frame(header, message), lie);
+                    let lie = OutgoingFrame::lie(self.frame(header, message), lie);
                     if self.random.chance(1, 2) {
-                        told.clear();
+                        frames.clear();
                     }
-                    told.push(lie);
+                    frames.push(lie);
                 }
             }
             Habit::FalseClaims if kind == Kind::Claims => {
                 if let Some(message) = self.false_claims(envelope) {
-                    told.clear();
+                    frames.clear();
                     let frame = self.frame(*envelope.header(), message);
-                    told.push(Told::lie(frame, Lie::FalseClaim));
+                    frames.push(OutgoingFrame::lie(frame, Lie::FalseClaim));
                 }
             }
             Habit::Stale if same_kind(kind) == Kind::ViewChange => {
                 if let Some(message) = self.stale(envelope) {
-                    told.clear();
+                    frames.clear();
                     let frame = self.frame(*envelope.header(), message);
-                    told.push(Told::lie(frame, Lie::StaleCertificate));
+                    frames.push(OutgoingFrame::lie(frame, Lie::StaleCertificate));
                 }
             }
             Habit::FalseStatus if self.random.chance(1, 2) => {
                 if let Some(message) = self.false_status(envelope) {
-                    told.clear();
+                    frames.clear();
                     let frame = self.frame(*envelope.header(), message);
-                    told.push(Told::lie(frame, Lie::FalseStatus));
+                    frames.push(OutgoingFrame::lie(frame, Lie::FalseStatus));
                 }
             }
             Habit::Suspect if kind == Kind::Status => {
                 let signer = self.replica;
                 let frame = self.frame(*envelope.header(), Message::Suspect(Suspect { signer }));
-                told.push(Told::lie(frame, Lie::FalseSuspicion));
+                frames.push(OutgoingFrame::lie(frame, Lie::FalseSuspicion));
             }
             Habit::Replay if self.random.chance(1, 8) => {
-                let index = self.random.index(self.said.len());
-                if let Some(old) = self.said.get(index) {
-                    told.push(Told::lie(old.clone(), Lie::Replay));
+                let index = self.random.index(self.sent.len());
+                if let Some(old) = self.sent.get(index) {
+                    frames.push(OutgoingFrame::lie(old.clone(), Lie::Replay));
                 }
             }
             Habit::ForgeNodes if kind != Kind::Nodes || self.random.chance(1, 4) => {}
             Habit::Forge | Habit::ForgeNodes => {
                 if let Some(message) = self.forge(envelope) {
-                    told.clear();
+                    frames.clear();
                     let frame = self.frame(*envelope.header(), message);
                     let lie = match kind {
                         Kind::Nodes => Lie::ForgedNode,
                         _ => Lie::ForgedBody,
                     };
-                    told.push(Told::lie(frame, lie));
+                    frames.push(OutgoingFrame::lie(frame, lie));
                 }
             }
             Habit::Dawdle if kind == Kind::Proposal => {
                 let delay = self.random.between(50, 350) * crate::agenda::MILLISECOND;
-                for told in told {
-                    told.delay = delay;
+                for frame in frames {
+                    frame.delay = delay;
                 }
             }
             Habit::Spoil => {
                 if let Some((message, lie)) = self.spoil(envelope) {
-                    told.clear();
+                    frames.clear();
                     let frame = self.frame(*envelope.header(), message);
-                    told.push(Told::lie(frame, lie));
+                    frames.push(OutgoingFrame::lie(frame, lie));
                 }
             }
             Habit::Crude if self.random.chance(1, crudeness(kind)) => {
                 if let Some(lie) = self.crude(envelope) {
-                    told.push(lie);
+                    frames.push(lie);
                 }
             }
             _ => {}
         }
     }
 
-    /// Lays out and signs, where the kind is signed.
+    /// Encodes a message and signs it, if its kind is signed.
     fn frame(&self, header: Header, message: Message) -> Bytes {
         let vote = matches!(
             message.kind(),
@@ -440,15 +446,15 @@ impl Proxy {
             self.last_requests = std::mem::replace(&mut self.proposed, proposed);
         }
         if envelope.message().kind().signed() && self.random.chance(1, 4) {
-            if self.said.len() >= SAID_MAX {
-                self.said.pop_front();
+            if self.sent.len() >= SENT_MAX {
+                self.sent.pop_front();
             }
-            self.said.push_back(envelope.frame().clone());
+            self.sent.push_back(envelope.frame().clone());
         }
     }
 
-    /// As leader, asks everybody to vote for a request that does not belong there.
-    fn invent(&mut self, envelope: &Envelope, told: &mut Vec<Told>) {
+    /// As leader, proposes a request that does not belong there.
+    fn invent(&mut self, envelope: &Envelope, frames: &mut Vec<OutgoingFrame>) {
         let Message::Proposal(batch) = envelope.message() else {
             return;
         };
@@ -460,18 +466,19 @@ impl Proxy {
         let mut batch = batch.clone();
         batch.requests.push(digest);
         let frame = self.frame(header, Message::Proposal(batch));
-        told.clear();
-        told.push(Told::lie(frame, Lie::WrongRequests));
+        frames.clear();
+        frames.push(OutgoingFrame::lie(frame, Lie::WrongRequests));
         if let Some(body) = body {
             let requests = vec![body];
-            let mut bodies = Told::truth(self.frame(header, Message::Bodies(Bodies { requests })));
-            // A little later than the proposal, since nobody takes a body that is not missing.
+            let mut bodies =
+                OutgoingFrame::truth(self.frame(header, Message::Bodies(Bodies { requests })));
+            // A little later than the proposal, since replicas take only missing bodies.
             bodies.delay = 20 * crate::agenda::MILLISECOND;
-            told.push(bodies);
+            frames.push(bodies);
         }
     }
 
-    /// The COMMIT for what it has just voted for.
+    /// The COMMIT for its own vote.
     fn early_commit(&self, envelope: &Envelope) -> Option<Ballot> {
         match envelope.message() {
             Message::Proposal(batch) => Some(Ballot {
@@ -484,7 +491,7 @@ impl Proxy {
         }
     }
 
-    fn equivocate(&mut self, to: ReplicaId, envelope: &Envelope, told: &mut Vec<Told>) {
+    fn equivocate(&mut self, to: ReplicaId, envelope: &Envelope, frames: &mut Vec<OutgoingFrame>) {
         if !self.equivocations.is_victim(to) {
             return;
         }
@@ -500,19 +507,19 @@ impl Proxy {
                     self.equivocations
                         .settle(header.view, sequence, other.digest());
                 }
-                told.clear();
-                told.push(Told::lie(frame, Lie::Equivocation));
+                frames.clear();
+                frames.push(OutgoingFrame::lie(frame, Lie::Equivocation));
             }
             Message::Prepare(ballot) | Message::Commit(ballot) => {
-                if let Some(digest) = self.equivocations.told(header.view, ballot.sequence) {
+                if let Some(digest) = self.equivocations.version_of(header.view, ballot.sequence) {
                     let ballot = Ballot { digest, ..*ballot };
                     let message = match envelope.message() {
                         Message::Prepare(_) => Message::Prepare(ballot),
                         _ => Message::Commit(ballot),
                     };
                     let frame = self.frame(header, message);
-                    told.clear();
-                    told.push(Told::lie(frame, Lie::DoubleVote));
+                    frames.clear();
+                    frames.push(OutgoingFrame::lie(frame, Lie::DoubleVote));
                 }
             }
             _ => {}
@@ -520,7 +527,7 @@ impl Proxy {
     }
 }
 
-/// A VIEW-CHANGE is one whatever it shows.
+/// A VIEW-CHANGE counts as one kind with any content.
 const fn same_kind(kind: Kind) -> Kind {
     match kind {
         Kind::Claims => Kind::ViewChange,
@@ -528,7 +535,7 @@ const fn same_kind(kind: Kind) -> Kind {
     }
 }
 
-/// One in how many messages becomes a crude lie: more of those that are rare.
+/// One in how many messages becomes a crude lie: fewer for rare kinds.
 const fn crudeness(kind: Kind) -> u64 {
     match kind {
         Kind::ViewChange | Kind::Claims => 4,
@@ -570,7 +577,7 @@ fn draw_habit(replica: ReplicaId, replicas: u16, excluded: u16, random: &mut Ran
     }
 }
 
-/// A request that nobody made: its session's key is not known to the liar.
+/// A request of no client: its session's key is not known to the liar.
 fn invented_request() -> Message {
     Message::Request(quorumfs_bft::wire::message::Request {
         session: SessionId(1),

@@ -4,34 +4,34 @@
 //! service of yours or the built-in key-value service, on simulated machines: networks that delay,
 //! reorder, lose, duplicate, corrupt and partition; disks with group commit that tear records and
 //! forget; clocks that skew, drift and jump; processes that crash and restart; replicas and
-//! clients that lie with their real keys. Everything follows from a seed: the same seed is the
-//! same run, so a run that failed is a regression test for ever.
+//! clients that lie with their real keys. Everything follows from a seed: the same seed gives the
+//! same run, so a failed run is a regression test for ever.
 //!
-//! It judges from outside. What the clients saw must be linearizable; what honest replicas
-//! executed must be the same at every sequence, and exactly what was asked for, once; and after
-//! the last fault has healed everybody must be done within 20 s of virtual time, not counting what
-//! lies between two bursts of clients. It also counts: every path and every accepted lie has a
-//! counter, so that a test that tests nothing is seen.
+//! It judges from outside. The clients' observations must be linearizable; honest replicas must
+//! execute the same at every sequence, and exactly the submitted requests, once; and after the last
+//! fault has healed all work must be done within 20 s of virtual time, not counting the time
+//! between two bursts of clients. It also counts: every path and every accepted lie has a counter,
+//! so that a test that tests nothing is noticed.
 //!
-//! # The way through
+//! # Modules
 //!
-//! | Module | What it holds |
+//! | Module | What it contains |
 //! |---|---|
-//! | [`simulation`] | the run: opens with the picture |
-//! | [`workload`] | what a service brings along; [`key_value`] is an example |
-//! | [`plan`], [`profile`] | what goes wrong when, within the fault model |
+//! | [`simulation`] | the run, with a diagram |
+//! | [`workload`] | what a service has to provide; [`key_value`] is an example |
+//! | [`plan`], [`profile`] | which faults happen when, within the fault model |
 //! | [`network`], [`disk`], [`clock`], [`authentication`] | the simulated world |
 //! | [`liar`], [`lie`] | Byzantine replicas: the real core behind a rewriting proxy |
 //! | [`history`], [`linearizability`], [`observed`] | what was seen, and whether it can be right |
-//! | [`counters`], [`report`] | what came of it |
-//! | [`replay`] | a real replica's life once more, from its recording |
-//! | [`agenda`], [`random`] | virtual time and chance |
+//! | [`counters`], [`report`] | the results |
+//! | [`replay`] | the replay of a real replica's recording |
+//! | [`agenda`], [`random`] | virtual time and random numbers |
 //!
 //! # Simulating a service of your own
 //!
-//! A [`workload::Workload`] says what to ask of a service and which answers can be right. For the
-//! counter of `quorumfs-bft`'s front page, which adds the byte that it is sent and answers with the
-//! sum, that is all there is to it:
+//! A [`workload::Workload`] supplies the requests for a service and judges the answers. The counter
+//! of `quorumfs-bft`'s front page adds the byte that it is sent and answers with the sum; its
+//! workload is complete as follows:
 //!
 //! ```
 //! use bytes::Bytes;
@@ -44,7 +44,7 @@
 //! use quorumfs_bft_simulator::workload::Workload;
 //! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! # use quorumfs_bft::state::{StateError, Txn, View};
-//! # /// Counts: an operation is a byte to add, and every client gets the sum.
+//! # /// Counts: an operation is a byte to add, and each answer is the sum.
 //! # struct Counter;
 //! #
 //! # fn sum(view: &View<'_>) -> Result<u64, StateError> {
@@ -59,7 +59,7 @@
 //! #     fn open_session(
 //! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
 //! #     ) -> Result<Option<Credit>, StateError> {
-//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // every client may
+//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // any principal may connect
 //! #     }
 //! #     fn execute(
 //! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
@@ -74,7 +74,7 @@
 //! #     }
 //! # }
 //!
-//! /// A counter as one machine would be: a state, and where a call leads from there.
+//! /// A counter on a single machine: a state, and the state after a call.
 //! struct OneCounter;
 //!
 //! impl Model for OneCounter {
@@ -86,12 +86,12 @@
 //!     fn apply(&self, sum: &u64, call: &Call) -> Vec<u64> {
 //!         let add = match call.kind {
 //!             OperationKind::Execute => call.operation[0],
-//!             _ => 0, // queries: nobody watches, and nobody changes the membership
+//!             _ => 0, // queries: there are no watches and no membership changes
 //!         };
 //!         let next = sum + u64::from(add);
 //!         match &call.answer {
 //!             Some((_, answer)) if answer[..] != next.to_be_bytes() => Vec::new(), // impossible
-//!             _ => vec![next], // as it was answered, or nobody saw the answer
+//!             _ => vec![next], // as it was answered, or unanswered
 //!         }
 //!     }
 //! }
@@ -126,26 +126,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Among the clients are some that lie and send nonsense; what they ask for is not in the history,
-//! so the service must not let it take effect, or the model has to allow for it. Here the counter
-//! ignores what is not one byte.
+//! Some of the clients lie and send nonsense; their requests are not in the history, so the service
+//! must not let them take effect, or the model has to allow for them. Here the counter ignores
+//! everything but single bytes.
 //!
-//! A seed that fails fails again: give `Simulation::run` something to write a trace to, and keep
-//! the seed as a test once the cause is mended. [`key_value`] is a service with many objects, lent
-//! values and its own model; the simulation of quorumfs's metadata is another.
+//! A failing seed fails every time: pass a trace to `Simulation::run`, and keep the seed as a test
+//! once the cause is fixed. [`key_value`] is a service with many objects, lent values and its own
+//! model; the simulation of quorumfs's metadata is another one.
 //!
-//! # What it is not
+//! # Limits
 //!
-//! It measures no performance, and it has no threads, clocks or files: whoever calls it measures.
+//! It measures no performance, and it has no threads, clocks or files: its caller measures.
 
 pub mod agenda;
 pub mod authentication;
+mod byzantine_client;
 pub mod clock;
 pub mod counters;
-mod customer;
 pub mod disk;
 mod execution_order;
 pub mod history;
+mod honest_client;
 mod judge;
 pub mod key_value;
 pub mod liar;
@@ -154,7 +155,6 @@ pub mod linearizability;
 pub mod network;
 mod node;
 pub mod observed;
-mod outlaw;
 pub mod plan;
 pub mod profile;
 pub mod random;

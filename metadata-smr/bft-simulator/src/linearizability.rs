@@ -1,22 +1,21 @@
-//! Whether a history could have come from one machine that did one thing at a time.
+//! Whether one machine that did one thing at a time could have produced a history.
 //!
 //! Every call must seem to take effect at one instant between its invocation and its answer; a
-//! call without an answer at any instant after its invocation, or never. Two things decide:
+//! call without an answer at any instant after its invocation, or never. Two methods decide:
 //!
-//! * A *witness*: one order of the calls that is a proof when it holds by itself. The order in
-//!   which the replicas say that they executed is tried, for it is the right one whenever they are
-//!   right. What is believed of it is nothing: each call's place in real time and each answer are
-//!   checked against the clients' history and the model, so a wrong hint only costs the time to
-//!   refuse it.
-//! * A *search* for such an order, if the hint is none. It is Wing and Gong's: of the calls that
+//! * A *witness*: one order of the calls that is a proof if it is valid. The order in which the
+//!   replicas claim to have executed is tried, for it is valid whenever they are right. The claim
+//!   itself counts for nothing: each call's place in real time and each answer are checked against
+//!   the clients' history and the model, so a wrong hint only costs the time to refuse it.
+//! * A *search* for such an order, if the hint is not one. It is Wing and Gong's: of the calls that
 //!   may come next (those invoked before the earliest answer that is still to be explained) try
-//!   each, and go back when the model refuses. Configurations that were found to lead nowhere are
-//!   remembered (Lowe), a call that nobody saw the answer of is placed as late as it can be, and
-//!   a query as soon as the state explains it.
-//!   [`STEPS_MAX`] bounds it: what is not decided by then has failed.
+//!   each, and backtrack when the model refuses. Configurations that turned out to be dead ends are
+//!   remembered (Lowe), a call without an answer is placed as late as possible, and a query as soon
+//!   as the state explains it.
+//!   [`STEPS_MAX`] bounds it: a history that is undecided by then has failed.
 //!
-//! Answers name the sequence at which they came about. Calls that do are placed in that order, so
-//! only those of one batch are tried in every order: this asks for more than linearizability
+//! An answer may name the sequence at which it was given. Such calls are placed in that order, so
+//! only those of one batch are tried in every order: this demands more than linearizability
 //! (versions have to agree with it) and keeps the search of one large object short.
 //!
 //! Linearizability is local: a history is linearizable if its part for each object is, so callers
@@ -45,16 +44,17 @@ pub trait Model {
     /// The state before the first call.
     fn initial(&self) -> Self::State;
 
-    /// The states that `call` may lead to when it takes effect in `state` and is answered as it
-    /// was (or, if nobody saw its answer, whatever it gave). No state means that it cannot have
-    /// given this answer here; more than one that the history does not tell which.
+    /// The states that `call` may lead to when it takes effect in `state` and has the answer in the
+    /// history (or any answer, if there is none). No state means that it cannot have given this
+    /// answer here; more than one that the history does not determine which.
     ///
-    /// A query changes nothing. It may say more of a state than was known, and lead to another one
-    /// thereby; but what a true history shows behind it the first state has to explain as well.
+    /// A query changes nothing. It may determine a state more precisely than was known, and so lead
+    /// to another one; but the first state has to explain everything that follows in a true
+    /// history.
     fn apply(&self, state: &Self::State, call: &Call) -> Vec<Self::State>;
 }
 
-/// How many configurations are looked at before giving up.
+/// How many configurations are examined before giving up.
 pub const STEPS_MAX: u64 = 100_000;
 
 /// A history that no sequential run explains, or that could not be judged.
@@ -70,7 +70,7 @@ pub enum Failure {
         calls: usize,
         /// The most that any order explained.
         explained: usize,
-        /// The call whose answer comes first among those that could not be explained then.
+        /// The call with the earliest answer among those that it could not explain.
         stuck: Box<Call>,
     },
     /// The search was given up.
@@ -81,9 +81,9 @@ pub enum Failure {
     },
 }
 
-/// The calls on one object, by their invocation, and the hint: places in `calls`.
+/// The calls on one object, by their invocation, and the hint: indices of `calls`.
 #[derive(Default)]
-struct Part<'a> {
+struct ObjectCalls<'a> {
     calls: Vec<&'a Call>,
     order: Vec<usize>,
 }
@@ -96,10 +96,10 @@ pub fn check<M: Model>(model: &M, history: &History) -> Result<(), Failure> {
     check_by_key(model, history, |_| ())
 }
 
-/// Splits the calls by the object that each of them is about and checks every part.
+/// Splits the calls by their object and checks every part.
 ///
 /// # Errors
-/// As [`check`], for the first object that fails.
+/// Like [`check`], for the first object that fails.
 pub fn check_by_key<M: Model, K: Ord>(
     model: &M,
     history: &History,
@@ -114,10 +114,10 @@ pub fn check_by_key<M: Model, K: Ord>(
     })
 }
 
-fn split<K: Ord>(history: &History, key: impl Fn(&Call) -> K) -> Vec<Part<'_>> {
+fn split<K: Ord>(history: &History, key: impl Fn(&Call) -> K) -> Vec<ObjectCalls<'_>> {
     let mut by_invocation: Vec<(usize, &Call)> = history.calls.iter().enumerate().collect();
     by_invocation.sort_by_key(|(_, call)| call.invoked);
-    let mut parts: BTreeMap<K, Part<'_>> = BTreeMap::new();
+    let mut parts: BTreeMap<K, ObjectCalls<'_>> = BTreeMap::new();
     let mut places = BTreeMap::new();
     for (index, call) in by_invocation {
         let part = parts.entry(key(call)).or_default();

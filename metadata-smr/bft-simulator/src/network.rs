@@ -2,12 +2,11 @@
 //!
 //! Endpoints are numbered: first the nodes (replicas; a twin has a number of its own), then the
 //! clients. Every directed link can be cut on its own, by several faults at once, so one-way
-//! partitions and selective silence need no special case. Each frame draws its own delay, so
-//! frames overtake each other more often than over TCP, which is the harder case.
+//! partitions and selective silence need no special case. Each frame draws its own delay, so frames
+//! overtake each other more often than over TCP, which is the harder case.
 //!
-//! Corruption stands for what happens below TLS: a corrupted frame is marked as such, so that the
-//! receiver can be shown the damaged bytes (its decoder must survive them) without blaming the
-//! sender for them.
+//! Corruption models errors below TLS: a corrupted frame is marked as such, so that the receiver's
+//! decoder gets the damaged bytes (and must survive them) without the sender being blamed for them.
 
 use crate::agenda::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
@@ -41,15 +40,15 @@ impl Conditions {
     };
 }
 
-/// Names one fault of the plan, for counting whether it had an effect.
+/// Identifies one fault of the plan, for counting whether it had an effect.
 pub type FaultIndex = usize;
 
-/// What becomes of one frame.
+/// The fate of one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fate {
     /// For every copy that arrives: after how many nanoseconds and whether it is corrupted.
     pub arrivals: Vec<(u64, bool)>,
-    /// The fault that did something to the frame.
+    /// The fault that affected the frame.
     pub by: Option<FaultIndex>,
 }
 
@@ -58,7 +57,7 @@ pub struct Fate {
 pub struct Network {
     endpoints: usize,
     usual: Conditions,
-    /// How far each endpoint is from the middle, in nanoseconds; nothing where all are near.
+    /// The distance of each endpoint from the centre, in nanoseconds; empty if all are near.
     distances: Vec<u64>,
     storm: Option<(Conditions, FaultIndex)>,
     cuts: Vec<Vec<FaultIndex>>,
@@ -77,7 +76,7 @@ impl Network {
         }
     }
 
-    /// The same network with its endpoints that far from its middle.
+    /// The same network with its endpoints at these distances from its centre.
     #[must_use]
     pub fn spread(self, distances: Vec<u64>) -> Self {
         Self { distances, ..self }
@@ -88,12 +87,12 @@ impl Network {
         of(from) + of(to)
     }
 
-    /// Begins a spell of bad conditions, in place of the usual ones.
+    /// Begins a period of bad conditions, which replace the usual ones.
     pub const fn begin_storm(&mut self, conditions: Conditions, by: FaultIndex) {
         self.storm = Some((conditions, by));
     }
 
-    /// Ends the spell that `by` began, if it still lasts.
+    /// Ends the period that `by` began, if it still lasts.
     pub fn end_storm(&mut self, by: FaultIndex) {
         if self.storm.is_some_and(|(_, index)| index == by) {
             self.storm = None;
@@ -107,14 +106,14 @@ impl Network {
         }
     }
 
-    /// Mends every link that `by` cut.
+    /// Restores every link that `by` cut.
     pub fn mend(&mut self, by: FaultIndex) {
         for cuts in &mut self.cuts {
             cuts.retain(|index| *index != by);
         }
     }
 
-    /// Whether this direction of this link is whole.
+    /// Whether this direction of this link is not cut.
     #[must_use]
     pub fn connected(&self, from: usize, to: usize) -> bool {
         self.cuts
@@ -122,7 +121,7 @@ impl Network {
             .is_some_and(Vec::is_empty)
     }
 
-    /// Decides what becomes of a frame.
+    /// Decides the fate of a frame.
     pub fn send(&self, from: usize, to: usize, random: &mut Random) -> Fate {
         let cut = self.cuts.get(from * self.endpoints + to);
         if let Some(by) = cut.and_then(|cuts| cuts.first()) {
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_loses_duplicates_and_corrupts_about_as_often_as_it_says() {
+    fn a_storm_loses_duplicates_and_corrupts_at_about_its_rates() {
         let mut network = Network::new(2, Conditions::CALM);
         let conditions = Conditions {
             lost: 100,

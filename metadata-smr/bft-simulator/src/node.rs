@@ -1,14 +1,14 @@
 //! One replica's process with its machine: the driver of the real core in virtual time.
 //!
-//! It does what the runtime does, without threads: admits frames, signs, appends to the journal
-//! with group commit, holds back what waits for a write, and keeps the timers. A liar's frames go
-//! through its [`Proxy`] on their way out.
+//! It does the work of the runtime, without threads: admits frames, signs, appends to the journal
+//! with group commit, holds back frames that wait for a write, and runs the timers. A liar's frames
+//! go through its [`Proxy`] on their way out.
 
 use crate::authentication::{FakeSigner, Keyring};
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::disk::{Crash, Disk};
-use crate::liar::{Proxy, Told};
+use crate::liar::{OutgoingFrame, Proxy};
 use crate::lie::Lie;
 use crate::observed::{Log, Observed};
 use crate::random::Random;
@@ -26,12 +26,12 @@ use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token
 use quorumfs_bft::wire::{Context, Message, Rejection, Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a node wants done by the simulation.
+/// An action that a node wants the simulation to carry out.
 #[derive(Debug)]
-pub(crate) enum Act {
+pub(crate) enum NodeAction {
     ToReplica {
         to: PublicKey,
-        told: Told,
+        frame: OutgoingFrame,
     },
     ToClient {
         to: ConnectionId,
@@ -52,7 +52,7 @@ pub(crate) enum Act {
     },
 }
 
-/// The keys that a node knows.
+/// The keys of other nodes and of sessions.
 #[derive(Debug, Default)]
 struct Directory {
     replicas: Vec<PublicKey>,
@@ -68,7 +68,7 @@ impl KeyDirectory for Directory {
     }
 }
 
-/// What belongs to a machine for good.
+/// The permanent properties of a machine.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) signer: FakeSigner,
@@ -78,15 +78,15 @@ pub(crate) struct Setup {
     pub(crate) forgetful: bool,
     pub(crate) rolls_back: bool,
     pub(crate) honest: bool,
-    /// What clients watch.
+    /// The keys that clients watch.
     pub(crate) watches: Vec<Bytes>,
 }
 
-/// A machine with a replica on it, if it runs.
+/// A machine, with a replica on it while it runs.
 pub(crate) struct Node {
     setup: Setup,
     admission: Context,
-    /// Who is who in the epoch that it is in, and its own number there.
+    /// The membership of its epoch, and its own number there.
     pub(crate) membership: Membership,
     me: ReplicaId,
     core: Option<Replica<Observed, MemoryStore>>,
@@ -100,7 +100,7 @@ pub(crate) struct Node {
     durable: Option<Token>,
     held: VecDeque<(Token, Destination, Bytes)>,
     pub(crate) log: Log,
-    /// Counts starts: what belongs to an earlier one is void.
+    /// Counts starts: events of an earlier one are void.
     pub(crate) generation: u64,
     pub(crate) disk_factor: u64,
     pub(crate) lost: bool,
@@ -137,30 +137,30 @@ impl Node {
         self.me
     }
 
-    /// The key that it is known by.
+    /// Its key.
     pub(crate) const fn key(&self) -> PublicKey {
         self.setup.config.key
     }
 
-    /// What its journal begins with, as far as anybody was told.
+    /// Its journal's incarnation, as far as it was reported.
     pub(crate) fn incarnation(&self) -> Incarnation {
         let reborn = self.status().and_then(|status| status.reborn);
         reborn.unwrap_or(self.setup.config.incarnation)
     }
 
-    /// Whether that is durable: as long as it is not, a crash makes it yet another one, and of
-    /// those the membership takes up only one in an interval.
+    /// Whether that is durable: until then, a crash changes it once more, and the membership
+    /// accepts only one change in an interval.
     pub(crate) const fn remembers(&self) -> bool {
         self.durable.is_some()
     }
 
-    /// Whether everything that it does has to be right.
+    /// Whether its behaviour must be correct.
     pub(crate) const fn honest(&self) -> bool {
         self.setup.honest
     }
 
-    /// Whether it thinks that its disk was put back, which it was not.
-    pub(crate) fn doubts_itself(&self) -> bool {
+    /// Whether it suspects that its intact disk was rolled back.
+    pub(crate) fn suspects_own_disk(&self) -> bool {
         let noticed = |status: ReplicaStatus| status.counters.rollbacks_noticed > 0;
         self.honest() && !self.setup.rolls_back && self.status().is_some_and(noticed)
     }
@@ -180,7 +180,7 @@ impl Node {
         self.core.as_ref().map(Replica::status)
     }
 
-    /// The digest of the state as it is now, and the sequence that it belongs to.
+    /// The digest of its current state, and the sequence of that state.
     pub(crate) fn state(&mut self) -> Option<Result<DurableRoot, StateError>> {
         let core = self.core.as_mut()?;
         let sequence = core.status().sequence;
@@ -188,13 +188,13 @@ impl Node {
         Some(digest.map(|digest| DurableRoot { sequence, digest }))
     }
 
-    /// Starts the process on what is on the disk.
+    /// Starts the process from its disk.
     pub(crate) fn start(
         &mut self,
         now: Now,
         service: Box<dyn Service>,
         counters: &mut Counters,
-    ) -> Vec<Act> {
+    ) -> Vec<NodeAction> {
         self.generation += 1;
         self.keys = Directory::default();
         let numbers = [self.generation.to_le_bytes(), u64::MAX.to_le_bytes()];
@@ -219,7 +219,7 @@ impl Node {
         match core {
             Ok(core) => self.core = Some(core),
             Err(error) => {
-                return vec![Act::Poisoned {
+                return vec![NodeAction::Poisoned {
                     reason: error.to_string(),
                 }];
             }
@@ -233,7 +233,7 @@ impl Node {
         acts
     }
 
-    /// Stops the process. What was counted is added up.
+    /// Stops the process, and collects its counters.
     pub(crate) fn crash(&mut self, how: Crash, random: &mut Random, counters: &mut Counters) {
         self.collect(counters);
         self.core = None;
@@ -243,7 +243,7 @@ impl Node {
         self.blacklist = Blacklist::default();
     }
 
-    /// Adds up what the core counted.
+    /// Collects the core's counters.
     pub(crate) fn collect(&self, counters: &mut Counters) {
         if let Some(status) = self.status() {
             for (name, count) in status.counters.named() {
@@ -253,16 +253,20 @@ impl Node {
     }
 
     /// Handles an event and the signatures that follow from it.
-    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Act> {
+    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<NodeAction> {
         let mut acts = Vec::new();
         if let Some(proxy) = &mut self.setup.proxy
             && let Event::Received { from, message } = &event
         {
-            let told = proxy.hear(*from, message.envelope());
+            let frames = proxy.receive(*from, message.envelope());
             if let Peer::Replica(from) = *from
                 && let Some(to) = self.membership.member(from).map(|it| it.key)
             {
-                acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
+                acts.extend(
+                    frames
+                        .into_iter()
+                        .map(|frame| NodeAction::ToReplica { to, frame }),
+                );
             }
             if proxy.ignores(message.envelope()) {
                 return acts;
@@ -272,7 +276,7 @@ impl Node {
         acts
     }
 
-    fn advance(&mut self, now: Now, event: Event, acts: &mut Vec<Act>) {
+    fn advance(&mut self, now: Now, event: Event, acts: &mut Vec<NodeAction>) {
         let mut events = VecDeque::from([event]);
         let mut effects = Effects::default();
         while let Some(event) = events.pop_front() {
@@ -288,7 +292,7 @@ impl Node {
         &mut self,
         effects: &mut Effects,
         events: &mut VecDeque<Event>,
-        acts: &mut Vec<Act>,
+        acts: &mut Vec<NodeAction>,
     ) {
         for effect in effects.drain() {
             match effect {
@@ -297,7 +301,7 @@ impl Node {
                 }),
                 Effect::Persist { record, token } => {
                     if self.disk.append(token, record) {
-                        acts.push(Act::Sync);
+                        acts.push(NodeAction::Sync);
                     }
                 }
                 Effect::Send { to, frame, after } => match after {
@@ -308,23 +312,23 @@ impl Node {
                 },
                 Effect::Show { to, frame } => {
                     let frames = match &mut self.setup.proxy {
-                        Some(proxy) => proxy.show(&frame),
+                        Some(proxy) => proxy.rewrite_report(&frame),
                         None => vec![frame],
                     };
                     for (to, frame) in to.iter().flat_map(|to| frames.iter().map(|it| (*to, it))) {
                         let frame = frame.clone();
-                        acts.push(Act::ToClient { to, frame });
+                        acts.push(NodeAction::ToClient { to, frame });
                     }
                 }
                 Effect::Flush { batch, root } => {
                     let number = self.disk.flush(root.sequence, batch);
-                    acts.push(Act::Flush { number, root });
+                    acts.push(NodeAction::Flush { number, root });
                 }
                 Effect::TrimJournal { before } => self.disk.trim(before),
                 Effect::SetTimer { timer, after } => {
                     self.timer_number += 1;
                     self.timers.insert(timer, self.timer_number);
-                    acts.push(Act::Timer {
+                    acts.push(NodeAction::Timer {
                         timer,
                         generation: self.timer_number,
                         nanos: self.clock.true_length(after.0),
@@ -349,17 +353,17 @@ impl Node {
                         proxy.renumber(me, self.membership.model);
                     }
                 }
-                // The core does not listen to it any more; the driver could drop frames earlier.
+                // The core ignores the sender now; the driver could drop its frames earlier.
                 Effect::Blacklist { .. } => {}
-                // Its status says so, and the counters count it.
+                // Its status reports it, and the counters count it.
                 Effect::Alarm { .. } => {}
-                Effect::Poison { reason } => acts.push(Act::Poisoned { reason }),
+                Effect::Poison { reason } => acts.push(NodeAction::Poisoned { reason }),
             }
         }
     }
 
-    /// A timer ran out, if it is still the one that was set.
-    pub(crate) fn timer(&mut self, now: Now, timer: Timer, generation: u64) -> Vec<Act> {
+    /// A timer has expired, if it is still the one that was set.
+    pub(crate) fn timer(&mut self, now: Now, timer: Timer, generation: u64) -> Vec<NodeAction> {
         if self.timers.get(&timer) != Some(&generation) {
             return Vec::new();
         }
@@ -367,12 +371,12 @@ impl Node {
         self.handle(now, Event::Timer { timer })
     }
 
-    /// A sync has completed: what waited for it goes out.
-    pub(crate) fn synced(&mut self, now: Now) -> Vec<Act> {
+    /// A sync has completed: the frames that waited for it are sent.
+    pub(crate) fn synced(&mut self, now: Now) -> Vec<NodeAction> {
         let mut acts = Vec::new();
         let (token, more) = self.disk.synced();
         if more {
-            acts.push(Act::Sync);
+            acts.push(NodeAction::Sync);
         }
         let Some(token) = token else {
             return acts;
@@ -390,28 +394,28 @@ impl Node {
     }
 
     /// A batch of the state store is durable.
-    pub(crate) fn flushed(&mut self, now: Now, number: u64) -> Vec<Act> {
+    pub(crate) fn flushed(&mut self, now: Now, number: u64) -> Vec<NodeAction> {
         match self.disk.flushed(number) {
             Some(sequence) => self.handle(now, Event::Flushed { sequence }),
             None => Vec::new(),
         }
     }
 
-    /// Stops listening to a peer for a while.
+    /// Ignores a peer for a while.
     pub(crate) fn blame(&mut self, now: Now, peer: Peer) {
         self.blacklist.add(peer, now.monotonic);
     }
 
-    /// Whether a peer is listened to.
+    /// Whether a peer's frames are accepted.
     pub(crate) fn listens_to(&self, now: Now, peer: Peer) -> bool {
         !self.blacklist.holds(&peer, now.monotonic)
     }
 
-    /// Whether it was a mistake to let this in.
-    pub(crate) fn deceived_by(&self, lie: Lie, message: &Message) -> bool {
-        lie.never_let_in()
+    /// Whether admitting this message was a mistake.
+    pub(crate) fn is_deceived_by(&self, lie: Lie, message: &Message) -> bool {
+        lie.never_admitted()
             && match message {
-                // Those of epochs that are known here are passed over unseen.
+                // Records of epochs that are known here are skipped unread.
                 Message::Epochs(records) => records
                     .last()
                     .is_some_and(|it| it.epoch() > self.admission.epoch),
@@ -425,8 +429,8 @@ impl Node {
         admit(frame, from, keys, ring, &self.admission)
     }
 
-    /// What the disk has for the core to begin with. A journal that was lost once stays lost, as
-    /// the runtime's mark on the disk says.
+    /// The journal for the core to start from. A journal that was lost once stays lost, as in the
+    /// runtime, which marks it on the disk.
     fn recovery(&mut self, counters: &mut Counters) -> Journal {
         let Some(found) = self.found.take() else {
             return Journal::default();
@@ -434,10 +438,10 @@ impl Node {
         let mut journal = examine(&[found]);
         let reborn =
             |entry: &Entry| matches!(Record::decode(&entry.record), Ok(Record::Incarnation(_)));
-        // Until the new one has begun, there is none.
+        // Until the new journal has begun, there is none.
         self.lost &= !journal.entries.iter().any(reborn);
         if self.lost {
-            journal = Journal::lost("the simulation took it away");
+            journal = Journal::lost("the simulation removed it");
         }
         match journal.condition {
             Condition::Lost { .. } => counters.count("recoveries_without_log"),
@@ -452,41 +456,45 @@ impl Node {
     }
 }
 
-/// Sends, or has the liar send what it makes of it.
+/// Sends a frame, or what the liar makes of it.
 fn send(
     setup: &mut Setup,
     membership: &Membership,
     to: Destination,
     frame: &Bytes,
-    acts: &mut Vec<Act>,
+    acts: &mut Vec<NodeAction>,
 ) {
     let own = setup.config.key;
     let keys = membership.members().map(|member| member.key);
-    let everybody = (0..)
+    let all = (0..)
         .map(ReplicaId)
         .zip(keys)
         .filter(|(_, key)| *key != own);
     let receivers: Vec<(ReplicaId, PublicKey)> = match to {
-        Destination::Replica(id) => everybody.filter(|(it, _)| *it == id).collect(),
-        Destination::Replicas => everybody.collect(),
+        Destination::Replica(id) => all.filter(|(it, _)| *it == id).collect(),
+        Destination::Replicas => all.collect(),
         Destination::Client(to) => {
             let frame = match &mut setup.proxy {
                 Some(proxy) => proxy.reply(frame),
                 None => frame.clone(),
             };
-            acts.push(Act::ToClient { to, frame });
+            acts.push(NodeAction::ToClient { to, frame });
             return;
         }
     };
     for (id, to) in receivers {
-        let told = match &mut setup.proxy {
-            Some(proxy) => proxy.tell(id, frame),
-            None => vec![Told {
+        let frames = match &mut setup.proxy {
+            Some(proxy) => proxy.rewrite(id, frame),
+            None => vec![OutgoingFrame {
                 frame: frame.clone(),
                 lie: None,
                 delay: 0,
             }],
         };
-        acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
+        acts.extend(
+            frames
+                .into_iter()
+                .map(|frame| NodeAction::ToReplica { to, frame }),
+        );
     }
 }

@@ -1,9 +1,9 @@
-//! A service with somebody looking over its shoulder.
+//! A service whose calls are logged.
 //!
-//! Everything that a replica asks its service to do is folded, batch by batch, into one hash: who
-//! asked what at which agreed time, and what was answered. Two correct replicas must come to the
-//! same hash for the same sequence, which checks order, time, bodies and determinism at once, and
-//! rests on nothing that the library says about itself.
+//! All calls of a replica to its service are folded, batch by batch, into one hash: the caller, the
+//! request, the agreed time, and the answer. Two correct replicas must have the same hash for the
+//! same sequence, which checks order, time, bodies and determinism at once, and does not depend on
+//! the library's own statements.
 
 use bytes::Bytes;
 use quorumfs_bft::client::OperationKind;
@@ -14,29 +14,29 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
-/// What one batch did.
+/// The effects of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// Its place in the order.
     pub sequence: Sequence,
-    /// The hash of everything that was asked and answered.
+    /// The hash of all requests and answers.
     pub hash: [u8; 32],
     /// The operations and queries in their order, with the session that asked for each.
     pub operations: Vec<(SessionId, OperationKind, Bytes)>,
     /// How many ticks it had.
     pub ticks: u32,
-    /// What is watched and was changed by it.
+    /// The watched keys that it changed.
     pub changed: Vec<Bytes>,
 }
 
-/// The log that a replica's service is folded into.
+/// The log of one replica's service.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     batches: Rc<RefCell<Vec<Executed>>>,
 }
 
 impl Log {
-    /// Takes what was executed since the last time.
+    /// Takes the batches executed since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Executed> {
         std::mem::take(&mut self.batches.borrow_mut())
@@ -83,12 +83,12 @@ impl Log {
     }
 }
 
-/// A service whose every act is logged. Boxed, so that a replica of it is compiled once, here, for
-/// all services.
+/// A service whose calls are logged. Boxed, so that a replica of it is compiled once, here, for all
+/// services.
 pub struct Observed {
     inner: Box<dyn Service>,
     log: Log,
-    /// What is watched, and looked at before and after everything that may change it.
+    /// The watched keys, read before and after every call that may change them.
     probes: Vec<Bytes>,
 }
 
@@ -99,24 +99,24 @@ impl fmt::Debug for Observed {
 }
 
 impl Observed {
-    /// Logs `inner` to `log`.
+    /// Logs the calls of `inner` to `log`.
     pub const fn new(inner: Box<dyn Service>, log: Log, probes: Vec<Bytes>) -> Self {
         Self { inner, log, probes }
     }
 }
 
-/// More rows than anybody watches.
+/// More rows than a watch covers.
 const PROBED_MAX: usize = 64;
 
 impl Observed {
-    /// The rows under everything that is watched.
+    /// The rows of all watched keys.
     fn probe(&self, view: &View<'_>) -> Result<Vec<Vec<Row>>, StateError> {
-        let nobody = Caller {
+        let caller = Caller {
             session: SessionId(0),
             principal: PublicKey([0; 32]),
         };
         let rows = |probe: &Bytes| {
-            let prefixes = self.inner.watch(view, &nobody, probe)?.unwrap_or_default();
+            let prefixes = self.inner.watch(view, &caller, probe)?.unwrap_or_default();
             let mut rows = Vec::new();
             for prefix in prefixes {
                 let end = prefix_end(&prefix);
@@ -127,7 +127,7 @@ impl Observed {
         self.probes.iter().map(rows).collect()
     }
 
-    /// Logs what has changed since `before`.
+    /// Logs the changes since `before`.
     fn compare(&self, view: &View<'_>, before: &[Vec<Row>]) -> Result<(), StateError> {
         let after = self.probe(view)?;
         let pairs = self.probes.iter().zip(before.iter().zip(&after));
@@ -208,7 +208,7 @@ impl Service for Observed {
     }
 
     fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
-        // Who reads out of order reads from one replica at its own time: nothing to agree on.
+        // An unordered read is answered by one replica at its own time: nothing to agree on.
         self.inner.read(view, caller, query)
     }
 

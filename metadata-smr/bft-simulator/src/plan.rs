@@ -1,12 +1,12 @@
-//! What is going to go wrong in a run, drawn from its seed before it starts.
+//! The faults of a run, drawn from its seed before it starts.
 //!
 //! A plan keeps within the fault model. *Liars* (rewriting proxies, twins, forgetful disks) are at
 //! most r and stay liars to the end; replicas that lose their log never vote again, unless they can
-//! rejoin, and, together with the liars, are at most u. One whose disk is put back to an older
-//! state is first the one and then the other: it takes room among r as well. Everything else is a
-//! spell that heals: crashes with an intact disk, partitions, storms, clocks. Any number of
-//! replicas may be in such a spell, since safety may rest on no bound there and progress is asked
-//! for only after the last one has healed.
+//! rejoin, and, together with the liars, are at most u. A replica whose disk is rolled back to an
+//! older state is first the one and then the other: it counts against r as well. All other faults
+//! are temporary: crashes with an intact disk, partitions, storms, clocks. Any number of replicas
+//! may have such a fault, since safety may depend on no bound there and progress is required only
+//! after the last one has healed.
 
 mod aimed;
 mod changes;
@@ -31,34 +31,33 @@ use quorumfs_bft::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION
 /// How a replica lies, from the start to the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liar {
-    /// The real core behind a proxy that rewrites and signs anew what it says.
+    /// The real core behind a proxy that rewrites and re-signs its messages.
     Proxy,
     /// Two copies of the real core under one identity.
     Twins,
-    /// A disk that forgets what it called durable.
+    /// A disk that forgets what it reported durable.
     Forgetful,
 }
 
-/// Something that is wrong for a while.
+/// A temporary fault, or one of its kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Disturbance {
     /// A replica's process ends, and starts again when it is over.
     Crash {
         /// Which node.
         node: usize,
-        /// In which state its disk is found.
+        /// The state of its disk afterwards.
         disk: Crash,
     },
     /// Every replica's process ends at once.
     PowerFailure,
     /// The same at the worst moment, which is when a batch has just been executed for the first
-    /// time, and with nothing left on the disks but what was durable. Whatever was said before it
-    /// was durable is forgotten by everybody then, which is why it must not have been said.
+    /// time, and with only the durable part left on the disks. All messages that were sent before
+    /// their record was durable are then forgotten, which is why they must not be sent.
     Blackout,
-    /// No frame crosses between the endpoints that are marked and the others, in the directions
-    /// that are named.
+    /// No frame crosses between the marked endpoints and the others, in the given directions.
     Partition {
-        /// Which side each endpoint is on.
+        /// The side of each endpoint.
         side: Vec<bool>,
         /// Whether frames are lost from the marked ones to the others.
         outwards: bool,
@@ -67,42 +66,42 @@ pub enum Trouble {
     },
     /// The network leaves two certificates for one sequence behind; see `simulation::ambush`.
     Ambush {
-        /// Who is prepared alone, and cut off.
+        /// The replica that is prepared alone, and cut off.
         alone: usize,
-        /// Who executes alone what the others prepare in its place.
-        hears: usize,
+        /// The replica that alone executes what the others prepare in its place.
+        receiver: usize,
     },
-    /// The replicas that are marked hear nothing of the others, and everything of the clients.
+    /// The marked replicas receive nothing from the others, and everything from the clients.
     LeftBehind {
-        /// Who is marked.
+        /// The mark of each replica.
         side: Vec<bool>,
     },
-    /// The replicas learn one after the other what is decided; see `simulation::aim`.
+    /// The replicas learn decisions one after the other; see `simulation::aim`.
     Stagger {
-        /// How long each of them keeps its distance.
+        /// How long each of them keeps its lag.
         slice: u64,
-        /// Decides their distances.
+        /// Decides their lags.
         seed: u64,
     },
-    /// One proposal gets no votes while those behind it do; see `simulation::aim`.
+    /// One proposal gets no votes while later ones do; see `simulation::aim`.
     Sever {
-        /// Who alone hears what is decided behind it.
-        hears: usize,
+        /// The replica that alone learns later decisions.
+        receiver: usize,
     },
     /// The network is in a bad state.
     Storm(Conditions),
-    /// A node's disk takes so many times as long.
+    /// A node's disk becomes slower by a factor.
     SlowDisk {
         /// Which node.
         node: usize,
-        /// How many times as long.
+        /// The factor.
         factor: u64,
     },
     /// A node's wall clock is off by so many nanoseconds until it is set right again.
     ClockJump {
         /// Which node.
         node: usize,
-        /// By how much.
+        /// The jump.
         nanos: i64,
     },
     /// A client's process ends and another one starts in its place, with a new session.
@@ -112,47 +111,48 @@ pub enum Trouble {
     },
 }
 
-/// A trouble and when it lasts.
+/// A disturbance and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// When it begins.
     pub from: Instant,
     /// When it is over.
     pub until: Instant,
-    /// What it is.
-    pub trouble: Trouble,
+    /// Its kind.
+    pub disturbance: Disturbance,
 }
 
 /// Everything about a run that is decided before it starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Who may fail, and how many replicas there are.
+    /// The fault model, with the number of replicas.
     pub fault_model: FaultModel,
-    /// For every machine how it lies, if it does: the replicas at genesis, then the spares.
+    /// For every machine its way of lying, if it lies: the replicas at genesis, then the spares.
     pub liars: Vec<Option<Liar>>,
     /// Changes of the membership, one after the other.
     pub changes: Vec<Change>,
     /// The machine that loses its disk, if one does.
     pub unreliable: Option<usize>,
-    /// Nodes: one a machine, and a second one for each pair of twins, at the end.
+    /// The machine of each node: one node per machine, and a second one for each pair of twins, at
+    /// the end.
     pub nodes: Vec<usize>,
     /// Honest clients.
     pub clients: usize,
-    /// Lanes of each of them; it keeps twice as many operations under way.
+    /// Lanes of each client; it has twice as many operations pending.
     pub lanes: u16,
     /// Requests that each lane keeps in flight.
     pub in_flight: u16,
-    /// Whether clients read out of order.
+    /// Whether clients use unordered reads.
     pub unordered_reads: bool,
     /// Whether clients observe replicas and watch keys.
     pub watching: bool,
-    /// Of a hundred calls, how many are queries in any case.
+    /// How many of a hundred calls are queries in any case.
     pub queries: u64,
-    /// Whether a client that lies is there too.
+    /// Whether there is a Byzantine client.
     pub byzantine_client: bool,
     /// The network's usual state.
     pub network: Conditions,
-    /// If they are far from each other, how far each endpoint is from the middle, in nanoseconds.
+    /// The distance of each endpoint from the centre, in nanoseconds; empty if all are near.
     pub distances: Vec<u64>,
     /// The usual time of a sync, shortest and longest.
     pub disk: (u64, u64),
@@ -160,9 +160,9 @@ pub struct Plan {
     pub clocks: Vec<(i64, i64)>,
     /// The longest pause of a client between two operations.
     pub pause: u64,
-    /// If clients come in bursts, how long one lasts, and how long nobody comes then.
+    /// If clients come in bursts, the lengths of a burst and of the pause after it.
     pub bursts: Option<(u64, u64)>,
-    /// The troubles, by their beginning.
+    /// The faults, by their beginning.
     pub faults: Vec<Fault>,
     /// When the last of them is over.
     pub healed: Instant,
@@ -172,21 +172,21 @@ pub struct Plan {
     pub checkpoint_interval: u64,
     /// The bound on the rows of one leaf of the state tree.
     pub leaf_bytes_max: u64,
-    /// Above how many bytes of results one replica gives them and the others a digest.
+    /// Results with more bytes are sent by one replica, and by the others as a digest.
     pub reply_whole_bytes: usize,
-    /// After how long sessions are idle.
+    /// The time after which sessions count as idle.
     pub session_idle: Nanos,
-    /// Whether the run ends with a quiet for that long.
+    /// Whether the run ends with a quiet that makes sessions idle.
     pub quiet: bool,
-    /// Whether the liars, as leaders, wait with each proposal.
+    /// Whether the liars, as leaders, delay each proposal.
     pub dawdling: bool,
-    /// Whether the liars hand out nodes of a state that are not what was asked for.
+    /// Whether the liars send forged nodes of a state.
     pub forging: bool,
     /// Whether votes are signed.
     pub authentication: Authentication,
 }
 
-/// The fault models that are rehearsed, with how many of a hundred runs take each.
+/// The fault models in use, with their shares of a hundred runs.
 const PRESETS: [(u16, u16, u16, u64); 6] = [
     (1, 1, 4, 70),
     (1, 0, 3, 8),
@@ -196,7 +196,7 @@ const PRESETS: [(u16, u16, u16, u64); 6] = [
     (0, 1, 2, 5),
 ];
 
-/// Without signatures as much goes wrong as with them.
+/// Without signatures the same faults occur as with them.
 fn unsigned_profile(random: &mut Random) -> Profile {
     let all = [
         Profile::Mixed,
@@ -236,7 +236,7 @@ impl Plan {
     /// Draws a plan, for a fault model that is drawn too unless it is given.
     ///
     /// # Errors
-    /// Never for the presets that are built in; the type says what a wrong one would be.
+    /// Never for the built-in presets; a wrong one would give this error.
     pub fn draw(
         profile: Profile,
         fault_model: Option<FaultModel>,
@@ -244,7 +244,7 @@ impl Plan {
     ) -> Result<Self, FaultModelError> {
         let (profile, authentication) = match profile {
             Profile::Mac => (unsigned_profile(random), Authentication::Mac),
-            // Drawn so that the seeds that failed once go on being what they were.
+            // Drawn from a fork, so that seeds that failed once stay the same.
             Profile::Membership if random.clone().fork(33).chance(1, 4) => {
                 (Profile::Membership, Authentication::Mac)
             }
@@ -297,20 +297,21 @@ impl Plan {
             authentication,
         };
         plan.operations = 212 + random.index(60);
-        // The more loops there are, the longer each one pauses: about as many operations in all,
-        // so that a seed costs about the same whatever its clients are.
+        // The more lanes there are, the longer each one pauses: about as many operations in total,
+        // so that every seed costs about the same.
         let loops = plan.clients as u64 * 2 * u64::from(plan.lanes);
         plan.pause = loops * random.between(15, 25) * MILLISECOND;
         if profile == Profile::Reads {
-            // Who reads much does not think long.
+            // Clients that read much pause less.
             plan.pause /= 4;
-            // With one liar silent all others have to answer, and few loops wait for each of them.
+            // With one liar silent all others have to answer, and few lanes wait for each of them.
             plan.operations *= if loops < 8 { 2 } else { 3 };
         }
         let unreliable = plan.draw_liars(profile, random);
         plan.unreliable = unreliable;
         if profile == Profile::Membership {
-            // One speaks for the administrator, and one for each machine that asks for something.
+            // One client acts for the administrator, and one for each machine that submits
+            // commands.
             let speakers = 1 + changes::spares(&plan.changes) + usize::from(unreliable.is_some());
             plan.clients = plan.clients.max(speakers);
         }
@@ -323,7 +324,7 @@ impl Plan {
             plan.draw_faults(profile, unreliable, random);
             plan.draw_blackout(profile, random);
         }
-        // Drawn last. A run is a few hundred batches long: most have many checkpoints, some none.
+        // Drawn last. A run has a few hundred batches: most have many checkpoints, some none.
         if random.chance(5, 6) {
             plan.checkpoint_interval = random.between(3, 24);
         }
@@ -399,20 +400,20 @@ impl Plan {
         for _ in 0..count {
             let from = Instant(start + random.below(window));
             let until = from.plus(random.between(60, 1400) * MILLISECOND);
-            let trouble = self.trouble(profile, random);
+            let disturbance = self.disturbance(profile, random);
             self.faults.push(Fault {
                 from,
                 until,
-                trouble,
+                disturbance,
             });
         }
         if let Some(node) = unreliable {
-            let disk = self.ailment(random);
+            let disk = self.failed_disk_state(random);
             let from = Instant(start + random.below(window));
             self.faults.push(Fault {
                 from,
                 until: from.plus(random.between(60, 1400) * MILLISECOND),
-                trouble: Trouble::Crash { node, disk },
+                disturbance: Disturbance::Crash { node, disk },
             });
         }
         let forgetful: Vec<usize> = (0..self.liars.len())
@@ -424,7 +425,7 @@ impl Plan {
                 self.faults.push(Fault {
                     from,
                     until: from.plus(random.between(20, 400) * MILLISECOND),
-                    trouble: Trouble::Crash {
+                    disturbance: Disturbance::Crash {
                         node,
                         disk: Crash::Forgetful,
                     },
@@ -432,16 +433,16 @@ impl Plan {
             }
         }
         if self.nodes.len() > self.liars.len() {
-            self.part_twins(Instant(start), window, random);
+            self.separate_twins(Instant(start), window, random);
         }
         self.faults.sort_by_key(|fault| fault.from);
         let last = self.faults.iter().map(|fault| fault.until).max();
         self.healed = last.unwrap_or_default();
     }
 
-    /// Twins are kept apart most of the time, with changing company, and one of them for good: a
-    /// replica that speaks with two tongues to the same peer is only a noisy liar.
-    fn part_twins(&mut self, start: Instant, window: u64, random: &mut Random) {
+    /// Twins are separated most of the time, with changing peers, and one of them for good: a
+    /// replica that contradicts itself to the same peer is only a noisy liar.
+    fn separate_twins(&mut self, start: Instant, window: u64, random: &mut Random) {
         let mut from = Instant(0);
         while from < start.plus(window) {
             let until = from.plus(random.between(150, 1200) * MILLISECOND);
@@ -455,7 +456,7 @@ impl Plan {
             self.faults.push(Fault {
                 from,
                 until,
-                trouble: Trouble::Partition {
+                disturbance: Disturbance::Partition {
                     side,
                     outwards: true,
                     inwards: true,
@@ -469,7 +470,7 @@ impl Plan {
         0..self.nodes.len() + self.clients + 1
     }
 
-    fn trouble(&self, profile: Profile, random: &mut Random) -> Trouble {
+    fn disturbance(&self, profile: Profile, random: &mut Random) -> Disturbance {
         let node = random.index(self.nodes.len());
         let kind = match profile {
             Profile::Network => random.below(4),
@@ -484,26 +485,26 @@ impl Plan {
             Profile::Mixed | Profile::Calm | Profile::Mac => random.below(10),
         };
         match kind {
-            0 => Trouble::Storm(links::storm(random)),
+            0 => Disturbance::Storm(links::storm(random)),
             1 if profile == Profile::Reads => self.left_behind(random),
             1 => self.isolation(node, random),
             2 | 3 => self.partition(random),
-            5 => Trouble::PowerFailure,
-            6 => Trouble::SlowDisk {
+            5 => Disturbance::PowerFailure,
+            6 => Disturbance::SlowDisk {
                 node,
                 factor: random.between(3, 40),
             },
             7 => {
                 let nanos = random.between(50, 5_000) as i64 * MILLISECOND as i64;
-                Trouble::ClockJump {
+                Disturbance::ClockJump {
                     node,
                     nanos: if random.chance(1, 2) { nanos } else { -nanos },
                 }
             }
-            8 => Trouble::ClientRestart {
+            8 => Disturbance::ClientRestart {
                 client: random.index(self.clients),
             },
-            _ => Trouble::Crash {
+            _ => Disturbance::Crash {
                 node,
                 disk: match self.nodes.get(node).and_then(|r| self.liars.get(*r)) {
                     Some(Some(Liar::Forgetful)) => Crash::Forgetful,
@@ -513,29 +514,29 @@ impl Plan {
         }
     }
 
-    fn isolation(&self, node: usize, random: &mut Random) -> Trouble {
+    fn isolation(&self, node: usize, random: &mut Random) -> Disturbance {
         let direction = random.below(3);
-        Trouble::Partition {
+        Disturbance::Partition {
             side: self.endpoints().map(|endpoint| endpoint == node).collect(),
             outwards: direction != 1,
             inwards: direction != 2,
         }
     }
 
-    /// Some replicas hear nothing of the others, though every client reaches them.
-    fn left_behind(&self, random: &mut Random) -> Trouble {
+    /// Some replicas receive nothing from the others, though every client reaches them.
+    fn left_behind(&self, random: &mut Random) -> Disturbance {
         let nodes = self.nodes.len();
         let side = self
             .endpoints()
             .map(|endpoint| endpoint < nodes && random.chance(1, 3));
-        Trouble::LeftBehind {
+        Disturbance::LeftBehind {
             side: side.collect(),
         }
     }
 
-    fn partition(&self, random: &mut Random) -> Trouble {
+    fn partition(&self, random: &mut Random) -> Disturbance {
         let direction = random.below(4);
-        Trouble::Partition {
+        Disturbance::Partition {
             side: self.endpoints().map(|_| random.chance(1, 2)).collect(),
             outwards: direction != 1,
             inwards: direction != 2,
@@ -543,10 +544,10 @@ impl Plan {
     }
 }
 
-/// Faults that every run has to feel.
+/// The least number of faults that take effect in a run.
 pub const FAULTS_MIN: usize = 3;
 
-/// The longest that a run may take after everything has healed, while clients ask.
+/// The longest that a run may take after everything has healed, while clients send requests.
 pub const PROGRESS: u64 = 20 * SECOND;
 
 #[cfg(test)]
@@ -563,8 +564,8 @@ mod tests {
             let mut lost: Vec<usize> = plan
                 .faults
                 .iter()
-                .filter_map(|fault| match fault.trouble {
-                    Trouble::Crash {
+                .filter_map(|fault| match fault.disturbance {
+                    Disturbance::Crash {
                         node,
                         disk: Crash::Damaged | Crash::Wiped | Crash::Bereft | Crash::RolledBack,
                     } => Some(plan.nodes[node]),
@@ -581,7 +582,7 @@ mod tests {
             assert!(lost.iter().all(|replica| plan.liars[*replica].is_none()));
             assert!(plan.faults.iter().all(|fault| fault.until <= plan.healed));
             for fault in &plan.faults {
-                if let Trouble::Crash { node, disk } = fault.trouble {
+                if let Disturbance::Crash { node, disk } = fault.disturbance {
                     let forgets = plan.liars[plan.nodes[node]] == Some(Liar::Forgetful);
                     assert_eq!(disk == Crash::Forgetful, forgets);
                 }

@@ -1,4 +1,4 @@
-//! Which kinds of faults a run draws from.
+//! The kinds of faults that a run draws from.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use std::str::FromStr;
 pub enum Profile {
     /// Everything below, mixed from the seed.
     Mixed,
-    /// No faults: for a look at the normal case.
+    /// No faults: the normal case.
     Calm,
     /// Loss, duplication, reordering, corruption, partitions, one-way cuts, isolation.
     Network,
     /// Crashes and restarts of single replicas and of all of them at once, with torn tails.
     Crash,
-    /// Slow disks, lost and damaged logs, disks that forget what they called durable.
+    /// Slow disks, lost and damaged logs, disks that forget what they reported durable.
     Disk,
     /// Replicas that lie with their real keys.
     Byzantine,
@@ -26,15 +26,15 @@ pub enum Profile {
     Clients,
     /// Replicas that are added, replaced, removed, and that lose their disks and rejoin.
     Membership,
-    /// Queries out of order, with liars, laggards and crashes among those who answer.
+    /// Unordered queries, answered by replicas of which some lie, lag or crash.
     Reads,
     /// Votes that the channels authenticate instead of signatures, with the faults of the others.
     Mac,
-    /// Everybody far from everybody else, much that is read, and a replica that loses its disk.
+    /// All endpoints far apart, many reads, and a replica that loses its disk.
     Distant,
 }
 
-/// A name that is no profile's.
+/// A name that is not a profile's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no profile {name:?}; there are {}", Profile::names())]
 pub struct UnknownProfile {
@@ -43,7 +43,7 @@ pub struct UnknownProfile {
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 13] = [
         Self::Mixed,
         Self::Calm,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_and_an_unknown_one_lists_the_known() {
+    fn names_are_parsed_back_and_an_unknown_name_lists_the_known_ones() {
         for profile in Profile::ALL {
             assert_eq!(profile.name().parse(), Ok(profile));
         }

@@ -1,9 +1,9 @@
-//! The simulator's only source of chance.
+//! The simulator's only source of random numbers.
 //!
 //! xoshiro256\*\* seeded by SplitMix64: small, quick, and the same on every machine and in every
-//! release, so that a seed that failed once stays a regression test. Each concern forks a stream
-//! of its own, so that a draw more in one (say the network) does not change what another one (say
-//! the workload) does.
+//! release, so that a seed that failed once stays a regression test. Each concern forks a stream of
+//! its own, so that one more draw in one (say the network) does not change another one (say the
+//! workload).
 //!
 //! Source: Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2018).
 
@@ -22,7 +22,7 @@ const fn split_mix(state: &mut u64) -> u64 {
 }
 
 impl Random {
-    /// The generator that belongs to `seed`.
+    /// Creates the generator of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         let mut mixer = seed;
@@ -44,7 +44,7 @@ impl Random {
     /// 64 random bits.
     #[expect(
         clippy::should_implement_trait,
-        reason = "it never ends, so it is no iterator"
+        reason = "it never ends, so it is not an iterator"
     )]
     pub fn next(&mut self) -> u64 {
         let [s0, s1, s2, s3] = self.state;
@@ -60,7 +60,7 @@ impl Random {
 
     /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // Multiply-shift; the bias is below 2⁻³² for every bound that is used here.
+        // Multiply-shift; the bias is below 2⁻³² for every bound in use.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -84,7 +84,7 @@ impl Random {
         choices.get(self.index(choices.len()))
     }
 
-    /// Puts `list` into a random order.
+    /// Shuffles `list`.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.index(last + 1));

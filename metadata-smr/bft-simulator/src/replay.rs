@@ -1,4 +1,4 @@
-//! A real replica's life once more: its core is told what it was told then, and has to do the same.
+//! Replays a real replica's recording: its core gets the same events, and has to do the same.
 //!
 //! ```text
 //!   recording ─┬─ Start, Found ──► Replica::recover ─┐
@@ -8,22 +8,21 @@
 //!              └─ Did ────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Nothing is carried out: what came of the effects then is in the recording as events. So a replay
-//! needs no disk, no peers and no waiting, and takes the time that the core took.
+//! No effect is carried out: the consequences of the original effects are in the recording as
+//! events. So a replay needs no disk, no peers and no waiting, and takes only the core's own time.
 //!
-//! It ends at the first difference, which is where to look if the core that replays is the one that
-//! recorded: it is then not the function that it should be. If it is another one, a release with a
-//! defect mended or one with a defect built in, the difference is where that matters first. If
-//! there is none, it ends where the recording does, or where the core poisons itself again.
+//! It ends at the first difference. If the core is the one that recorded, the difference shows a
+//! non-determinism. If it is another one, a release with a defect fixed or with a planted defect,
+//! the difference shows where that first matters. Without a difference, it ends where the recording
+//! does, or where the core poisons itself again.
 //!
-//! A core that panicked then does so again, while it is told of the last event; the trace names it
-//! before.
+//! A core that panicked panics again, at the last event; the trace names that event before.
 //!
 //! Source: R. O'Callahan et al., "Engineering Record and Replay for Deployability" (2017), for
-//! recording what comes in over the border of what is deterministic, and nothing else.
+//! recording only what crosses the boundary of the deterministic part.
 
+mod description;
 mod tape;
-mod telling;
 
 #[cfg(test)]
 mod tests;
@@ -44,13 +43,13 @@ use std::io::Read;
 use std::rc::Rc;
 use tape::{Rows, Tape};
 
-/// How many of the events before a difference are named.
+/// How many of the events before a difference are shown.
 const BEFORE: usize = 8;
 
-/// What came of a replay.
+/// The outcome of a replay.
 #[derive(Clone, Debug)]
 pub struct Replayed {
-    /// Events that the core was told, and did the same as then.
+    /// Events after which the core did the same as in the recording.
     pub events: u64,
     /// Effects that were the same.
     pub effects: u64,
@@ -58,33 +57,33 @@ pub struct Replayed {
     pub reads: u64,
     /// The last batch that it executed.
     pub committed: Sequence,
-    /// Why it went no further.
+    /// Why it ended.
     pub end: End,
 }
 
-/// Why a replay went no further.
+/// Why a replay ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Everything came again.
+    /// Everything was the same.
     Same {
-        /// Why the recording ends, unless it was cut short: as by a kill.
+        /// Why the recording ends, unless it is truncated, as by a kill.
         over: Option<String>,
     },
-    /// The core poisoned itself, as it did then.
+    /// The core poisoned itself, as in the recording.
     Poisoned {
-        /// Where.
-        place: Place,
-        /// Why.
+        /// The position.
+        place: RecordingPosition,
+        /// The reason.
         reason: String,
     },
-    /// The core did something else than then.
+    /// The core did something else than in the recording.
     Different {
-        /// Where.
-        place: Place,
-        /// What was different.
+        /// The position.
+        place: RecordingPosition,
+        /// The difference.
         what: String,
-        /// What it was told last before that.
-        before: Vec<Place>,
+        /// The last events before that.
+        before: Vec<RecordingPosition>,
     },
     /// The recording cannot be read any further.
     Unreadable(Unreadable),
@@ -94,16 +93,18 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Same { over } => {
-                let over = over.as_deref().unwrap_or("it is cut short");
+                let over = over.as_deref().unwrap_or("it is truncated");
                 write!(f, "the same as then; the recording ends: {over}")
             }
-            Self::Poisoned { place, reason } => write!(f, "poisoned as then: {reason}\n  {place}"),
+            Self::Poisoned { place, reason } => {
+                write!(f, "poisoned as recorded: {reason}\n  {place}")
+            }
             Self::Different {
                 place,
                 what,
                 before,
             } => {
-                writeln!(f, "not the same as then: {what}")?;
+                writeln!(f, "different from the recording: {what}")?;
                 before.iter().try_for_each(|it| writeln!(f, "  {it}"))?;
                 write!(f, "> {place}")
             }
@@ -112,28 +113,28 @@ impl fmt::Display for End {
     }
 }
 
-/// A moment of a recording.
+/// A position in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordingPosition {
     /// The event's number, from 1; the start is 0.
     pub event: u64,
     /// The replica's clocks.
     pub now: Now,
-    /// What it was told.
-    pub told: String,
+    /// The event as text.
+    pub input: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordingPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.now.monotonic.0 / 1_000;
         let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
-        let Self { event, told, .. } = self;
-        write!(f, "event {event} at {seconds}.{micros:06} s: {told}")
+        let Self { event, input, .. } = self;
+        write!(f, "event {event} at {seconds}.{micros:06} s: {input}")
     }
 }
 
-/// Tells a core of `service` everything that is recorded, and compares what it does. Gives what is
-/// to be seen on the way to `trace`.
+/// Replays a recording of `service`, and compares what the core does. Passes events and effects to
+/// `trace`.
 pub fn replay<R: Read>(
     recording: Recording<R>,
     service: impl Service + 'static,
@@ -147,7 +148,7 @@ pub fn replay<R: Read>(
         events: 0,
         effects: 0,
         committed: Sequence(0),
-        told: VecDeque::new(),
+        recent: VecDeque::new(),
     };
     let Err(end) = player.play(Box::new(service), sabotage);
     let reads = player.tape.borrow().reads;
@@ -167,8 +168,8 @@ struct Player<'a, R> {
     events: u64,
     effects: u64,
     committed: Sequence,
-    /// What the core was told last, and when; nothing for the start.
-    told: VecDeque<(Now, Option<Event>)>,
+    /// The latest events, with their times; no event stands for the start.
+    recent: VecDeque<(Now, Option<Event>)>,
 }
 
 impl<R: Read> Player<'_, R> {
@@ -188,7 +189,7 @@ impl<R: Read> Player<'_, R> {
             next: start.next,
         };
         let mut effects = Effects::default();
-        self.tell(start.now, None);
+        self.note_event(start.now, None);
         let rows = Rows(self.tape.clone());
         let core = Replica::recover(config, service, rows, journal, start.now, &mut effects);
         if let Err(error) = &core {
@@ -196,20 +197,20 @@ impl<R: Read> Player<'_, R> {
             effects.push(Effect::Poison { reason });
         }
         self.compare(&mut effects)?;
-        // What could not start has ended with its poison.
+        // A core that could not start has ended with its poison.
         let mut core = core.map_err(|_| self.different("the replay cannot start".to_owned()))?;
         loop {
             self.committed = core.committed();
             match self.take()? {
                 Some(Entry::Event { now, event }) => {
                     self.events += 1;
-                    self.tell(now, Some(event.clone()));
+                    self.note_event(now, Some(event.clone()));
                     core.step(now, event, &mut effects);
                     self.compare(&mut effects)?;
                 }
                 Some(Entry::End { why }) => return Err(End::Same { over: Some(why) }),
                 Some(other) => {
-                    let other = telling::entry(&other);
+                    let other = description::entry(&other);
                     return Err(self.different(format!("the recording goes on with {other}")));
                 }
                 None => return Err(End::Same { over: None }),
@@ -217,7 +218,7 @@ impl<R: Read> Player<'_, R> {
         }
     }
 
-    /// The journal that it started on.
+    /// The journal that it started from.
     fn found(&mut self) -> Result<Vec<journal::Entry>, End> {
         let mut entries = Vec::new();
         let mut tape = self.tape.borrow_mut();
@@ -231,31 +232,31 @@ impl<R: Read> Player<'_, R> {
         self.tape.borrow_mut().take().map_err(End::Unreadable)
     }
 
-    /// Notes what the core is told next.
-    fn tell(&mut self, now: Now, event: Option<Event>) {
-        if self.told.len() > BEFORE {
-            self.told.pop_front();
+    /// Notes the next event of the core.
+    fn note_event(&mut self, now: Now, event: Option<Event>) {
+        if self.recent.len() > BEFORE {
+            self.recent.pop_front();
         }
-        self.told.push_back((now, event));
+        self.recent.push_back((now, event));
         let place = self.trace.is_some().then(|| self.place());
         if let (Some(trace), Some(place)) = (&mut self.trace, place) {
             trace(&place.to_string());
         }
     }
 
-    /// Whether what the core did is what is recorded.
+    /// Checks that the core's effects are the recorded ones.
     fn compare(&mut self, effects: &mut Effects) -> Result<(), End> {
         if let Some(trace) = &mut self.trace {
             for effect in effects.iter() {
-                trace(&format!("    {}", telling::effect(effect)));
+                trace(&format!("    {}", description::effect(effect)));
             }
         }
-        let trouble = self.tape.borrow_mut().trouble.take();
-        if let Some(trouble) = trouble {
-            return Err(match trouble {
-                tape::Trouble::Cut => End::Same { over: None },
-                tape::Trouble::Unreadable(error) => End::Unreadable(error),
-                tape::Trouble::Different(what) => self.different(what),
+        let error = self.tape.borrow_mut().error.take();
+        if let Some(error) = error {
+            return Err(match error {
+                tape::TapeError::Cut => End::Same { over: None },
+                tape::TapeError::Unreadable(error) => End::Unreadable(error),
+                tape::TapeError::Different(what) => self.different(what),
             });
         }
         let marks = match self.take()? {
@@ -263,7 +264,7 @@ impl<R: Read> Player<'_, R> {
             Some(Entry::End { why }) => return Err(End::Same { over: Some(why) }),
             None => return Err(End::Same { over: None }),
             Some(other) => {
-                let other = telling::entry(&other);
+                let other = description::entry(&other);
                 let what = format!("the recording has {other}, the replay does not");
                 return Err(self.different(what));
             }
@@ -295,17 +296,17 @@ impl<R: Read> Player<'_, R> {
 
     fn differs(&self, recorded: Option<Mark>, effect: &Effect) -> Option<String> {
         let mark = self.marker.mark(effect);
-        let said = telling::effect(effect);
+        let described = description::effect(effect);
         match recorded {
             Some(recorded) if recorded == mark => None,
             Some(recorded) if recorded.kind() == mark.kind() => {
-                Some(format!("the recording has another one than {said}"))
+                Some(format!("the recording has another one than {described}"))
             }
             Some(recorded) => {
                 let kind = recorded.kind();
-                Some(format!("the recording has {kind}, the replay {said}"))
+                Some(format!("the recording has {kind}, the replay {described}"))
             }
-            None => Some(format!("the recording has none, the replay {said}")),
+            None => Some(format!("the recording has none, the replay {described}")),
         }
     }
 
@@ -319,24 +320,25 @@ impl<R: Read> Player<'_, R> {
         }
     }
 
-    /// Where it is.
-    fn place(&self) -> Place {
+    /// The current position.
+    fn place(&self) -> RecordingPosition {
         let last = self.places().pop();
-        last.unwrap_or(Place {
+        last.unwrap_or(RecordingPosition {
             event: 0,
             now: Now::default(),
-            told: telling::START.to_owned(),
+            input: description::START.to_owned(),
         })
     }
 
-    fn places(&self) -> Vec<Place> {
-        let first = (self.events + 1).saturating_sub(self.told.len() as u64);
-        let numbered = (first..).zip(&self.told);
-        let place = |(event, (now, told)): (u64, &(Now, Option<Event>))| Place {
-            event,
-            now: *now,
-            told: telling::told(told.as_ref()),
-        };
+    fn places(&self) -> Vec<RecordingPosition> {
+        let first = (self.events + 1).saturating_sub(self.recent.len() as u64);
+        let numbered = (first..).zip(&self.recent);
+        let place =
+            |(event, (now, event_before)): (u64, &(Now, Option<Event>))| RecordingPosition {
+                event,
+                now: *now,
+                input: description::event(event_before.as_ref()),
+            };
         numbered.map(place).collect()
     }
 }

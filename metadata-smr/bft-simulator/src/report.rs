@@ -1,28 +1,28 @@
-//! What came of a run.
+//! The result of a run.
 
 use crate::counters::Counters;
 use crate::profile::Profile;
 
-/// One run.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
-    /// What it drew its faults from.
+    /// The profile of its faults.
     pub profile: Profile,
-    /// What must never happen and did; empty if all is well.
+    /// Violations of guarantees; empty if all is well.
     pub violations: Vec<String>,
-    /// Who was not done in time; empty if all is well.
+    /// What was not finished in time; empty if all is well.
     pub stalls: Vec<String>,
     /// Operations that were answered.
     pub operations: usize,
     /// Faults that had an effect.
     pub faults: usize,
-    /// Virtual nanoseconds that it took.
+    /// Its length in virtual nanoseconds.
     pub virtual_nanos: u64,
-    /// Things that happened.
+    /// The number of simulated events.
     pub events: u64,
-    /// Everything that was counted.
+    /// All counters.
     pub counters: Counters,
 }
 

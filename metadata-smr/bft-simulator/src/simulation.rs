@@ -1,51 +1,52 @@
 //! The run of a whole cluster from one seed.
 //!
 //! ```text
-//!            ┌────────── Agenda: what happens next, in virtual time ──────────┐
+//!            ┌────────── Agenda: the next event, in virtual time ─────────────┐
 //!            ▼                                                                │
-//!   Node (replica, disk, clock, proxy) ──acts──► Network ──delays, cuts──────►│
-//!   Customer (client core)            ──wishes─► Network ─────────────────────┤
-//!   Outlaw (Byzantine client)         ──volleys► Network ─────────────────────┤
+//!   Node (replica, disk, clock, proxy) ─actions► Network ──delays, cuts──────►│
+//!   HonestClient (client core)        ──actions► Network ─────────────────────┤
+//!   ByzantineClient                   ──volleys► Network ─────────────────────┤
 //!   Plan (faults)                     ──begin, end───────────────────────────►┘
 //!            │
 //!            └─► Judge (agreement, exactly once) · History ─► Workload::judge · Counters
 //! ```
 //!
-//! A run ends when every client is done after the last fault has healed and the replicas have
-//! caught up, or when that has taken longer than `PROGRESS`. Nothing in it depends on anything
-//! but the seed, the profile and the workload.
+//! A run ends when every client has finished after the last fault has healed and the replicas have
+//! caught up, or when that has taken longer than `PROGRESS`. It depends on nothing but the seed,
+//! the profile and the workload.
 
+mod administrator;
 mod aim;
 mod ambush;
 mod clients;
 mod deliver;
 mod fault;
-mod make_up;
+mod more_faults;
 mod observe;
 mod options;
 mod quiet;
-mod stewards;
 mod watching;
 
 pub use options::Options;
 
 use crate::agenda::{Agenda, Instant, MILLISECOND};
 use crate::authentication::{FakeSigner, Keyring};
+use crate::byzantine_client::ByzantineClient;
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::customer::Customer;
 use crate::history::{History, SessionRead};
+use crate::honest_client::HonestClient;
 use crate::judge::Judge;
 use crate::liar::Proxy;
 use crate::lie::Lie;
 use crate::network::Network;
-use crate::node::{Act, Node, Setup};
-use crate::outlaw::Outlaw;
+use crate::node::{Node, NodeAction, Setup};
 use crate::plan::{Liar, Plan};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::report::Report;
 use crate::workload::Workload;
+use administrator::Administration;
 use bytes::Bytes;
 use quiet::Quiet;
 use quorumfs_bft::authentication::{Authentication, Signer as _};
@@ -54,19 +55,18 @@ use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::step::Timer;
 use std::collections::{BTreeMap, BTreeSet};
-use stewards::Stewards;
 use watching::Watching;
 
-/// Takes what happens, when it happens.
+/// Receives a line for every event.
 pub type Trace<'a> = Option<&'a mut dyn FnMut(&str)>;
 
-/// Something that is going to happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Happening {
     FrameToNode {
         node: usize,
         generation: u64,
-        from: Source,
+        from: FrameSource,
         frame: Bytes,
         lie: Option<Lie>,
         corrupted: bool,
@@ -113,31 +113,31 @@ pub(crate) enum Happening {
         client: usize,
         generation: u64,
     },
-    Outlaw,
-    /// A blackout, that of this fault.
+    ByzantineClient,
+    /// The moment of this fault, a blackout.
     Dark(usize),
     Begin(usize),
     End(usize),
     Look,
     Murmur,
-    Steward,
+    Administer,
 }
 
-/// Where a frame to a node comes from.
+/// The source of a frame to a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source {
+pub(crate) enum FrameSource {
     Node(usize),
     Client(ConnectionId),
 }
 
-/// Who a connection belongs to.
+/// The ends of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
+pub(crate) struct ClientLink {
     pub(crate) client: usize,
     pub(crate) node: usize,
 }
 
-/// A run under way.
+/// A running simulation.
 pub struct Simulation<'a, W: Workload> {
     options: Options,
     plan: Plan,
@@ -147,11 +147,11 @@ pub struct Simulation<'a, W: Workload> {
     network: Network,
     nodes: Vec<Node>,
     down: Vec<Option<usize>>,
-    customers: Vec<Customer>,
+    honest_clients: Vec<HonestClient>,
     principals: Vec<FakeSigner>,
-    outlaw: Option<Outlaw>,
-    outlaw_sessions: BTreeSet<SessionId>,
-    links: BTreeMap<ConnectionId, Link>,
+    byzantine_client: Option<ByzantineClient>,
+    byzantine_sessions: BTreeSet<SessionId>,
+    links: BTreeMap<ConnectionId, ClientLink>,
     connections: u64,
     keyring: Keyring,
     history: History,
@@ -162,10 +162,10 @@ pub struct Simulation<'a, W: Workload> {
     blackout: Option<usize>,
     ambush: Option<ambush::Ambush>,
     aims: Vec<aim::Aim>,
-    /// The last sequence in which the service of an honest node was asked for something.
+    /// The last sequence in which the service of an honest node was called.
     executed: Sequence,
-    /// The last sequence that an honest node has executed, whatever was in it: a command to the
-    /// cluster itself, or a request that is passed over, comes to no service.
+    /// The last sequence that an honest node has executed, with any content: a command to the
+    /// cluster itself, or a skipped request, does not reach the service.
     newest: Sequence,
     answered: usize,
     stalls: Vec<String>,
@@ -173,23 +173,23 @@ pub struct Simulation<'a, W: Workload> {
     disk_random: Random,
     client_random: Random,
     read_random: Random,
-    /// The newest batch whose effects some client was shown.
+    /// The newest batch whose effects some client has seen.
     shown: u64,
-    /// Queries out of order that are not answered yet: what had been shown when they were asked.
+    /// Pending unordered queries: the newest batch that had been seen when they were submitted.
     reading: BTreeMap<usize, u64>,
     /// Queries that need only be as new as their session.
     session_reading: BTreeMap<usize, SessionRead>,
     session_calls: usize,
-    /// Calls whose client may give up before they are answered.
+    /// Calls that their client may give up before they are answered.
     impatient: BTreeSet<usize>,
     watching: Watching,
     trace: Trace<'a>,
     done: Option<Instant>,
-    /// Until when faults, or the long quiet after them, last.
+    /// When the faults, or the long quiet after them, end.
     settled: Instant,
     quiet: Quiet,
-    stewards: Stewards,
-    /// The membership that everybody begins with.
+    administrator: Administration,
+    /// The membership at genesis.
     genesis: Membership,
     finished: bool,
     events: u64,
@@ -204,7 +204,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
     /// Runs to the end.
     ///
     /// # Errors
-    /// Never with the fault models that are built in.
+    /// Never with the built-in fault models.
     pub fn run(options: Options, workload: W, trace: Trace<'a>) -> Result<Report, FaultModelError> {
         let mut simulation = Self::new(options, workload, trace)?;
         simulation.begin();
@@ -235,8 +235,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
         let mut principals: Vec<FakeSigner> = (0..=plan.clients)
             .map(|_| keyring.generate(keys.bytes()))
             .collect();
-        stewards::speak_for(&plan, &signers, &mut principals);
-        let membership = stewards::genesis(&plan, &signers, &principals);
+        administrator::assign_keys(&plan, &signers, &mut principals);
+        let membership = administrator::genesis(&plan, &signers, &principals);
         let principal_keys: Vec<_> = principals.iter().map(FakeSigner::public_key).collect();
         let genesis = workload.genesis(&principal_keys);
         let network = Network::new(plan.nodes.len() + plan.clients + 1, plan.network)
@@ -291,22 +291,23 @@ impl<'a, W: Workload> Simulation<'a, W> {
             }));
         }
         let mut client_random = random.fork(4);
-        let customers = principals
+        let honest_clients = principals
             .iter()
             .take(plan.clients)
             .map(|principal| {
                 let principal = principal.clone();
                 let (known, settings) = ((cluster, &membership), (&plan, options.sabotage));
-                Customer::new(known, settings, principal, &keyring, 0, &mut client_random)
+                HonestClient::new(known, settings, principal, &keyring, 0, &mut client_random)
             })
             .collect();
-        let outlaw = principals
-            .last()
-            .filter(|_| plan.byzantine_client)
-            .map(|principal| {
-                let session = keyring.generate(keys.bytes());
-                Outlaw::new(cluster, principal.clone(), session, random.fork(5))
-            });
+        let byzantine_client =
+            principals
+                .last()
+                .filter(|_| plan.byzantine_client)
+                .map(|principal| {
+                    let session = keyring.generate(keys.bytes());
+                    ByzantineClient::new(cluster, principal.clone(), session, random.fork(5))
+                });
         let settled = plan.healed;
         let quiet = Quiet::of(&plan);
         Ok(Self {
@@ -317,10 +318,10 @@ impl<'a, W: Workload> Simulation<'a, W> {
             agenda: Agenda::default(),
             network,
             nodes,
-            customers,
+            honest_clients,
             principals,
-            outlaw,
-            outlaw_sessions: BTreeSet::new(),
+            byzantine_client,
+            byzantine_sessions: BTreeSet::new(),
             links: BTreeMap::new(),
             connections: 0,
             keyring,
@@ -349,7 +350,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             done: None,
             settled,
             quiet,
-            stewards: Stewards::of(&plan),
+            administrator: Administration::of(&plan),
             genesis: membership,
             plan,
             finished: false,
@@ -365,7 +366,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         for node in 0..self.nodes.len() {
             self.start(node);
         }
-        for client in 0..self.customers.len() {
+        for client in 0..self.honest_clients.len() {
             self.start_client(client);
         }
         for index in 0..self.plan.faults.len() {
@@ -374,10 +375,11 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 self.agenda.put(fault.until, Happening::End(index));
             }
         }
-        if self.outlaw.is_some() {
-            self.agenda.after(20 * MILLISECOND, Happening::Outlaw);
+        if self.byzantine_client.is_some() {
+            self.agenda
+                .after(20 * MILLISECOND, Happening::ByzantineClient);
         }
-        self.begin_stewards();
+        self.begin_administration();
         let look = self.plan.healed.plus(50 * MILLISECOND);
         self.agenda.put(look, Happening::Look);
     }
@@ -435,16 +437,16 @@ impl<'a, W: Workload> Simulation<'a, W> {
             } => self.with_client(client, generation, |client, now| client.timer(now, number)),
             Happening::Connect { client, node } => self.connect(client, node),
             Happening::Next { client, generation } => self.next_operation(client, generation),
-            Happening::Outlaw => self.outlaw_acts(),
+            Happening::ByzantineClient => self.byzantine_client_acts(),
             Happening::Dark(index) => self.black_out(index),
             Happening::Begin(index) => self.begin_fault(index),
             Happening::End(index) => {
                 self.end_fault(index);
-                self.make_up();
+                self.add_missing_fault();
             }
-            Happening::Look => self.look(),
-            Happening::Murmur => self.murmur(),
-            Happening::Steward => self.steward(),
+            Happening::Look => self.check_end(),
+            Happening::Murmur => self.send_quiet_request(),
+            Happening::Administer => self.administer(),
         }
     }
 
@@ -452,7 +454,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         self.nodes.get(node).map(|node| node.generation)
     }
 
-    /// Tells the trace, if there is one.
+    /// Writes to the trace, if there is one.
     fn note(&mut self, what: impl FnOnce(&Self) -> String) {
         if self.trace.is_some() {
             let line = format!("{:>12.6} {}", seconds(self.agenda.now()), what(self));
@@ -466,7 +468,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         &mut self,
         index: usize,
         generation: u64,
-        act: impl FnOnce(&mut Node, quorumfs_bft::identity::Now) -> Vec<Act>,
+        act: impl FnOnce(&mut Node, quorumfs_bft::identity::Now) -> Vec<NodeAction>,
     ) {
         let at = self.agenda.now();
         let Some(node) = self.nodes.get_mut(index) else {
@@ -479,7 +481,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         }
     }
 
-    fn carry_out(&mut self, index: usize, acts: Vec<Act>) {
+    fn carry_out(&mut self, index: usize, acts: Vec<NodeAction>) {
         self.observe(index);
         let Some(node) = self.nodes.get(index) else {
             return;
@@ -487,17 +489,19 @@ impl<'a, W: Workload> Simulation<'a, W> {
         let (generation, factor) = (node.generation, node.disk_factor);
         for act in acts {
             match act {
-                Act::ToReplica { to, told } => self.tell(index, generation, to, told),
-                Act::ToClient { to, frame } => self.reply(index, to, frame),
-                Act::Sync => {
+                NodeAction::ToReplica { to, frame } => {
+                    self.send_to_replica(index, generation, to, frame);
+                }
+                NodeAction::ToClient { to, frame } => self.reply(index, to, frame),
+                NodeAction::Sync => {
                     let (shortest, longest) = self.plan.disk;
                     let nanos = self.disk_random.between(shortest, longest) * factor;
                     let node = index;
                     self.agenda
                         .after(nanos, Happening::Synced { node, generation });
                 }
-                Act::Flush { number, root } => {
-                    self.saw_root(index, root);
+                NodeAction::Flush { number, root } => {
+                    self.root_observed(index, root);
                     let (shortest, longest) = self.plan.disk;
                     let nanos = self.disk_random.between(shortest, 3 * longest) * factor;
                     self.agenda.after(
@@ -509,7 +513,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                         },
                     );
                 }
-                Act::Timer {
+                NodeAction::Timer {
                     timer,
                     generation: number,
                     nanos,
@@ -522,20 +526,20 @@ impl<'a, W: Workload> Simulation<'a, W> {
                         number,
                     },
                 ),
-                Act::Poisoned { reason } => self.poisoned(index, &reason),
+                NodeAction::Poisoned { reason } => self.poisoned(index, &reason),
             }
         }
     }
 
-    /// Looks whether the run is over.
-    fn look(&mut self) {
+    /// Checks whether the run is over.
+    fn check_end(&mut self) {
         let now = self.agenda.now();
         let late = now.since(self.settled) > self.plan.patience();
         if self.done.is_none() {
             let waiting = self.waiting();
             if waiting.is_empty() {
                 self.done = Some(now);
-                self.note(|_| "every client is done".into());
+                self.note(|_| "every client has finished".into());
             } else if late {
                 self.stalls = waiting;
                 self.finished = true;
@@ -543,12 +547,12 @@ impl<'a, W: Workload> Simulation<'a, W> {
             }
         }
         if self.done.is_some() {
-            let mut behind = self.behind();
+            let mut behind = self.lagging_nodes();
             if self.quiet != Quiet::Here {
-                behind.extend(self.watchers_behind());
+                behind.extend(self.lagging_watchers());
             }
             if behind.is_empty() {
-                self.finished = !self.fall_quiet();
+                self.finished = !self.begin_quiet();
                 return;
             }
             if late {
@@ -560,7 +564,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         self.agenda.after(100 * MILLISECOND, Happening::Look);
     }
 
-    /// The clients that are not done.
+    /// The clients that have not finished.
     fn waiting(&self) -> Vec<String> {
         let mut waiting = self.unsettled();
         if !self.enough() {
@@ -569,9 +573,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 self.answered, self.plan.operations
             ));
         }
-        for (index, customer) in self.customers.iter().enumerate() {
-            let outstanding = customer.outstanding();
-            if outstanding > 0 || customer.session_id.is_none() {
+        for (index, honest_client) in self.honest_clients.iter().enumerate() {
+            let outstanding = honest_client.outstanding();
+            if outstanding > 0 || honest_client.session_id.is_none() {
                 waiting.push(format!("client {index} waits for {outstanding} answers"));
             }
         }

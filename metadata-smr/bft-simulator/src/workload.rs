@@ -1,15 +1,15 @@
-//! What a service brings along to be simulated.
+//! What a service has to provide to be simulated.
 //!
-//! Implement [`Workload`] for a service of your own and hand it to
+//! Implement [`Workload`] for a service of your own and pass it to
 //! [`Simulation::run`](crate::simulation::Simulation::run): the simulator provides cluster,
 //! clients, faults and liars, and judges agreement, exactly-once and progress by itself. The
-//! workload adds what only it can know: which operations make sense, and whether the answers that
-//! the clients saw could have come from one correct machine ([`crate::linearizability`] helps).
-//! [`crate::key_value`] is a complete example.
+//! workload adds what is specific to the service: which operations make sense, and whether the
+//! answers that the clients saw could have come from one correct machine
+//! ([`crate::linearizability`] helps). [`crate::key_value`] is a complete example.
 //!
-//! Clients that lie are sent along: they contradict themselves, flood, and send operations that
-//! are no more than repeated bytes and the word `nonsense`. Their calls are not in the history, so
-//! such operations must have no effect, or one that the judge allows for.
+//! There are also clients that lie: they contradict themselves, flood, and send operations that
+//! consist of repeated bytes or the word `nonsense`. Their calls are not in the history, so such
+//! operations must have no effect, or one that the judge allows for.
 
 use crate::history::{History, OperationKind};
 use crate::random::Random;
@@ -32,9 +32,9 @@ pub trait Workload {
     /// The next operation of a client.
     fn next(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes);
 
-    /// What clients watch ([`Service::watch`]): each of them all of these. The simulator then looks
-    /// at the rows under the prefixes before and after everything that it asks of the service, and
-    /// expects to be told of every change, so writing a row must change it.
+    /// The keys that clients watch ([`Service::watch`]): each client watches all of them. The
+    /// simulator reads the rows under the prefixes before and after every call of the service, and
+    /// expects a report of every change, so writing a row must change it.
     fn watches(&self) -> Vec<Bytes> {
         Vec::new()
     }
@@ -44,17 +44,17 @@ pub trait Workload {
         let _ = (client, operation, answer);
     }
 
-    /// Decides whether the clients saw one correct machine.
+    /// Decides whether the clients' answers could come from one correct machine.
     ///
     /// # Errors
-    /// What they saw that no correct machine could have shown.
+    /// The answers that no correct machine could have given.
     fn judge(&self, history: &History) -> Result<(), String>;
 
-    /// Decides whether what each session read moved forward
+    /// Decides whether each session's reads moved forward
     /// ([`check_sessions`](crate::linearizability::check_sessions) helps).
     ///
     /// # Errors
-    /// What it was shown that was never so, or no longer.
+    /// A read that showed a state that never existed, or an outdated one.
     fn judge_sessions(&self, history: &History) -> Result<(), String> {
         let _ = history;
         Ok(())

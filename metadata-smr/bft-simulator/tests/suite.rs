@@ -1,4 +1,4 @@
-//! Runs of the key-value service: every profile, and the seeds that failed once.
+//! Runs of the key-value service: every profile, and the seeds that have failed.
 
 #![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
 
@@ -51,10 +51,10 @@ fn a_seed_is_the_same_run_every_time() {
     }
 }
 
-/// Over links of 30 to 200 ms each query was put into the order, and who had lost its disk learnt
-/// nothing.
+/// Over links of 30 to 200 ms each query became an ordered request, and a replica that had lost its
+/// disk fetched nothing.
 #[test]
-fn distant_replicas_are_read_out_of_order_and_give_their_state() {
+fn distant_replicas_answer_unordered_reads_and_send_their_state() {
     let counters = holds(Profile::Distant, 1..=60);
     let accepted = counters.get("reads_accepted");
     let fallen_back = counters.get("reads_fallen_back");
@@ -77,9 +77,9 @@ fn memberships_change_and_hold() {
     holds(Profile::Membership, 1..=100);
 }
 
-/// Not every copy lacks something that was promised: that of a learner, for one, does not.
+/// Not every copy lacks promised records: that of a learner, for one, does not.
 #[test]
-fn disks_that_were_put_back_are_noticed_and_their_replicas_rejoin() {
+fn rolled_back_disks_are_noticed_and_their_replicas_rejoin() {
     let mut noticed = 0;
     for seed in 1..=300 {
         noticed += holds(Profile::Membership, [seed]).get("rollbacks_noticed");
@@ -90,29 +90,29 @@ fn disks_that_were_put_back_are_noticed_and_their_replicas_rejoin() {
     panic!("only {noticed} are noticed");
 }
 
-/// Whoever had the record of the next epoch from others, and executed its end by itself, did not
-/// take the record for the proof that its own root was stable.
+/// A replica that had the record of the next epoch from others, and executed its end by itself, did
+/// not take the record as proof that its own root was stable.
 #[test]
 fn a_record_from_others_makes_the_own_root_stable() {
     holds(Profile::Membership, [427, 472]);
 }
 
-/// A state transfer that was taken up again after a crash, while the root before it was written
-/// once more, took that root's completion for its own.
+/// A state transfer that was resumed after a crash, while the root before it was written again,
+/// took that root's completion for its own.
 #[test]
-fn a_transfer_that_is_taken_up_again_is_not_overtaken_by_a_flush() {
+fn a_resumed_transfer_is_not_overtaken_by_a_flush() {
     holds(Profile::Membership, [573]);
     holds(Profile::Mac, [30297]);
 }
 
-/// A checkpoint that was taken over in the next epoch left its batch's certificate, of the epoch
+/// A checkpoint that was fetched in the next epoch left its batch's certificate, of the epoch
 /// before, as the base of a VIEW-CHANGE.
 #[test]
 fn no_certificate_of_an_earlier_epoch_is_shown_in_a_later_one() {
     holds(Profile::Membership, [586]);
 }
 
-/// Clients knew nobody but replicas that had all been replaced, who told them nothing.
+/// Clients knew only replicas that had all been replaced, which sent them no records.
 #[test]
 fn replicas_that_were_replaced_lead_their_clients_on() {
     holds(Profile::Membership, [534]);
@@ -120,43 +120,43 @@ fn replicas_that_were_replaced_lead_their_clients_on() {
 
 /// The only voter of an epoch lacked its state, which only the replica that it had replaced had.
 #[test]
-fn a_voter_takes_its_state_from_whom_it_replaced() {
+fn a_voter_fetches_its_state_from_the_replica_that_it_replaced() {
     holds(Profile::Membership, [1294]);
 }
 
-/// Replicas that were to crash were down already, so that most of the plan came to nothing.
+/// Replicas that were to crash were stopped already, so most of the plan had no effect.
 #[test]
-fn a_run_whose_faults_came_to_nothing_gets_others() {
+fn a_run_whose_faults_had_no_effect_gets_others() {
     for seed in [74, 160, 171, 178] {
         let report = run(Profile::Crash, seed);
         assert!(report.faults >= FAULTS_MIN, "seed {seed}");
     }
 }
 
-/// A liar that hears all COMMITs, keeps its own and hands nothing out is the only one to have
+/// A liar that receives all COMMITs, withholds its own and sends nothing is the only replica that
 /// executed a batch, and every later view starts from it: the honest signers of the certificate
 /// have to execute by it.
 #[test]
-fn what_only_a_hoarding_liar_has_executed_holds_up_no_view() {
+fn a_batch_that_only_a_hoarding_liar_executed_delays_no_view() {
     holds(Profile::Byzantine, [190, 240, 286, 413, 577]);
 }
 
-/// Behind a durable root a leader's COMMIT was written without its certificate, and a crash right
+/// After a durable root a leader's COMMIT was written without its certificate, and a crash right
 /// after it made an honest replica show an empty one, for which the others blamed it.
 #[test]
-fn a_leader_that_crashes_behind_a_root_is_not_blamed() {
+fn a_leader_that_crashes_after_a_root_is_not_blamed() {
     holds(Profile::Mixed, [1888]);
 }
 
-/// Two replicas that both have to answer, clients with two requests in flight in a lane, and a
-/// network that lets the second overtake the first: no lane may end up waiting for its longest
-/// retry again and again. (The blacklisted peers of these runs are Byzantine clients.)
+/// Two replicas that both have to answer, clients with two pending requests in a lane, and a
+/// network that lets the second overtake the first: no lane may repeatedly wait for its longest
+/// retry. (The blacklisted peers of these runs are Byzantine clients.)
 #[test]
-fn requests_that_overtake_each_other_on_the_way_to_two_replicas_are_answered() {
+fn requests_that_overtake_each_other_are_answered() {
     holds(Profile::Mixed, [4097, 5022, 5150, 5364, 5438]);
 }
 
-/// Many queries that overlap, and a hint that was none: there are too many orders to try them all.
+/// Many overlapping queries without a useful hint: there are too many orders to try them all.
 #[test]
 fn a_history_of_many_overlapping_queries_is_decided() {
     let options = Options::new(40020, Profile::Reads);
@@ -164,16 +164,16 @@ fn a_history_of_many_overlapping_queries_is_decided() {
     assert!(report.passed(), "{:?}", report.violations);
 }
 
-/// A client that lacked nothing but the whole of a long result went on, in the next epoch, to ask
-/// only those who had given its digest by then, and they were too few to believe.
+/// A client that lacked only the full bytes of a long result asked, in the next epoch, only the
+/// replicas that had sent its digest by then, and they were too few.
 #[test]
-fn whoever_has_not_spoken_in_an_epoch_is_asked_for_a_result() {
+fn replicas_that_have_not_answered_in_an_epoch_are_asked_for_a_result() {
     holds(Profile::Membership, [60724]);
 }
 
-/// A machine asked to rejoin under a number that was not durable, and a crash took it away: the
+/// A machine asked to rejoin under an incarnation that was not durable, and a crash lost it: the
 /// next one would have had to wait for longer than the run lasts.
 #[test]
-fn nobody_rejoins_under_what_a_crash_may_take_away() {
+fn no_replica_rejoins_under_an_incarnation_that_is_not_durable() {
     holds(Profile::Membership, [60833]);
 }

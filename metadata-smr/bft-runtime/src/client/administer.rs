@@ -1,12 +1,12 @@
 //! Asking for a change of the membership.
 //!
 //! A [`Command`] is an ordered operation like any other, for the library instead of the service:
-//! whoever holds an administrator's key connects with it as principal, and asks. A session is
-//! opened for such a key even where the service knows nothing of it. What a command comes to, and
-//! what stands against it, is decided alike on every replica (`quorumfs_bft::membership`).
+//! an administrator connects with its key as principal, and submits it. A session is opened for
+//! such a key even if the service does not know it. Every replica decides alike whether a command
+//! is carried out and why it is refused (`quorumfs_bft::membership`).
 //!
-//! Once [`Administered::Begins`] is answered, the change has been made for good: that epoch begins
-//! as soon as a quorum has written down the state that it begins with, and this client follows.
+//! Once [`Administered::Begins`] is answered, the change is final: that epoch begins as soon as a
+//! quorum has stored the state that it begins with, and this client follows.
 
 use super::error::ClientError;
 use super::{BlockingClient, Client};
@@ -14,28 +14,25 @@ use quorumfs_bft::client::OperationKind;
 use quorumfs_bft::identity::Epoch;
 use quorumfs_bft::membership::{Answer, Command, Membership};
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Administered {
-    /// It was noted; nothing changes by it alone.
+    /// It was noted; it changes nothing by itself.
     Noted,
     /// This epoch begins with it.
     Begins(Epoch),
-    /// How the membership is.
+    /// The current membership.
     Shown(Box<Membership>),
 }
 
 impl Client {
-    /// Gets a command about the membership carried out.
+    /// Carries out a command about the membership.
     ///
     /// # Errors
-    /// Like [`Client::execute`], and [`ClientError::CommandRefused`] says in words what stands
-    /// against it.
+    /// Like [`Client::execute`], and [`ClientError::CommandRefused`] with the reason in words.
     pub async fn administer(&self, command: Command) -> Result<Administered, ClientError> {
-        let answer = self
-            .submit(OperationKind::Administer, command.encode())
-            .await?;
-        // Enough replicas said so that one of them is correct.
+        let answer = self.submit(OperationKind::Administer, command.encode()).await?;
+        // Enough replicas gave this answer that at least one of them is correct.
         let unknown = |_| ClientError::UnknownAnswer;
         match Answer::decode(&answer).map_err(unknown)? {
             Answer::Noted => Ok(Administered::Noted),
@@ -54,7 +51,7 @@ impl Client {
 impl BlockingClient {
     /// [`Client::administer`].
     ///
-    /// # Errors
+    /// Like [`Client::administer`].
     /// As there.
     pub fn administer(&self, command: Command) -> Result<Administered, ClientError> {
         let client = self.own.client()?;

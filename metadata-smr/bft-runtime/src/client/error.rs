@@ -1,4 +1,4 @@
-//! What can go wrong for a client, with what to do about it.
+//! The errors of a client, with what to do about them.
 
 use crate::address::Address;
 use quorumfs_bft::client::Failure;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A replica that is not connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreachable {
-    /// Which.
+    /// Its number.
     pub replica: ReplicaId,
     /// Where it should listen.
     pub address: Address,
@@ -46,10 +46,10 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// An operation, or a session, that did not come about.
+/// An operation, or a session, that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("the client's configuration cannot work: {0}")]
     Configuration(String),
     /// The service does not let this session watch that.
@@ -68,7 +68,7 @@ pub enum ClientError {
         doing: &'static str,
         /// How many replicas it takes.
         needed: u16,
-        /// Who is not connected, and why.
+        /// The replicas that are not connected, with the reasons.
         unreachable: Vec<Unreachable>,
     },
     /// The operation was never sent and had no effect.
@@ -79,37 +79,37 @@ pub enum ClientError {
     Expired {
         /// How long it was tried.
         deadline: Duration,
-        /// Who is not connected, and why.
+        /// The replicas that are not connected, with the reasons.
         unreachable: Vec<Unreachable>,
     },
     /// The operation was sent and may or may not have been executed.
     #[error(
         "no quorum answered the operation within {deadline:?}; it may have been executed, \
-         look before trying again; {}",
+         check before trying again; {}",
         List(unreachable)
     )]
     OutcomeUnknown {
         /// How long it was tried.
         deadline: Duration,
-        /// Who is not connected, and why.
+        /// The replicas that are not connected, with the reasons.
         unreachable: Vec<Unreachable>,
     },
     /// There is no session, so the operation was not sent.
     #[error("the operation was not sent: {0}")]
     SessionEnded(End),
-    /// Too much is waiting in this client.
+    /// Too many operations are waiting in this client.
     #[error(
-        "too much is waiting in this client already ({operations} operations); try again later"
+        "too many operations ({operations}) are waiting in this client already; try again later"
     )]
     Busy {
         /// How many operations wait.
         operations: usize,
     },
-    /// The results of operations before it in the same bundle left no room for its own.
-    #[error("the operation had no effect, for the results of a bundle have a bound; try again")]
+    /// The results of earlier operations in the same bundle left no space for its own.
+    #[error("the operation had no effect: its result did not fit into its bundle; try again")]
     NoRoom,
     /// The operation is too large for a request.
-    #[error("the operation has {bytes} bytes, a request carries at most {bytes_max}; split it")]
+    #[error("the operation has {bytes} bytes, but a request carries at most {bytes_max}; split it")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -119,15 +119,18 @@ pub enum ClientError {
     /// The membership was not changed.
     #[error("the membership was not changed: {reason}")]
     CommandRefused {
-        /// Whether the same may be accepted later, though nobody does anything about it.
+        /// Whether the same command may be accepted later without further action.
         passes: bool,
-        /// What stands against it.
+        /// Why it was refused.
         reason: String,
     },
-    /// The replicas are of a release with answers that this one does not know.
-    #[error("the replicas gave an answer that this release does not know; look what became of it")]
+    /// The replicas run a release with answers that this release does not know.
+    #[error(
+        "the replicas gave an answer that this release does not know; check whether the command \
+         took effect"
+    )]
     UnknownAnswer,
-    /// The client is gone.
+    /// The client was closed.
     #[error("the client was closed; connect again")]
     Closed,
 }
@@ -156,13 +159,13 @@ impl ClientError {
     }
 }
 
-/// A replica that did not tell its status.
+/// A replica did not answer a status query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatusError {
     /// There is no connection to it.
     #[error("not reachable: {0}")]
     Unreachable(String),
-    /// It is connected and says nothing.
+    /// It is connected but does not answer.
     #[error("connected, but no answer within {0:?}: is it stuck, or has its store failed?")]
     Silent(Duration),
 }

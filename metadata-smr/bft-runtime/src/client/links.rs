@@ -1,7 +1,7 @@
-//! A client's connections: one to every replica of the epoch that it knows, dialed for ever.
+//! A client's connections: one to every replica of the epoch that it knows, redialed for ever.
 
 use super::machine::Machine;
-use super::{ClientError, StatusError, Task, Unreachable};
+use super::{AbortOnDrop, ClientError, StatusError, Unreachable};
 use crate::address::Address;
 use crate::limits;
 use crate::link::LinkError;
@@ -33,10 +33,10 @@ const BOUNDS: Bounds = Bounds {
     bytes_max: limits::CLIENT_OUTBOX_BYTES_MAX,
 };
 
-/// Questions for a status that wait for one replica; beyond it the oldest goes unanswered.
-const QUESTIONS_MAX: usize = 64;
+/// Status queries that wait for one replica; beyond this the oldest goes unanswered.
+const STATUS_QUERIES_MAX: usize = 64;
 
-/// One replica, from a client's side.
+/// One replica, as seen by a client.
 #[derive(Debug)]
 struct Link {
     key: PublicKey,
@@ -46,40 +46,40 @@ struct Link {
     cluster: ClusterId,
     outbox: Arc<Outbox>,
     state: LinkState,
-    /// The reason is of a kind that dialing again will not cure.
-    hopeless: AtomicBool,
+    /// Redialing cannot cure the reason.
+    permanent: AtomicBool,
     /// Whether there is a connection.
     connected: watch::Sender<bool>,
     nonce: AtomicU64,
-    questions: Mutex<BTreeMap<u64, oneshot::Sender<ReplicaStatus>>>,
+    status_queries: Mutex<BTreeMap<u64, oneshot::Sender<ReplicaStatus>>>,
 }
 
-/// Whom a client connects to.
+/// Which replicas a client connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Those that vote, who alone have answers.
+    /// Those that vote: they alone send replies.
     Voters,
-    /// All members: whoever wants to know how each is.
+    /// All members, to query the status of each.
     Members,
 }
 
-/// What links are made from.
+/// What is needed to create links.
 pub(crate) struct Dialing {
     pub(crate) identity: Identity,
     pub(crate) cluster: ClusterId,
-    /// Where replicas are found, as far as the client was told.
-    pub(crate) told: Addresses,
+    /// The known addresses of replicas.
+    pub(crate) known_addresses: Addresses,
     pub(crate) reach: Reach,
     pub(crate) machine: Arc<Machine>,
 }
 
-/// A link and the task that keeps it.
-type Kept = (Arc<Link>, Task);
+/// A link and the task that maintains it.
+type RunningLink = (Arc<Link>, AbortOnDrop);
 
-/// All links of a client, to the members of whichever epoch it knows.
+/// All links of a client, to the members of the epoch that it knows.
 pub(crate) struct Links {
-    links: Arc<Mutex<BTreeMap<PublicKey, Kept>>>,
-    _keeper: Task,
+    links: Arc<Mutex<BTreeMap<PublicKey, RunningLink>>>,
+    _follower: AbortOnDrop,
 }
 
 impl std::fmt::Debug for Links {
@@ -89,33 +89,33 @@ impl std::fmt::Debug for Links {
 }
 
 impl Dialing {
-    /// Begins to dial, and follows the client from epoch to epoch.
+    /// Starts dialing, and follows the client from epoch to epoch.
     pub(crate) fn start(self) -> Result<Links, ClientError> {
         let links = Arc::new(Mutex::new(BTreeMap::new()));
         let mut memberships = self.machine.memberships();
         let first = memberships.borrow_and_update().clone();
         self.arrange(&first, &links)
             .map_err(|error| ClientError::Configuration(error.to_string()))?;
-        let kept = links.clone();
-        let keeping = async move {
+        let current = links.clone();
+        let following = async move {
             while memberships.changed().await.is_ok() {
                 let membership = memberships.borrow_and_update().clone();
-                if let Err(error) = self.arrange(&membership, &kept) {
+                if let Err(error) = self.arrange(&membership, &current) {
                     tracing::warn!(%error, "a replica cannot be dialed");
                 }
             }
         };
         Ok(Links {
             links,
-            _keeper: Task(tokio::spawn(keeping)),
+            _follower: AbortOnDrop(tokio::spawn(following)),
         })
     }
 
-    /// Links to these members, and to nobody else. Those that stay are not touched.
+    /// Links to exactly these members. Existing links to them are not touched.
     fn arrange(
         &self,
         membership: &Membership,
-        links: &Mutex<BTreeMap<PublicKey, Kept>>,
+        links: &Mutex<BTreeMap<PublicKey, RunningLink>>,
     ) -> Result<(), TlsError> {
         let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *links);
@@ -123,18 +123,18 @@ impl Dialing {
             if self.reach == Reach::Voters && !membership.votes(ReplicaId(id)) {
                 continue;
             }
-            let addresses = addresses_of(member, &self.told);
+            let addresses = addresses_of(member, &self.known_addresses);
             if addresses.is_empty() {
-                tracing::warn!(replica = id, "it is not known where it is found");
+                tracing::warn!(replica = id, "no address of this replica is known");
                 continue;
             }
             let stays = before.remove(&member.key);
-            let kept = match stays.filter(|(link, _)| link.addresses == addresses) {
-                Some(kept) => kept,
+            let running = match stays.filter(|(link, _)| link.addresses == addresses) {
+                Some(running) => running,
                 None => self.dial(member.key, id, addresses)?,
             };
-            kept.0.replica.store(id, Ordering::Relaxed);
-            links.insert(member.key, kept);
+            running.0.replica.store(id, Ordering::Relaxed);
+            links.insert(member.key, running);
         }
         drop(links);
         for key in before.into_keys() {
@@ -143,7 +143,12 @@ impl Dialing {
         Ok(())
     }
 
-    fn dial(&self, key: PublicKey, id: u16, addresses: Vec<Address>) -> Result<Kept, TlsError> {
+    fn dial(
+        &self,
+        key: PublicKey,
+        id: u16,
+        addresses: Vec<Address>,
+    ) -> Result<RunningLink, TlsError> {
         let dialer = Dialer {
             wanted: ReplicaId(id),
             addresses: addresses.clone(),
@@ -159,19 +164,19 @@ impl Dialing {
             addresses,
             cluster: self.cluster,
             outbox: Arc::new(Outbox::new(BOUNDS)),
-            state: LinkState::undialed(),
-            hopeless: AtomicBool::new(false),
+            state: LinkState::never_dialed(),
+            permanent: AtomicBool::new(false),
             connected: watch::Sender::new(false),
             nonce: AtomicU64::new(0),
-            questions: Mutex::default(),
+            status_queries: Mutex::default(),
         });
-        let keeping = keep(link.clone(), dialer, self.machine.clone());
-        Ok((link, Task(tokio::spawn(keeping))))
+        let maintaining = maintain(link.clone(), dialer, self.machine.clone());
+        Ok((link, AbortOnDrop(tokio::spawn(maintaining))))
     }
 }
 
 impl Links {
-    /// Them, by rising number.
+    /// All links, by rising number.
     fn all(&self) -> Vec<Arc<Link>> {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Arc<Link>> = links.values().map(|(link, _)| link.clone()).collect();
@@ -179,11 +184,12 @@ impl Links {
         all
     }
 
-    /// How many there are, and how many of those dialing again will not bring about.
-    pub(crate) fn hopeless(&self) -> (usize, usize) {
+    /// How many links there are, and how many of them failed for a reason that redialing cannot
+    /// cure.
+    pub(crate) fn permanent_failures(&self) -> (usize, usize) {
         let all = self.all();
-        let hopeless = |link: &&Arc<Link>| link.hopeless.load(Ordering::Relaxed);
-        (all.len(), all.iter().filter(hopeless).count())
+        let permanent = |link: &&Arc<Link>| link.permanent.load(Ordering::Relaxed);
+        (all.len(), all.iter().filter(permanent).count())
     }
 
     /// How many are connected.
@@ -197,7 +203,7 @@ impl Links {
             .count()
     }
 
-    /// Who is not connected, and why.
+    /// The replicas that are not connected, with the reasons.
     pub(crate) fn unreachable(&self) -> Vec<Unreachable> {
         let unreachable = |link: &Arc<Link>| {
             Some(Unreachable {
@@ -209,20 +215,20 @@ impl Links {
         self.all().iter().filter_map(unreachable).collect()
     }
 
-    /// Asks every replica for its status, all at once.
+    /// Asks all replicas for their status at the same time.
     pub(crate) async fn ask_status(
         &self,
         deadline: Duration,
     ) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
-        let mut asked = Vec::new();
+        let mut queries = Vec::new();
         for link in self.all() {
-            asked.push((
+            queries.push((
                 link.id(),
                 tokio::spawn(async move { link.ask_status(deadline).await }),
             ));
         }
         let mut answers = Vec::new();
-        for (replica, answer) in asked {
+        for (replica, answer) in queries {
             let answer = answer
                 .await
                 .unwrap_or_else(|error| Err(StatusError::Unreachable(error.to_string())));
@@ -232,20 +238,20 @@ impl Links {
     }
 }
 
-/// Keeps one connection, for ever.
-async fn keep(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
+/// Maintains one connection for ever.
+async fn maintain(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
     let mut backoff = Backoff::default();
     let mut attempt = 0_usize;
     loop {
         let error = match dialer.dial_at(attempt).await {
             Ok(greeted) => {
                 backoff.reset();
-                link.hopeless.store(false, Ordering::Relaxed);
+                link.permanent.store(false, Ordering::Relaxed);
                 link.state.set(None);
                 link.outbox.set_connected(true);
                 link.connected.send_replace(true);
                 machine.connected(link.key, link.outbox.clone());
-                let error = link.talk(greeted, &machine).await;
+                let error = link.serve(greeted, &machine).await;
                 link.connected.send_replace(false);
                 link.outbox.set_connected(false);
                 link.state.set(Some(error.to_string()));
@@ -253,21 +259,21 @@ async fn keep(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
                 error
             }
             Err(error) => {
-                // It may be at the other of its addresses. One that it was at is tried first.
+                // It may be at its other address. The one that worked last is tried first.
                 attempt = attempt.wrapping_add(1);
                 error
             }
         };
         tracing::debug!(replica = %link.id(), %error, "not connected");
-        let hopeless = is_hopeless(&error) && link.addresses.len() == 1;
-        link.hopeless.store(hopeless, Ordering::Relaxed);
+        let permanent = is_permanent(&error) && link.addresses.len() == 1;
+        link.permanent.store(permanent, Ordering::Relaxed);
         link.state.set(Some(error.to_string()));
         backoff.pause().await;
     }
 }
 
-/// Whether only somebody who changes a configuration can help.
-fn is_hopeless(error: &LinkError) -> bool {
+/// Whether only a change of a configuration can help.
+fn is_permanent(error: &LinkError) -> bool {
     match error {
         LinkError::WrongCluster { .. } | LinkError::Tls(TlsError::WrongKey { .. }) => true,
         LinkError::Refused(refusal) => match refusal {
@@ -275,10 +281,11 @@ fn is_hopeless(error: &LinkError) -> bool {
             | Refusal::Version
             | Refusal::NotThatReplica
             | Refusal::Authentication => true,
-            // These pass by themselves.
-            Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted | Refusal::Doubled => {
-                false
-            }
+            // These pass without intervention.
+            Refusal::Full
+            | Refusal::FullForPrincipal
+            | Refusal::Blacklisted
+            | Refusal::DuplicateProcess => false,
         },
         _ => false,
     }
@@ -289,13 +296,13 @@ impl Link {
         ReplicaId(self.replica.load(Ordering::Relaxed))
     }
 
-    async fn talk(&self, greeted: Greeted, machine: &Machine) -> LinkError {
+    async fn serve(&self, greeted: Greeted, machine: &Machine) -> LinkError {
         let (mut reader, mut writing) = greeted.start(self.outbox.clone(), FRAME_BYTES_MAX);
         let reading = async {
             loop {
                 match reader.next().await {
                     Ok(frame) if frame.kind == FrameKind::Message => {
-                        self.hear(frame.payload, machine);
+                        self.receive(frame.payload, machine);
                     }
                     Ok(_) => return LinkError::Malformed("a second greeting"),
                     Err(error) => return error,
@@ -308,30 +315,30 @@ impl Link {
         }
     }
 
-    fn hear(&self, frame: Bytes, machine: &Machine) {
+    fn receive(&self, frame: Bytes, machine: &Machine) {
         if frame.get(..8).and_then(Kind::of_tag) == Some(Kind::StatusAnswer) {
-            self.hear_status(frame.clone());
+            self.receive_status(frame.clone());
         }
-        // The core sees by any answer which epoch its sender is in.
+        // The core learns from any answer which epoch its sender is in.
         machine.received(self.key, frame);
     }
 
-    fn questions(
+    fn status_queries(
         &self,
     ) -> std::sync::MutexGuard<'_, BTreeMap<u64, oneshot::Sender<ReplicaStatus>>> {
-        self.questions
+        self.status_queries
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear_status(&self, frame: Bytes) {
+    fn receive_status(&self, frame: Bytes) {
         let Ok(envelope) = Envelope::decode(frame) else {
             return;
         };
         if let Message::StatusAnswer(answer) = envelope.message()
-            && let Some(asker) = self.questions().remove(&answer.nonce)
+            && let Some(caller) = self.status_queries().remove(&answer.nonce)
         {
-            let _ = asker.send(answer.status.clone());
+            let _ = caller.send(answer.status.clone());
         }
     }
 
@@ -344,11 +351,11 @@ impl Link {
             let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
             let (sender, receiver) = oneshot::channel();
             {
-                let mut questions = self.questions();
-                while questions.len() >= QUESTIONS_MAX {
-                    questions.pop_first();
+                let mut status_queries = self.status_queries();
+                while status_queries.len() >= STATUS_QUERIES_MAX {
+                    status_queries.pop_first();
                 }
-                questions.insert(nonce, sender);
+                status_queries.insert(nonce, sender);
             }
             let header = Header {
                 cluster: self.cluster,
@@ -356,8 +363,8 @@ impl Link {
                 group: Group(0),
                 view: View(0),
             };
-            let question = encode(header, &Message::StatusQuery(StatusQuery { nonce }));
-            self.outbox.push(Frame::message(question));
+            let query = encode(header, &Message::StatusQuery(StatusQuery { nonce }));
+            self.outbox.push(Frame::message(query));
             receiver.await.ok()
         };
         match tokio::time::timeout(deadline, asking).await {

@@ -1,8 +1,9 @@
-//! The client core with what surrounds it: keys, connections, the callers who wait.
+//! The client core with its surroundings: keys, connections and waiting callers.
 //!
-//! The core knows replicas by their numbers in the epoch that it knows; here, and on the links,
-//! they are known by their keys. When it has followed the records to another epoch, the links are
-//! told, and it is told which of those that it finds there are connected.
+//! The core identifies replicas by their numbers in the epoch that it knows; here, and on the
+//! links, they are identified by their keys. After the core has followed the records to another
+//! epoch, the links get the new membership, and the core learns which of its replicas are
+//! connected.
 
 use super::observer::{Feed, Feeds, Interest};
 use crate::event_loop::Clock;
@@ -23,44 +24,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// How it stands with the session.
+/// The state of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum SessionState {
     /// It is being opened.
     Opening,
     /// It is open.
     Open(SessionId),
-    /// There is none any more.
+    /// It has ended.
     Ended(End),
 }
 
-type Answer = Result<Bytes, Failure>;
+type RequestResult = Result<Bytes, Failure>;
 
-/// Records of one replica are looked at no more often: hundreds of signatures may be in them.
+/// The minimum pause between checks of one replica's records: they may hold hundreds of signatures.
 const RECORDS_PAUSE: Nanos = Nanos::from_millis(50);
 
-struct State {
+struct MachineState {
     core: Client,
     membership: Arc<Membership>,
-    /// What goes out to those that are connected.
+    /// The outboxes of the connected replicas.
     connected: BTreeMap<PublicKey, Arc<Outbox>>,
-    /// When records of a replica were looked at last.
+    /// When records of a replica were checked last.
     followed: BTreeMap<PublicKey, Monotonic>,
     effects: Effects,
-    waiting: BTreeMap<Ticket, oneshot::Sender<Answer>>,
+    waiting: BTreeMap<Ticket, oneshot::Sender<RequestResult>>,
     next: u64,
     timer: Option<Monotonic>,
     feeds: Feeds,
 }
 
-/// The core, for whoever has something for it.
+/// The core, shared by all that have input for it.
 pub(crate) struct Machine {
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     principal: Arc<dyn Signer + Send + Sync>,
     session: Arc<dyn Signer + Send + Sync>,
     memberships: watch::Sender<Arc<Membership>>,
     clock: Clock,
-    notice: watch::Sender<Notice>,
+    session_state: watch::Sender<SessionState>,
     timer_changed: Notify,
 }
 
@@ -80,7 +81,7 @@ impl Machine {
         let membership = Arc::new(membership);
         Self {
             memberships: watch::Sender::new(membership.clone()),
-            state: Mutex::new(State {
+            state: Mutex::new(MachineState {
                 core,
                 membership,
                 connected: BTreeMap::new(),
@@ -94,33 +95,33 @@ impl Machine {
             principal,
             session,
             clock: Clock::start(),
-            notice: watch::Sender::new(Notice::Opening),
+            session_state: watch::Sender::new(SessionState::Opening),
             timer_changed: Notify::new(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Were a step to panic, its caller's answer is dropped and the rest goes on.
+    fn state(&self) -> MutexGuard<'_, MachineState> {
+        // If a step panics, its caller's answer is dropped and the rest goes on.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it stands with the session, now and later.
-    pub(super) fn notices(&self) -> watch::Receiver<Notice> {
-        self.notice.subscribe()
+    /// The state of the session, now and later.
+    pub(super) fn session_states(&self) -> watch::Receiver<SessionState> {
+        self.session_state.subscribe()
     }
 
     /// The session, while it is open.
     pub(super) fn session(&self) -> Option<SessionId> {
-        match *self.notice.borrow() {
-            Notice::Open(session) => Some(session),
-            Notice::Opening | Notice::Ended(_) => None,
+        match *self.session_state.borrow() {
+            SessionState::Open(session) => Some(session),
+            SessionState::Opening | SessionState::Ended(_) => None,
         }
     }
 
-    /// Why there is no session any more.
+    /// Why the session has ended.
     pub(super) fn end(&self) -> Option<End> {
-        match *self.notice.borrow() {
-            Notice::Ended(end) => Some(end),
+        match *self.session_state.borrow() {
+            SessionState::Ended(end) => Some(end),
             _ => None,
         }
     }
@@ -130,7 +131,7 @@ impl Machine {
         self.memberships.subscribe()
     }
 
-    /// There is a connection to this replica.
+    /// There is now a connection to this replica.
     pub(super) fn connected(&self, key: PublicKey, outbox: Arc<Outbox>) {
         let mut state = self.state();
         state.connected.insert(key, outbox);
@@ -139,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// There is none any more.
+    /// The connection to this replica has ended.
     pub(super) fn disconnected(&self, key: PublicKey) {
         let mut state = self.state();
         state.connected.remove(&key);
@@ -148,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// A replica said something.
+    /// A replica sent a frame.
     pub(super) fn received(&self, key: PublicKey, frame: Bytes) {
         let mut state = self.state();
         let from = state.membership.place(&key).unwrap_or(ReplicaId::NONE);
@@ -162,12 +163,12 @@ impl Machine {
         self.step_in(&mut state, Event::Received { from, frame });
     }
 
-    /// How many queries were answered out of order, and how many were put into it.
+    /// How many queries were answered unordered, and how many became ordered requests.
     pub(super) fn reads(&self) -> (u64, u64) {
         self.state().core.reads()
     }
 
-    /// The newest state that the session was shown.
+    /// The newest state that the session saw.
     pub(super) fn shown(&self) -> Sequence {
         self.state().core.shown()
     }
@@ -178,7 +179,7 @@ impl Machine {
         self.step_in(&mut state, event);
     }
 
-    fn step_in(&self, state: &mut State, event: Event) {
+    fn step_in(&self, state: &mut MachineState, event: Event) {
         let now = self.clock.now().monotonic;
         state.core.step(now, event, &mut state.effects);
         self.carry_out(state);
@@ -186,7 +187,7 @@ impl Machine {
         self.carry_out(state);
     }
 
-    /// Somebody wants to be told what happens.
+    /// Adds a feed for an observer.
     pub(super) fn feed(&self, interest: Interest) -> Arc<Feed> {
         let mut state = self.state();
         let feed = state.feeds.add(interest);
@@ -195,12 +196,12 @@ impl Machine {
         feed
     }
 
-    /// There will be nothing more to tell.
+    /// Ends all feeds.
     pub(super) fn end_feeds(&self) {
         self.state().feeds.end();
     }
 
-    /// It does not any more.
+    /// Removes an observer's feed.
     pub(super) fn forget(&self, feed: &Arc<Feed>) {
         let mut state = self.state();
         state.feeds.remove(feed);
@@ -214,7 +215,7 @@ impl Machine {
         kind: OperationKind,
         operation: Bytes,
         deadline: Duration,
-    ) -> oneshot::Receiver<Answer> {
+    ) -> oneshot::Receiver<RequestResult> {
         let (sender, receiver) = oneshot::channel();
         let length = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         let mut state = self.state();
@@ -231,7 +232,7 @@ impl Machine {
         receiver
     }
 
-    fn carry_out(&self, state: &mut State) {
+    fn carry_out(&self, state: &mut MachineState) {
         while !state.effects.is_empty() {
             let effects: Vec<Effect> = state.effects.drain().collect();
             for effect in effects {
@@ -240,7 +241,7 @@ impl Machine {
         }
     }
 
-    fn apply(&self, state: &mut State, effect: Effect) {
+    fn apply(&self, state: &mut MachineState, effect: Effect) {
         match effect {
             Effect::Sign { key, message } => {
                 let key = match key {
@@ -267,7 +268,7 @@ impl Machine {
             Effect::Failed { ticket, reason } => answer(state, ticket, Err(reason)),
             Effect::Opened { session, .. } => {
                 tracing::debug!(%session, "the session is open");
-                self.notice.send_replace(Notice::Open(session));
+                self.session_state.send_replace(SessionState::Open(session));
             }
             Effect::Observed { observation } => state.feeds.observed(observation),
             Effect::Watched { watched } => state.feeds.watched(&watched),
@@ -279,13 +280,13 @@ impl Machine {
             Effect::NewEpoch { membership } => self.enter(state, *membership),
             Effect::Ended { end } => {
                 state.feeds.end();
-                self.notice.send_replace(Notice::Ended(end));
+                self.session_state.send_replace(SessionState::Ended(end));
             }
         }
     }
 
-    /// The replicas are others from now on, or have other numbers.
-    fn enter(&self, state: &mut State, membership: Membership) {
+    /// The replicas, or their numbers, are different from now on.
+    fn enter(&self, state: &mut MachineState, membership: Membership) {
         tracing::debug!(epoch = %membership.epoch, "the client follows to another epoch");
         state.membership = Arc::new(membership);
         let now = self.clock.now().monotonic;
@@ -303,7 +304,7 @@ impl Machine {
         Some(Duration::from_nanos(at.since(self.clock.now().monotonic).0))
     }
 
-    fn ring(&self) {
+    fn run_timer(&self) {
         let mut state = self.state();
         let now = self.clock.now().monotonic;
         if state.timer.is_some_and(|at| at <= now) {
@@ -317,22 +318,22 @@ fn is_records(frame: &[u8]) -> bool {
     frame.get(..8).and_then(FrameKind::of_tag) == Some(FrameKind::Epochs)
 }
 
-fn answer(state: &mut State, ticket: Ticket, answer: Answer) {
+fn answer(state: &mut MachineState, ticket: Ticket, answer: RequestResult) {
     if let Some(sender) = state.waiting.remove(&ticket) {
-        // Whoever asked may have gone; the answer is then nobody's.
+        // The caller may have gone; the answer is then dropped.
         let _ = sender.send(answer);
     }
 }
 
-/// Rings the core's timer until it is stopped.
-pub(super) async fn keep_time(machine: Arc<Machine>) {
+/// Runs the core's timer until it is stopped.
+pub(super) async fn drive_timer(machine: Arc<Machine>) {
     loop {
         let changed = machine.timer_changed.notified();
         match machine.timer() {
             None => changed.await,
             Some(left) => {
                 tokio::select! {
-                    () = tokio::time::sleep(left) => machine.ring(),
+                    () = tokio::time::sleep(left) => machine.run_timer(),
                     () = changed => {}
                 }
             }

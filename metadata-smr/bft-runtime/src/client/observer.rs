@@ -1,21 +1,20 @@
-//! Being told what happens: replicas' reports, and changes of what the session watches.
+//! Observing a cluster: replicas' reports, and changes of the data that the session watches.
 //!
 //! ```text
 //!   readers of the links ──► core ──► Feed (bounded) ──► Observer::next, or a callback's thread
 //! ```
 //!
 //! The core asks every replica, again after each reconnect, and decides what counts
-//! (`quorumfs_bft::observer`). Here it waits for its reader, in a queue of its own that never makes
-//! anybody else wait.
+//! (`quorumfs_bft::observer`). Items wait here for their reader, in a queue of its own that never
+//! delays anything else.
 //!
 //! # What always holds
 //!
-//! * A feed holds so many items at most. When it is full it is emptied, and one
-//!   [`Told::Lagging`] stands in the place of all; it says to look at what is watched, like
-//!   [`Watched::Revalidate`].
-//! * A feed of watches begins with a revalidation, and so does what follows upon a lost connection:
-//!   whoever looks at what it watches whenever it is told to has missed nothing.
-//! * Nothing that is told is needed for anything to be right.
+//! * A feed is bounded. When it is full it is emptied, and one [`ObserverItem::Lagging`] replaces
+//!   all its items; it asks the reader to look at the watched data, like [`Watched::Revalidate`].
+//! * A feed of watches begins with a revalidation, and so does the part after a lost connection: a
+//!   reader that looks at the watched data whenever it is asked to misses nothing.
+//! * Correctness depends on no item of a feed.
 
 use super::Client;
 use super::error::ClientError;
@@ -29,32 +28,32 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What an observer is told.
+/// An item of an observer's feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// What a replica, or a quorum of them, says that it is.
+pub enum ObserverItem {
+    /// A report of a replica, or of a quorum of them, about itself.
     Observation(Observation),
-    /// What the session watches has changed, or may have.
+    /// Watched data has changed, or may have.
     Watched(Watched),
-    /// This reader was too slow, and so many items were thrown away: look at everything.
+    /// This reader was too slow and items were dropped: look at everything.
     Lagging {
         /// How many.
         dropped: usize,
     },
 }
 
-/// Which of it somebody wants.
+/// What an observer wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// What replicas are.
+    /// Reports of replicas.
     pub reports: bool,
-    /// What changes of what the session watches.
+    /// Changes of watched data.
     pub watches: bool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    items: VecDeque<Told>,
+struct FeedQueue {
+    items: VecDeque<ObserverItem>,
     closed: bool,
 }
 
@@ -62,27 +61,27 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Feed {
     interest: Interest,
-    queue: Mutex<Queue>,
+    queue: Mutex<FeedQueue>,
     changed: Notify,
 }
 
 impl Feed {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, FeedQueue> {
         // Each change below is complete before anything can panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, told: Told) {
+    fn push(&self, item: ObserverItem) {
         let mut queue = self.queue();
         if queue.items.len() >= OBSERVER_QUEUE_MAX {
             let dropped = queue.items.drain(..).map(|item| match item {
-                Told::Lagging { dropped } => dropped,
+                ObserverItem::Lagging { dropped } => dropped,
                 _ => 1,
             });
             let dropped = dropped.sum();
-            queue.items.push_back(Told::Lagging { dropped });
+            queue.items.push_back(ObserverItem::Lagging { dropped });
         }
-        queue.items.push_back(told);
+        queue.items.push_back(item);
         drop(queue);
         self.changed.notify_one();
     }
@@ -100,7 +99,7 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    /// Somebody wants to be told.
+    /// Adds a feed.
     pub(super) fn add(&mut self, interest: Interest) -> Arc<Feed> {
         let feed = Arc::new(Feed {
             interest,
@@ -109,18 +108,18 @@ impl Feeds {
         });
         if interest.watches {
             let up_to = Sequence(0);
-            feed.push(Told::Watched(Watched::Revalidate { up_to }));
+            feed.push(ObserverItem::Watched(Watched::Revalidate { up_to }));
         }
         self.list.push(feed.clone());
         feed
     }
 
-    /// It does not any more.
+    /// Removes a feed.
     pub(super) fn remove(&mut self, feed: &Arc<Feed>) {
         self.list.retain(|other| !Arc::ptr_eq(other, feed));
     }
 
-    /// What all of them want together.
+    /// The union of all interests.
     pub(super) fn event(&self) -> Event {
         Event::Observe {
             reports: self.list.iter().any(|feed| feed.interest.reports),
@@ -130,41 +129,41 @@ impl Feeds {
 
     pub(super) fn observed(&self, observation: Observation) {
         for feed in self.list.iter().filter(|feed| feed.interest.reports) {
-            feed.push(Told::Observation(observation));
+            feed.push(ObserverItem::Observation(observation));
         }
     }
 
     pub(super) fn watched(&self, watched: &Watched) {
         for feed in self.list.iter().filter(|feed| feed.interest.watches) {
-            feed.push(Told::Watched(watched.clone()));
+            feed.push(ObserverItem::Watched(watched.clone()));
         }
     }
 
-    /// There is no session any more.
+    /// The session has ended.
     pub(super) fn end(&self) {
         self.list.iter().for_each(|feed| feed.close());
     }
 }
 
-/// Somebody who is told what happens; what comes while nobody asks for it waits, up to a bound.
-/// When it is dropped the replicas are asked for no more than others still want.
+/// Receives what happens. Items wait for [`Observer::next`], up to a bound. When it is dropped, the
+/// replicas are asked only for what other observers still want.
 #[derive(Debug)]
 pub struct Observer {
     machine: Arc<Machine>,
     feed: Arc<Feed>,
-    // Its tasks keep the connections.
+    // Its tasks maintain the connections.
     _client: Client,
 }
 
 impl Observer {
     /// The next item; `None` once the session has ended. May be cancelled.
-    pub async fn next(&mut self) -> Option<Told> {
+    pub async fn next(&mut self) -> Option<ObserverItem> {
         loop {
             let changed = self.feed.changed.notified();
             {
                 let mut queue = self.feed.queue();
-                if let Some(told) = queue.items.pop_front() {
-                    return Some(told);
+                if let Some(item) = queue.items.pop_front() {
+                    return Some(item);
                 }
                 if queue.closed {
                     return None;
@@ -182,8 +181,8 @@ impl Drop for Observer {
 }
 
 impl Client {
-    /// Asks all replicas to tell what happens, now and after each reconnect. Any number of
-    /// observers share what the client is sent.
+    /// Asks all replicas for reports, now and after each reconnect. Any number of observers share
+    /// what the client receives.
     #[must_use]
     pub fn observe(&self, interest: Interest) -> Observer {
         let machine = self.inner.machine.clone();
@@ -195,9 +194,9 @@ impl Client {
         }
     }
 
-    /// Asks by order to be told of changes of `what`, in the service's encoding. Whoever then looks
-    /// at it, and looks again whenever an [`Observer`] says so, misses nothing that is the last
-    /// word. The watch ends with the session.
+    /// Registers a watch of `what`, in the service's encoding, as an ordered request. A caller that
+    /// then looks at it, and again whenever an [`Observer`] asks, never misses the last change. The
+    /// watch ends with the session.
     ///
     /// # Errors
     /// Like [`Client::execute`], and if the service does not allow it or there are too many.
@@ -209,7 +208,7 @@ impl Client {
         }
     }
 
-    /// Ends a watch; one that is not there any more has ended.
+    /// Ends a watch, if it still exists.
     ///
     /// # Errors
     /// Like [`Client::execute`].
@@ -220,7 +219,7 @@ impl Client {
             .map(|_| ())
     }
 
-    /// Whoever observes has heard everything.
+    /// Ends all observers.
     pub(super) fn end_observers(&self) {
         self.inner.machine.end_feeds();
     }
@@ -231,7 +230,7 @@ impl Client {
         operation: Bytes,
     ) -> Result<WatchAnswer, ClientError> {
         let answer = self.submit(kind, operation).await?;
-        // Enough replicas said so that one of them is correct, and a correct one says what is one.
+        // Enough replicas gave this answer that one of them is correct, so it is well-formed.
         Ok(WatchAnswer::decode(&answer).unwrap_or(WatchAnswer::Refused))
     }
 }
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_too_slow_is_told_so_once_and_then_what_is_new() {
+    fn a_slow_reader_gets_one_lagging_item_and_then_new_ones() {
         let mut feeds = Feeds::default();
         let feed = feeds.add(WATCHES);
         let count = 2 * OBSERVER_QUEUE_MAX as u64;
@@ -263,12 +262,12 @@ mod tests {
         }
         let mut items = std::mem::take(&mut feed.queue().items);
         let dropped = count as usize + 1 - (items.len() - 1);
-        assert_eq!(items.pop_front(), Some(Told::Lagging { dropped }));
-        assert_eq!(items.pop_back(), Some(Told::Watched(change(count))));
+        assert_eq!(items.pop_front(), Some(ObserverItem::Lagging { dropped }));
+        assert_eq!(items.pop_back(), Some(ObserverItem::Watched(change(count))));
     }
 
     #[test]
-    fn everybody_gets_what_it_wants_and_the_replicas_are_asked_for_all_of_it() {
+    fn each_feed_gets_what_it_wants_and_the_replicas_are_asked_for_the_union() {
         let mut feeds = Feeds::default();
         let wants = |feeds: &Feeds| match feeds.event() {
             Event::Observe { reports, watches } => (reports, watches),
@@ -278,7 +277,7 @@ mod tests {
         assert_eq!(wants(&feeds), (false, true));
         let first = watcher.queue().items.pop_front();
         let up_to = Sequence(0);
-        let look = Told::Watched(Watched::Revalidate { up_to });
+        let look = ObserverItem::Watched(Watched::Revalidate { up_to });
         assert_eq!(first, Some(look), "it looks once at the beginning");
         let (reports, watches) = (true, false);
         let reader = feeds.add(Interest { reports, watches });

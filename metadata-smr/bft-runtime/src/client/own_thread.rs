@@ -1,12 +1,12 @@
 //! Clients for programs that have no asynchronous runtime: synchronous, and with callbacks.
 //!
-//! Both bring a thread of their own, which keeps the connections and the client's timer and ends
-//! with the client. They can be used anywhere, inside an asynchronous runtime as well; a
-//! synchronous call there holds up the thread that makes it, as everywhere.
+//! Both have a thread of their own, which maintains the connections and the client's timer and ends
+//! with the client. They work anywhere, inside an asynchronous runtime as well; a synchronous call
+//! there blocks the calling thread, as everywhere.
 //!
-//! What holds of [`Client`] holds of them: they are it, on that thread.
+//! The guarantees of [`Client`] apply to them: they wrap one, on that thread.
 
-use super::{Client, ClientConfig, ClientError, Interest, Told};
+use super::{Client, ClientConfig, ClientError, Interest, ObserverItem};
 use bytes::Bytes;
 use quorumfs_bft::observer::WatchId;
 use std::future::Future;
@@ -42,21 +42,21 @@ impl OwnThread {
         self.client.clone().ok_or(ClientError::Closed)
     }
 
-    /// Runs something on the thread, and waits for it here.
+    /// Runs a future on the thread, and waits for it here.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
     ) -> Result<T, ClientError> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.then(work, move |result| {
-            // Whoever asked waits below.
+        self.call_back(work, move |result| {
+            // The caller waits below.
             let _ = sender.send(result);
         });
         receiver.recv().unwrap_or(Err(ClientError::Closed))
     }
 
-    /// Runs something on the thread and hands its result over there.
-    fn then<T: Send + 'static>(
+    /// Runs a future on the thread and passes its result to a callback there.
+    fn call_back<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
         callback: impl FnOnce(Result<T, ClientError>) + Send + 'static,
@@ -72,19 +72,19 @@ impl OwnThread {
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        // Their threads wait for what they are told, and have the client.
+        // The observers' threads wait for items and hold the client.
         if let Some(client) = self.client.take() {
             client.end_observers();
         }
         if let Some(runtime) = self.runtime.take() {
-            // It may be dropped where nobody may wait.
+            // It may be dropped where blocking is not allowed.
             runtime.shutdown_background();
         }
     }
 }
 
-/// A session with the cluster, each of whose calls returns when it has been answered. Clones share
-/// it; several threads may call at a time, and what they ask goes out together.
+/// A session with the cluster whose calls block until they are answered. Clones share the session;
+/// several threads may call at a time, and their requests are sent together.
 ///
 /// The front page of this crate has an example.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl BlockingClient {
     /// Connects to the replicas and opens a session: [`Client::connect`].
     ///
     /// # Errors
-    /// As there, and if a thread cannot be started.
+    /// Like [`Client::connect`], and if a thread cannot be started.
     pub fn connect(config: ClientConfig) -> Result<Self, ClientError> {
         let own = Arc::new(OwnThread::start(config)?);
         Ok(Self { own })
@@ -105,7 +105,7 @@ impl BlockingClient {
     /// [`Client::execute`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Client::execute`].
     pub fn execute(&self, operation: Bytes) -> Result<Bytes, ClientError> {
         let client = self.own.client()?;
         self.own
@@ -115,7 +115,7 @@ impl BlockingClient {
     /// [`Client::query`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Client::query`].
     pub fn query(&self, query: Bytes) -> Result<Bytes, ClientError> {
         let client = self.own.client()?;
         self.own.wait(async move { client.query(query).await })
@@ -124,7 +124,7 @@ impl BlockingClient {
     /// [`Client::read`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Client::read`].
     pub fn read(&self, query: Bytes) -> Result<Bytes, ClientError> {
         let client = self.own.client()?;
         self.own.wait(async move { client.read(query).await })
@@ -133,7 +133,7 @@ impl BlockingClient {
     /// [`Client::read_in_session`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Client::read_in_session`].
     pub fn read_in_session(&self, query: Bytes) -> Result<Bytes, ClientError> {
         let client = self.own.client()?;
         self.own
@@ -143,27 +143,27 @@ impl BlockingClient {
     /// [`Client::close`].
     ///
     /// # Errors
-    /// As there.
+    /// Like [`Client::close`].
     pub fn close(&self) -> Result<(), ClientError> {
         let client = self.own.client()?;
         self.own.wait(async move { client.close().await })
     }
 }
 
-/// A session with the cluster that says when something has been answered. Nothing blocks: what is
-/// beyond the client's bound fails at once with [`ClientError::Busy`].
+/// A session with the cluster that calls back when a request has been answered. Nothing blocks: a
+/// request beyond the client's bound fails at once with [`ClientError::Busy`].
 ///
-/// Callbacks run on the client's thread, one after the other. A callback that waits holds up all
-/// that come after it; it may submit more.
+/// Callbacks run on the client's thread, one after the other. A callback that blocks delays all
+/// later ones; it may submit more.
 #[derive(Clone, Debug)]
 pub struct CallbackClient {
     own: Arc<OwnThread>,
 }
 
 impl CallbackClient {
-    /// Connects to the replicas and opens a session; waits for that.
+    /// Connects to the replicas and opens a session; blocks until it is open.
     ///
-    /// # Errors
+    /// Like [`Client::connect`], and if a thread cannot be started.
     /// As [`Client::connect`], and if a thread cannot be started.
     pub fn connect(config: ClientConfig) -> Result<Self, ClientError> {
         let own = Arc::new(OwnThread::start(config)?);
@@ -178,7 +178,7 @@ impl CallbackClient {
     ) {
         let client = self.own.client();
         self.own
-            .then(async move { client?.execute(operation).await }, callback);
+            .call_back(async move { client?.execute(operation).await }, callback);
     }
 
     /// [`Client::query`], whose answer goes to `callback`.
@@ -189,7 +189,7 @@ impl CallbackClient {
     ) {
         let client = self.own.client();
         self.own
-            .then(async move { client?.query(query).await }, callback);
+            .call_back(async move { client?.query(query).await }, callback);
     }
 
     /// [`Client::read`], whose answer goes to `callback`.
@@ -200,7 +200,7 @@ impl CallbackClient {
     ) {
         let client = self.own.client();
         self.own
-            .then(async move { client?.read(query).await }, callback);
+            .call_back(async move { client?.read(query).await }, callback);
     }
 
     /// [`Client::watch`], whose answer goes to `callback`.
@@ -211,27 +211,27 @@ impl CallbackClient {
     ) {
         let client = self.own.client();
         self.own
-            .then(async move { client?.watch(what).await }, callback);
+            .call_back(async move { client?.watch(what).await }, callback);
     }
 
-    /// [`Client::observe`]: everything goes to `callback`, on a thread of its own that ends with
-    /// the session. A callback that waits keeps nobody waiting; if it does so for long it is told
-    /// that it lags.
+    /// [`Client::observe`]: all items go to `callback`, on a thread of its own that ends with the
+    /// session. A callback that blocks delays nothing else; if it blocks for long it gets an
+    /// [`ObserverItem::Lagging`].
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn observe(
         &self,
         interest: Interest,
-        mut callback: impl FnMut(Told) + Send + 'static,
+        mut callback: impl FnMut(ObserverItem) + Send + 'static,
     ) -> Result<(), ClientError> {
         let Some(runtime) = self.own.runtime.as_ref().map(Runtime::handle).cloned() else {
             return Err(ClientError::Closed);
         };
         let mut observer = self.own.client()?.observe(interest);
         let observing = move || {
-            while let Some(told) = runtime.block_on(observer.next()) {
-                callback(told);
+            while let Some(item) = runtime.block_on(observer.next()) {
+                callback(item);
             }
         };
         let thread = std::thread::Builder::new().name("observer".to_owned());
@@ -245,6 +245,6 @@ impl CallbackClient {
     pub fn close(&self, callback: impl FnOnce(Result<(), ClientError>) + Send + 'static) {
         let client = self.own.client();
         self.own
-            .then(async move { client?.close().await }, callback);
+            .call_back(async move { client?.close().await }, callback);
     }
 }

@@ -1,20 +1,19 @@
 //! Appends groups of records to the last segment.
 //!
-//! A group is laid out in memory, written at once at the next page, and synced by whoever waits
-//! for it. Once it does not fit any more, a spare becomes the next segment: its header is made
-//! durable under the spare's name, and only then the file gets the segment's name, so that no
-//! crash shows a segment under a header of another one. Without a spare the next segment grows
-//! with what is written to it, which is slower and otherwise the same, until there is one.
+//! A group is laid out in memory and written in one call at the next page; its caller syncs it.
+//! Once the segment is full, a spare becomes the next one: its header is made durable under the
+//! spare's name, and only then the file gets the segment's name, so no crash shows a segment under
+//! another one's header. Without a spare the next segment grows with each write, which is slower
+//! and otherwise the same, until there is a spare.
 //!
-//! The first segment of a process grows in any case, and no spare follows it before it has some
-//! length: replicas that are started often, and write little, neither use up spares nor have to
+//! The first segment of a process always grows, and a spare follows it only after it has reached
+//! some length: replicas that are started often and write little neither use up spares nor have to
 //! read them.
-
 use super::DiskError;
 use super::error::failed;
 use super::files::{sync, sync_directory};
 use super::segment::{FIRST_GROUP, header_of, list, path_of};
-use super::spare::{SEGMENT_BYTES, Spare, Spares};
+use super::spare::{SEGMENT_BYTES, SpareSegment, Spares};
 use quorumfs_bft::journal::framing::{FRAME_HEADER_BYTES, PAGE_BYTES, end_page};
 use quorumfs_bft::journal::{Framing, SegmentIdentity};
 use quorumfs_bft::step::Token;
@@ -25,16 +24,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A segment that grows and has more bytes wants to be followed by one that was filled.
+/// A growing segment with more bytes than this is followed by a spare as soon as there is one.
 const GROWN_BYTES: u64 = 64 << 10;
-/// What is kept of the memory in which groups are laid out.
+/// How much of the memory for laying out groups is retained.
 const GROUP_MEMORY_BYTES: usize = 8 << 20;
 
 /// Appends to the last segment.
 pub(super) struct Appender {
     directory: PathBuf,
     spares: Arc<Spares>,
-    last: Last,
+    last: CurrentSegment,
     next: Token,
     /// All segments, the one being written last.
     segments: Vec<(Token, PathBuf)>,
@@ -45,13 +44,13 @@ pub(super) struct Appender {
 }
 
 /// The segment that is being written.
-struct Last {
+struct CurrentSegment {
     file: File,
     path: PathBuf,
     framing: Framing,
     /// Where the next group goes.
     position: u64,
-    /// How long the file was made before; 0 if it grows.
+    /// The preallocated length; 0 if the file grows.
     filled: u64,
 }
 
@@ -85,9 +84,9 @@ impl Appender {
             0 => end > SEGMENT_BYTES || self.has_grown() && self.spares.is_ready(),
             filled => end > filled,
         };
-        // One longer than any segment stands in a segment of its own, which grows for it.
+        // A group longer than any segment gets a segment of its own, which grows for it.
         if must_end && self.last.position > FIRST_GROUP {
-            // Whatever the durability: a clean stop syncs only the last segment.
+            // With any durability: a clean stop syncs only the last segment.
             self.sync()?;
             let spare = match self.has_grown() {
                 true => self.spares.take(),
@@ -102,7 +101,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Lays a record of the group out.
+    /// Lays out a record of the group.
     pub(super) fn put(&mut self, token: Token, record: &[u8]) -> Result<(), DiskError> {
         if token != self.next {
             return Err(DiskError::OutOfTurn {
@@ -140,12 +139,13 @@ impl Appender {
         self.last.position > GROWN_BYTES
     }
 
-    /// Makes what was written durable.
+    /// Makes everything written durable.
     pub(super) fn sync(&self) -> Result<(), DiskError> {
         sync(&self.last.file, &self.last.path)
     }
 
-    /// Says that all groups are durable and none waits. Not synced: whoever finds it knows more.
+    /// Marks that all groups are durable and none waits. Not synced: it is only a hint for
+    /// recovery.
     pub(super) fn seal(&self) -> Result<(), DiskError> {
         let last = &self.last;
         if last.position == FIRST_GROUP {
@@ -156,10 +156,10 @@ impl Appender {
             .map_err(failed("writing", &last.path))
     }
 
-    /// Gives up the segments with nothing but records before `before`.
+    /// Gives up the segments that contain only records before `before`.
     pub(super) fn trim(&mut self, before: Token) -> Result<(), DiskError> {
         if self.last.position == FIRST_GROUP {
-            // The last record stays: the token after it is found again by it.
+            // The last record stays: the next token is derived from it.
             return Ok(());
         }
         let needed = |window: &[(Token, PathBuf)]| window.get(1).is_none_or(|next| next.0 > before);
@@ -176,14 +176,18 @@ impl Appender {
     }
 }
 
-fn begin(directory: &Path, first: Token, spare: Option<Spare>) -> Result<Last, DiskError> {
+fn begin(
+    directory: &Path,
+    first: Token,
+    spare: Option<SpareSegment>,
+) -> Result<CurrentSegment, DiskError> {
     let mut identity = [0; 16];
     getrandom::fill(&mut identity)
         .map_err(|error| failed("drawing an identity for", directory)(io::Error::other(error)))?;
     let identity = SegmentIdentity(identity);
     let path = path_of(directory, first);
     let (draft, file, filled) = match spare {
-        Some(Spare { path, file }) => (path, file, SEGMENT_BYTES),
+        Some(SpareSegment { path, file }) => (path, file, SEGMENT_BYTES),
         None => {
             let draft = directory.join("next.draft");
             let file = File::create(&draft).map_err(failed("creating", &draft))?;
@@ -195,7 +199,7 @@ fn begin(directory: &Path, first: Token, spare: Option<Spare>) -> Result<Last, D
     sync(&file, &draft)?;
     fs::rename(&draft, &path).map_err(failed("renaming", &draft))?;
     sync_directory(directory)?;
-    Ok(Last {
+    Ok(CurrentSegment {
         file,
         path,
         framing: Framing::new(identity),
@@ -209,14 +213,14 @@ mod tests {
     use super::*;
 
     impl Appender {
-        /// Lets every later write meet a full disk.
+        /// Makes every later write fail with a full disk.
         pub(in super::super) fn fill_up(&mut self) {
             self.last.path = PathBuf::from("/dev/full");
             let full = File::options().write(true).open(&self.last.path);
             self.last.file = full.expect("every Linux has it");
         }
 
-        /// Lets the next group begin a new segment.
+        /// Makes the next group begin a new segment.
         pub(in super::super) const fn grow_old(&mut self) {
             self.last.position = SEGMENT_BYTES;
         }

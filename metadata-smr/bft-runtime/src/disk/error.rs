@@ -1,48 +1,48 @@
-//! What can be wrong with a disk.
+//! The errors of a disk.
 
 use quorumfs_bft::state::StateError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A disk that cannot be used, or not any more.
+/// A disk that cannot be used, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// There is nothing to open.
+    /// There is no replica's disk.
     #[error(
         "{path} is not the data directory of a replica: initialise it first, or correct the path; \
-         if a replica has run here, its data are gone: initialised again, it follows and serves, \
-         and votes once the others have taken it up as a new one"
+         if a replica has run here, its data are gone: after another initialisation it follows and \
+         serves, and it votes once the other replicas have admitted it as a new one"
     )]
     NotInitialised {
         /// The directory.
         path: PathBuf,
     },
-    /// There is something already.
+    /// There is a disk already.
     #[error("{path} is the data directory of a replica already: choose another one")]
     AlreadyInitialised {
         /// The directory.
         path: PathBuf,
     },
-    /// Two processes.
+    /// Another process uses it.
     #[error("{path} is in use by another process: stop that replica first")]
     Locked {
         /// The lock.
         path: PathBuf,
     },
-    /// Written by a newer release, or not by us.
-    #[error("{path} has format {found}, this release knows {known}: run the release that wrote it")]
+    /// Written by a newer release, or not by quorumfs.
+    #[error("{path} has format {found}, this release knows {known}: use the release that wrote it")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The format that it names.
         found: String,
-        /// What is known here.
+        /// The format of this release.
         known: u32,
     },
-    /// Nobody knows which of the replica's disks this is.
+    /// It is unknown which of the replica's disks this is.
     #[error(
-        "{path} is missing or damaged, so it is not known which disk of its replica this is: move \
-         the data directory away and make the replica another disk, with which it is taken up again"
+        "{path} is missing or damaged, so it is unknown which disk of its replica this is: move \
+         the data directory away and initialise a new one, with which the replica is admitted again"
     )]
     Nameless {
         /// The file.
@@ -51,25 +51,25 @@ pub enum DiskError {
     /// The file system is full.
     #[error("no space is left while {doing} {path}: free some")]
     Full {
-        /// What was being done.
+        /// The failed action.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
     },
     /// The medium failed.
     #[error("{doing} {path} failed: {source}; check the disk")]
     Io {
-        /// What was being done.
+        /// The failed action.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The database failed.
     #[error(transparent)]
     State(StateError),
-    /// A record came out of turn: a defect.
+    /// A record was appended out of turn: a defect.
     #[error("record {found} was appended where {expected} was due")]
     OutOfTurn {
         /// Its token.
@@ -77,7 +77,7 @@ pub enum DiskError {
         /// The token that was due.
         expected: u64,
     },
-    /// A record that could not be read back: a defect.
+    /// A record is too long to be read back: a defect.
     #[error("a record of {length} bytes was appended; {max} is the most")]
     RecordTooLong {
         /// Its length.
@@ -90,7 +90,7 @@ pub enum DiskError {
     Stopped,
 }
 
-/// Names the file and the deed.
+/// Adds the file and the action to an error.
 pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     move |source| {
         let path = path.to_owned();

@@ -1,4 +1,4 @@
-//! The files of a data directory: creating them durably, locking, and the verdict on the journal.
+//! The files of a data directory: creating them durably, locking, and recovering the journal.
 
 use super::error::failed;
 use super::{DiskError, run_mark, segment, spare};
@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 2;
 const FORMAT_PREFIX: &str = "quorumfs replica data, format ";
 
-/// Held while a process uses the directory; the kernel lets go of it when the process ends.
+/// Held while a process uses the directory; the kernel releases it when the process ends.
 pub(super) struct Lock {
     _file: File,
 }
 
-/// Where everything is.
+/// The paths in a data directory.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     directory: PathBuf,
@@ -62,7 +62,7 @@ impl Layout {
 
     /// The directories of a new replica.
     pub(super) fn create(&self) -> Result<(), DiskError> {
-        // Only a journal without anything else is what a creation that was interrupted leaves.
+        // An interrupted creation leaves at most a journal without anything else.
         if self.format().exists() || self.run().exists() || self.state().exists() {
             return Err(DiskError::AlreadyInitialised {
                 path: self.directory.clone(),
@@ -72,12 +72,12 @@ impl Layout {
         fs::create_dir_all(&path).map_err(failed("creating", &path))
     }
 
-    /// Writes down what the first journal on this disk is known by.
+    /// Stores the incarnation of the first journal on this disk.
     pub(super) fn name(&self, incarnation: Incarnation) -> Result<(), DiskError> {
         write_durably(&self.incarnation(), &format!("{incarnation}\n"))
     }
 
-    /// Reads that.
+    /// Reads the incarnation of the first journal.
     pub(super) fn named(&self) -> Result<Incarnation, DiskError> {
         let path = self.incarnation();
         let text = read(&path)?.unwrap_or_default();
@@ -86,7 +86,7 @@ impl Layout {
             .map_err(|_| DiskError::Nameless { path })
     }
 
-    /// The last step of creation: from here on the directory is one of a replica.
+    /// The last step of creation: from here on the directory is a replica's.
     pub(super) fn seal(&self) -> Result<(), DiskError> {
         write_durably(&self.format(), &format!("{FORMAT_PREFIX}{FORMAT}\n"))?;
         if let Some(parent) = self.directory.parent().filter(|path| path.is_dir()) {
@@ -132,17 +132,17 @@ impl Layout {
         }
     }
 
-    /// Reads the journal back and decides whether it can be relied on; with it, the token of the
+    /// Reads the journal back and decides whether it is complete; returns it with the token of the
     /// next record.
     pub(super) fn recover(&self) -> Result<(Journal, Token), DiskError> {
         self.remove_discarded()?;
         let read_back = segment::read_all(&self.journal())?;
         let before = read(&self.lost())?.map(|reason| reason.trim().to_owned());
-        // What stands in place of a lost one says so itself, once that is durable.
+        // A journal that replaces a lost one contains a record of that, once it is durable.
         let begun_anew = before.is_some() && read_back.journal.entries.iter().any(begins_anew);
-        let reason = match (&read_back.journal.condition, run_mark::doubt(self)?) {
+        let reason = match (&read_back.journal.condition, run_mark::possible_loss(self)?) {
             (Condition::Lost { reason }, _) => Some(reason.clone()),
-            (_, Some(doubt)) => Some(doubt),
+            (_, Some(loss)) => Some(loss),
             (_, None) if begun_anew => None,
             (_, None) => before.clone(),
         };
@@ -154,21 +154,21 @@ impl Layout {
             }
             return Ok((read_back.journal, read_back.next));
         };
-        // The verdict first: whatever happens after this, it is not forgotten.
+        // The verdict is stored first, so that nothing that happens afterwards makes it forgotten.
         write_durably(&self.lost(), &format!("{reason}\n"))?;
         self.set_journal_aside()?;
         self.remove_discarded()?;
         tracing::warn!(
             directory = %self.directory.display(), reason,
-            "the journal is lost, and with it what this replica promised: it follows and serves, \
-             and votes again once the others have taken it up as a new one; keep them up"
+            "the journal is lost, and with it the promises of this replica: it follows and serves, \
+             and votes again once the others have admitted it as a new one; keep those running"
         );
         Ok((Journal::lost(reason), Token(1)))
     }
 
-    /// Makes room for an empty journal. The first one that was lost is kept, later ones tell
-    /// nothing. Each goes as a whole: what is left of one whose files went one by one could be
-    /// read as whole, and as what an earlier one was replaced by.
+    /// Moves the lost journal away. The first lost one is kept, later ones are removed because they
+    /// are of no use. Each is moved as a whole: a journal whose files were removed one by one could
+    /// leave a part that reads as complete, and as the replacement of an earlier one.
     pub(super) fn set_journal_aside(&self) -> Result<(), DiskError> {
         let (journal, aside) = (self.journal(), self.directory.join("journal.lost"));
         if journal.exists() {
@@ -183,19 +183,19 @@ impl Layout {
         sync_directory(&self.directory)
     }
 
-    /// Removes what was set aside and is not kept.
+    /// Removes journals that were moved away and are not kept.
     fn remove_discarded(&self) -> Result<(), DiskError> {
         let discarded = self.discarded();
         if !discarded.exists() {
             return Ok(());
         }
-        // A process before may have ended between renaming and syncing.
+        // An earlier process may have ended between renaming and syncing.
         sync_directory(&self.directory)?;
         fs::remove_dir_all(&discarded).map_err(failed("removing", &discarded))
     }
 }
 
-/// Whether this record says that its journal stands in place of one that was lost.
+/// Whether this record marks its journal as the replacement of a lost one.
 fn begins_anew(entry: &Entry) -> bool {
     matches!(Record::decode(&entry.record), Ok(Record::Incarnation(_)))
 }
@@ -228,7 +228,7 @@ pub(crate) fn sync(file: &File, path: &Path) -> Result<(), DiskError> {
     rustix::fs::fdatasync(file).map_err(|error| failed("syncing", path)(error.into()))
 }
 
-/// `fsync` of a directory: which files are in it.
+/// `fsync` of a directory: makes its entries durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<(), DiskError> {
     let directory = File::open(path).map_err(failed("opening", path))?;
     rustix::fs::fsync(&directory).map_err(|error| failed("syncing", path)(error.into()))

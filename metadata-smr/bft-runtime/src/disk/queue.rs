@@ -1,26 +1,26 @@
-//! What waits for a writing thread: bounded by bytes, taken all at once.
+//! The queue of a writing thread: bounded by bytes, emptied in one go.
 //!
-//! Adding does not wake the writer, because waking a thread and writing cost more than what is
-//! added: whoever adds says when somebody waits for it. Until then it gathers, also while the
-//! writer is awake. A full queue wakes the writer by itself.
+//! Adding an item does not wake the writer, because waking a thread and writing cost more than
+//! adding: the producer calls `wake` when something depends on the items. Until then items gather,
+//! also while the writer is awake. A full queue wakes the writer by itself.
 
 use super::DiskError;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-struct Waiting<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     bytes: usize,
-    /// Whether somebody waits for what is there.
+    /// Whether something waits for the queued items.
     awaited: bool,
     closed: bool,
     failed: bool,
     writer_sleeps: bool,
 }
 
-/// A queue between one producer that may have to wait and one writer.
+/// A queue between one producer, which may have to wait, and one writer.
 pub(super) struct Queue<T> {
-    waiting: Mutex<Waiting<T>>,
+    waiting: Mutex<QueueState<T>>,
     filled: Condvar,
     emptied: Condvar,
     bytes_max: usize,
@@ -29,7 +29,7 @@ pub(super) struct Queue<T> {
 impl<T> Queue<T> {
     pub(super) const fn new(bytes_max: usize) -> Self {
         Self {
-            waiting: Mutex::new(Waiting {
+            waiting: Mutex::new(QueueState {
                 items: VecDeque::new(),
                 bytes: 0,
                 awaited: false,
@@ -43,14 +43,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Nothing in here can panic while it holds the lock, so what it guards is whole.
-    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+    /// Nothing panics while it holds the lock, so the state is consistent.
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an item; waits while there are too many bytes, unless it would be the only item.
+    /// Adds an item; blocks while the queue has too many bytes, unless it is the only item.
     pub(super) fn push(&self, item: T, bytes: usize) -> Result<(), DiskError> {
-        let full = |waiting: &mut Waiting<T>| {
+        let full = |waiting: &mut QueueState<T>| {
             let stopped = waiting.failed || waiting.closed;
             !stopped && waiting.bytes > 0 && waiting.bytes + bytes > self.bytes_max
         };
@@ -69,7 +69,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Has what is there written, if it is at least so many bytes.
+    /// Wakes the writer if at least so many bytes are queued.
     pub(super) fn wake(&self, bytes_min: usize) {
         let mut waiting = self.lock();
         if waiting.items.is_empty() || waiting.bytes < bytes_min {
@@ -82,8 +82,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Waits for items that somebody waits for, and takes all that are there, up to about
-    /// `bytes_max`; `None` once the queue is closed and empty.
+    /// Waits for a wake-up and takes all queued items, up to about `bytes_max`; `None` once the
+    /// queue is closed and empty.
     pub(super) fn take(&self, bytes_max: usize) -> Option<Vec<T>> {
         let mut waiting = self.lock();
         while !waiting.awaited && !waiting.closed {
@@ -106,19 +106,19 @@ impl<T> Queue<T> {
         (!taken.is_empty()).then_some(taken)
     }
 
-    /// Whether nothing waits for the writer.
+    /// Whether nothing is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().items.is_empty()
     }
 
-    /// No more items: the writer ends after what is there.
+    /// Accepts no more items: the writer ends after the queued ones.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_one();
         self.emptied.notify_one();
     }
 
-    /// The writer has failed: whoever waits is told, and everybody after.
+    /// The writer has failed: every waiting and every later call gets an error.
     pub(super) fn fail(&self) {
         let mut waiting = self.lock();
         waiting.failed = true;

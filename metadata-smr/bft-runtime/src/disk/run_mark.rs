@@ -1,7 +1,7 @@
 //! How the last process wrote, on which boot of the machine, and how it ended.
 //!
-//! One small file, replaced as a whole, that a process writes before it appends anything and again
-//! at a clean stop. From it follows whether what was reported persisted is sure to be there.
+//! One small file, replaced as a whole: a process writes it before it appends anything and again at
+//! a clean stop. It shows whether records that were reported persisted are certain to exist.
 
 use super::DiskError;
 use super::error::failed;
@@ -10,15 +10,15 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What it takes for a record to count as persisted.
+/// When a record counts as persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
     /// `fdatasync`: survives the loss of power.
     #[default]
     Strict,
-    /// The kernel has it: survives the process, not the machine.
+    /// Written to the kernel: survives the end of the process, not of the machine.
     Os,
-    /// Nobody relies on it: every restart has lost the journal. For benchmarks.
+    /// No guarantee: every restart loses the journal. For benchmarks.
     None,
 }
 
@@ -45,8 +45,8 @@ impl FromStr for Durability {
     }
 }
 
-/// Why what the last process reported persisted may be missing, if it may be.
-pub(super) fn doubt(layout: &Layout) -> Result<Option<String>, DiskError> {
+/// Why records that the last process reported persisted may be missing, if they may be.
+pub(super) fn possible_loss(layout: &Layout) -> Result<Option<String>, DiskError> {
     let Some(text) = read(&layout.run())? else {
         return Ok(None);
     };
@@ -57,7 +57,7 @@ pub(super) fn doubt(layout: &Layout) -> Result<Option<String>, DiskError> {
         (Some(Ok(Durability::Os)), Some(_), Some("stopped")) => None,
         (Some(Ok(Durability::Os)), Some(boot), Some(_)) if boot == boot_id()? => None,
         (Some(Ok(Durability::Os)), Some(_), Some(_)) => Some(
-            "durability was os, and the machine was booted since without a clean stop".to_owned(),
+            "durability was os, and the machine has rebooted since without a clean stop".to_owned(),
         ),
         (Some(Ok(Durability::None)), ..) => {
             Some("durability was none: every restart loses the journal".to_owned())
@@ -72,7 +72,7 @@ pub(super) fn begin(layout: &Layout, durability: Durability) -> Result<(), DiskE
     write(layout, durability, "running")
 }
 
-/// It has ended, and everything is durable.
+/// The process ends, and everything is durable.
 pub(super) fn end(layout: &Layout, durability: Durability) -> Result<(), DiskError> {
     write(layout, durability, "stopped")
 }

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Little-endian; the magic is `qfsjrnl\0`. A check is the beginning of BLAKE3, in derive-key mode,
-//! of what stands before it: another release's header is whole and is refused, a damaged one is
-//! damage. *Filled* is how long the file was before its first record, 0 if it grows with each: one
-//! that is shorter than that has lost something.
+//! of the bytes before it: another release's header is intact and is refused, a broken header is
+//! damage. *Filled* is the preallocated length of the file, 0 if it grows with each record: a file
+//! shorter than that has lost something.
 //!
-//! Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is only that
-//! their files are there, begin as they must and follow one another.
+//! [`quorumfs_bft::journal`] frames and checks the records; this module only makes sure that their
+//! files exist, begin correctly and follow one another.
 
 use super::DiskError;
 use super::error::failed;
@@ -32,13 +32,13 @@ const FORMAT: u32 = 2;
 const CONTEXT: &str = "quorumfs 2026 journal segment header";
 /// Bytes of a header before its first check, the same in every format.
 pub(super) const CHECKED_BYTES: usize = 24;
-/// The same with the check, which is what every release can judge.
+/// The same with the check, which every release can verify.
 pub(super) const HEADER_BYTES: usize = CHECKED_BYTES + CHECK_BYTES;
 const CHECK_BYTES: usize = 8;
-/// The least that such a file has, and where its first group begins.
+/// The minimum length of such a file, and the position of its first group.
 pub(super) const FIRST_GROUP: u64 = PAGE_BYTES as u64;
 
-/// What was read back.
+/// The result of reading the journal.
 #[derive(Debug)]
 pub(super) struct ReadBack {
     pub(super) journal: Journal,
@@ -48,8 +48,8 @@ pub(super) struct ReadBack {
 }
 
 impl ReadBack {
-    /// What was read may be relied on from now on: the process before may have ended between
-    /// writing and syncing.
+    /// Makes everything that was read durable: the previous process may have ended between writing
+    /// and syncing.
     pub(super) fn make_durable(&self) -> Result<(), DiskError> {
         for path in &self.paths {
             let file = File::open(path).map_err(failed("opening", path))?;
@@ -98,9 +98,9 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
     })
 }
 
-/// What stands behind the header, if that is as it must be; else what is wrong.
+/// Returns the bytes after the header if that is valid, else the error.
 fn segment(first: Token, bytes: Bytes) -> Result<Segment, &'static str> {
-    const DAMAGED: &str = "does not begin as it must";
+    const DAMAGED: &str = "has a damaged header";
     let header = bytes.get(..PAGE_BYTES).ok_or(DAMAGED)?;
     let rest = header.get(HEADER_BYTES..).ok_or(DAMAGED)?;
     let (identity, rest) = rest.split_first_chunk::<16>().ok_or(DAMAGED)?;
@@ -110,7 +110,7 @@ fn segment(first: Token, bytes: Bytes) -> Result<Segment, &'static str> {
         return Err(DAMAGED);
     }
     if (bytes.len() as u64) < filled {
-        return Err("is shorter than it was");
+        return Err("has been truncated");
     }
     Ok(Segment {
         first,
@@ -119,7 +119,7 @@ fn segment(first: Token, bytes: Bytes) -> Result<Segment, &'static str> {
     })
 }
 
-/// What a header says of its format, if only another release can have written it.
+/// The format in a header, if only another release can have written it.
 fn foreign(header: &[u8]) -> Option<String> {
     let (checked, rest) = header.split_first_chunk::<CHECKED_BYTES>()?;
     if *rest.first_chunk::<CHECK_BYTES>()? != check_of(checked) {
@@ -146,7 +146,7 @@ pub(super) fn list(directory: &Path) -> Result<Vec<(Token, PathBuf)>, DiskError>
     Ok(segments)
 }
 
-/// What a directory has, if it is there.
+/// The files in a directory, if it exists.
 pub(super) fn files(directory: &Path) -> Result<Vec<PathBuf>, DiskError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -158,12 +158,12 @@ pub(super) fn files(directory: &Path) -> Result<Vec<PathBuf>, DiskError> {
     paths.map_err(failed("reading", directory))
 }
 
-/// Where the segment lies that begins with this record.
+/// The path of the segment that begins with this record.
 pub(super) fn path_of(directory: &Path, first: Token) -> PathBuf {
     directory.join(format!("{:020}.journal", first.0))
 }
 
-/// What ends a header, or its beginning, that begins like this.
+/// The check of these bytes.
 pub(super) fn check_of(checked: &[u8]) -> [u8; CHECK_BYTES] {
     let mut check = [0; CHECK_BYTES];
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);

@@ -6,16 +6,16 @@
 //!                           directory synced ──┴──── given up ◀─────┘
 //! ```
 //!
-//! A replica that runs for a while goes round in the segments it has and needs no new room. One
-//! more is filled ahead, by a thread of its own and a little at a time, so that neither its writing
-//! nor its syncing holds up the journal's. It leaves room for another: what it does for speed must
-//! not be what fills the medium, so near its end segments grow with what is written to them.
+//! A replica that has run for a while reuses its segments and needs no new space. One more is
+//! filled in advance, in small steps by a thread of its own, so that neither writing nor syncing it
+//! delays the journal. It leaves space for another one: a speed optimisation must not fill the
+//! medium, so when that is nearly full, segments grow with each write instead.
 //!
-//! What always holds: a file called `N.spare` had its full length durably. It is looked at again
-//! when it is taken, since the header of the segment that it becomes says that nothing may be
-//! missing: files come back shorter from a copy, or not at all. A segment that was given up is
-//! offered again only after the directory was synced without its old name: otherwise a crash could
-//! bring the name back, above what was written since.
+//! What always holds: a file called `N.spare` had its full length durably. Its length is checked
+//! again when it is taken, since the header of the resulting segment claims that nothing is
+//! missing, and a copy may shorten or omit files. A segment that was given up is offered again only
+//! after the directory was synced without its old name: otherwise a crash could bring the name
+//! back, on top of newer records.
 
 use super::DiskError;
 use super::error::failed;
@@ -27,21 +27,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a segment is that was filled, and how long one grows.
+/// The length of a filled segment, and the most that a segment grows to.
 pub(super) const SEGMENT_BYTES: u64 = 16 << 20;
-/// Segments that were given up are kept up to this number, 64 MiB.
+/// At most so many given-up segments are kept: 64 MiB.
 const SPARES_MAX: usize = 4;
-/// What is written at once while filling; whoever closes waits for it.
+/// What is written at once while filling; `close` may have to wait for it.
 const FILLED_AT_ONCE: usize = 256 << 10;
-/// What is not synced while filling: the journal's sync may have to wait for so much.
+/// How many bytes stay unsynced while filling: the journal's sync may have to wait for them.
 const UNSYNCED_BYTES: u64 = 1 << 20;
-/// What has to be free for one to be filled: itself, and as much to grow into.
+/// The free space that filling one requires: for itself, and as much to grow into.
 const ROOM_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
-/// How long after a failure it is tried again.
+/// The pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// One that was taken, of full length.
-pub(super) struct Spare {
+/// A spare that was taken, of full length.
+pub(super) struct SpareSegment {
     pub(super) path: PathBuf,
     pub(super) file: File,
 }
@@ -49,29 +49,29 @@ pub(super) struct Spare {
 /// The spare segments of a journal.
 pub(super) struct Spares {
     directory: PathBuf,
-    room_bytes_min: u64,
-    state: Mutex<State>,
+    free_bytes_min: u64,
+    state: Mutex<SpareState>,
     changed: Condvar,
 }
 
-struct State {
+struct SpareState {
     ready: Vec<PathBuf>,
-    /// Given up, and the directory not synced since.
+    /// Given up, with the directory not synced since.
     returned: Vec<PathBuf>,
-    /// The number of the next one.
+    /// The number of the next spare.
     number: u64,
     wanted: bool,
     closed: bool,
 }
 
-enum Task {
+enum SpareTask {
     Offer(Vec<PathBuf>),
     Fill(u64),
     End,
 }
 
 impl Spares {
-    /// Takes over what an earlier process has left.
+    /// Takes over the spares of an earlier process.
     pub(super) fn open(directory: &Path) -> Result<Self, DiskError> {
         let mut ready = Vec::new();
         let mut number = 0;
@@ -90,12 +90,12 @@ impl Spares {
                 ready.push(path);
             }
         }
-        // What the process before renamed may not be durable yet.
+        // Renames of the previous process may not be durable yet.
         sync_directory(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
-            room_bytes_min: ROOM_BYTES_MIN,
-            state: Mutex::new(State {
+            free_bytes_min: ROOM_BYTES_MIN,
+            state: Mutex::new(SpareState {
                 ready,
                 returned: Vec::new(),
                 number,
@@ -106,8 +106,8 @@ impl Spares {
         })
     }
 
-    /// Nothing in here can panic while it holds the lock, so what it guards is whole.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Nothing panics while it holds the lock, so the state is consistent.
+    fn lock(&self) -> MutexGuard<'_, SpareState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Spares {
         !self.lock().ready.is_empty()
     }
 
-    /// From now on one is kept ready.
+    /// From now on a spare is kept ready.
     pub(super) fn want(&self) {
         let mut state = self.lock();
         if !state.wanted {
@@ -124,8 +124,8 @@ impl Spares {
         }
     }
 
-    /// One, if there is one; another is prepared.
-    pub(super) fn take(&self) -> Option<Spare> {
+    /// Takes a spare, if one is ready; another is then prepared.
+    pub(super) fn take(&self) -> Option<SpareSegment> {
         let mut state = self.lock();
         let taken = state.ready.pop()?;
         state.wanted = true;
@@ -138,7 +138,7 @@ impl Spares {
         spare
     }
 
-    /// Keeps a segment that was given up, or removes it.
+    /// Keeps a segment that was given up as a spare, or removes it.
     pub(super) fn take_back(&self, path: &Path) -> Result<(), DiskError> {
         let length = fs::metadata(path).map_err(failed("reading", path))?.len();
         let mut state = self.lock();
@@ -154,20 +154,20 @@ impl Spares {
         Ok(())
     }
 
-    /// No more are prepared.
+    /// Stops preparing spares.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// Prepares spares until it is closed: what the thread does.
+    /// The thread's work: prepares spares until it is closed.
     pub(super) fn prepare(&self) {
         let mut complained = false;
         loop {
             let done = match self.next_task() {
-                Task::End => return,
-                Task::Offer(paths) => self.offer(paths),
-                Task::Fill(number) => self.fill(number),
+                SpareTask::End => return,
+                SpareTask::Offer(paths) => self.offer(paths),
+                SpareTask::Fill(number) => self.fill(number),
             };
             match done {
                 Ok(()) => complained = false,
@@ -175,8 +175,8 @@ impl Spares {
                     if !complained {
                         tracing::warn!(
                             %error,
-                            "no spare segment is prepared: the journal grows into what room there \
-                             is, and the replica stops when there is none"
+                            "no spare segment is prepared: the journal grows into the remaining \
+                             free space, and the replica stops when there is none; free some space"
                         );
                     }
                     complained = true;
@@ -186,26 +186,26 @@ impl Spares {
         }
     }
 
-    fn next_task(&self) -> Task {
-        let idle = |state: &mut State| {
+    fn next_task(&self) -> SpareTask {
+        let idle = |state: &mut SpareState| {
             let full = !state.wanted || !state.ready.is_empty();
             !state.closed && state.returned.is_empty() && full
         };
         let waited = self.changed.wait_while(self.lock(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.closed {
-            return Task::End;
+            return SpareTask::End;
         }
         if !state.returned.is_empty() {
-            return Task::Offer(std::mem::take(&mut state.returned));
+            return SpareTask::Offer(std::mem::take(&mut state.returned));
         }
         state.number += 1;
-        Task::Fill(state.number - 1)
+        SpareTask::Fill(state.number - 1)
     }
 
-    /// Waits before it is tried again, or until something was given up.
+    /// Waits before the next attempt, or until a segment was given up.
     fn pause(&self) {
-        let idle = |state: &mut State| !state.closed && state.returned.is_empty();
+        let idle = |state: &mut SpareState| !state.closed && state.returned.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), RETRY, idle);
         drop(waited);
     }
@@ -219,9 +219,9 @@ impl Spares {
     fn fill(&self, number: u64) -> Result<(), DiskError> {
         let draft = self.directory.join(format!("{number}.draft"));
         let doing = "preparing a spare segment in";
-        let room = rustix::fs::statvfs(&self.directory)
+        let statistics = rustix::fs::statvfs(&self.directory)
             .map_err(|error| failed(doing, &self.directory)(error.into()))?;
-        if room.f_bavail.saturating_mul(room.f_frsize) < self.room_bytes_min {
+        if statistics.f_bavail.saturating_mul(statistics.f_frsize) < self.free_bytes_min {
             let path = self.directory.clone();
             return Err(DiskError::Full { doing, path });
         }
@@ -231,7 +231,7 @@ impl Spares {
                 fs::rename(&draft, &spare).map_err(failed("renaming", &draft))?;
                 self.offer(vec![spare])
             }
-            // What is half done gives its room back; why it is not done says more than whether.
+            // An unfinished file is removed; the cause is more useful than the outcome.
             unfinished => {
                 let removed = fs::remove_file(&draft).map_err(failed("removing", &draft));
                 unfinished.and(removed)
@@ -239,7 +239,7 @@ impl Spares {
         }
     }
 
-    /// Writes all of it; whether it was not closed meanwhile.
+    /// Writes the whole file; returns whether it was finished before `close`.
     fn fill_draft(&self, draft: &Path) -> Result<bool, DiskError> {
         let file = File::create(draft).map_err(failed("creating", draft))?;
         let zeros = vec![0; FILLED_AT_ONCE];
@@ -259,19 +259,19 @@ impl Spares {
     }
 }
 
-/// Opens one, if it is there and has its full length.
-fn full(path: &Path) -> Option<Spare> {
+/// Opens a spare, if it exists and has its full length.
+fn full(path: &Path) -> Option<SpareSegment> {
     let file = File::options().write(true).open(path).ok()?;
     let whole = file
         .metadata()
         .is_ok_and(|found| found.len() == SEGMENT_BYTES);
-    whole.then(|| Spare {
+    whole.then(|| SpareSegment {
         path: path.to_owned(),
         file,
     })
 }
 
-/// Removes all of them, from a journal that is not written any more.
+/// Removes all spares, of a journal that is no longer written.
 pub(super) fn remove_all(directory: &Path) -> Result<(), DiskError> {
     for path in files(directory)? {
         if path.extension().is_some_and(|it| it == "spare") {
@@ -286,10 +286,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_filled_where_that_would_leave_no_room() {
+    fn no_spare_is_filled_that_would_leave_too_little_free_space() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut spares = Spares::open(directory.path()).expect("empty");
-        spares.room_bytes_min = u64::MAX;
+        spares.free_bytes_min = u64::MAX;
         let refused = spares.fill(7);
         assert!(
             matches!(refused, Err(DiskError::Full { .. })),
@@ -297,8 +297,8 @@ mod tests {
         );
         let left = files(directory.path()).expect("there");
         assert!(left.is_empty() && !spares.is_ready(), "{left:?}");
-        spares.room_bytes_min = 1;
-        spares.fill(7).expect("room");
+        spares.free_bytes_min = 1;
+        spares.fill(7).expect("enough space");
         assert!(spares.take().is_some());
     }
 }

@@ -67,7 +67,7 @@ fn write_and_die(path: &Path, durability: Durability, tokens: std::ops::RangeInc
     await_token(&reports, Token(*tokens.end()));
 }
 
-fn kept(path: &Path) -> Vec<(Token, Bytes)> {
+fn recovered(path: &Path) -> Vec<(Token, Bytes)> {
     let journal = open(path, Durability::Strict).0.journal;
     assert!(
         !matches!(journal.condition, Condition::Lost { .. }),
@@ -85,7 +85,7 @@ fn is_lost(path: &Path) -> Option<String> {
     }
 }
 
-fn due(tokens: std::ops::RangeInclusive<u64>) -> Vec<(Token, Bytes)> {
+fn expected(tokens: std::ops::RangeInclusive<u64>) -> Vec<(Token, Bytes)> {
     tokens.map(|token| (Token(token), body(token))).collect()
 }
 
@@ -106,17 +106,17 @@ fn appender(path: &Path, next: u64) -> Appender {
 }
 
 #[test]
-fn what_was_reported_is_there_after_every_restart_and_continues() {
+fn persisted_records_survive_every_restart_and_appending_continues() {
     let directory = created();
-    assert_eq!(kept(directory.path()), []);
+    assert_eq!(recovered(directory.path()), []);
     write_and_die(directory.path(), Durability::Strict, 1..=50);
-    assert_eq!(kept(directory.path()), due(1..=50));
+    assert_eq!(recovered(directory.path()), expected(1..=50));
     write_and_die(directory.path(), Durability::Strict, 51..=60);
     let (opened, reports) = open(directory.path(), Durability::Strict);
     opened.disk.append(Token(61), body(61)).expect("append");
     close(opened);
     await_token(&reports, Token(61));
-    assert_eq!(kept(directory.path()), due(1..=61));
+    assert_eq!(recovered(directory.path()), expected(1..=61));
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn trimming_removes_whole_segments_and_never_a_record_that_is_needed() {
     opened.disk.append(Token(31), body(31)).expect("append");
     await_token(&reports, Token(31));
     close(opened);
-    assert_eq!(kept(directory.path()), due(11..=31));
-    // With nothing behind it, the last record stays: the next token is found by it.
+    assert_eq!(recovered(directory.path()), expected(11..=31));
+    // The last record stays although nothing follows it: the next token is derived from it.
     let (opened, _) = open(directory.path(), Durability::Strict);
     opened.disk.trim(Token(32)).expect("trim");
     close(opened);
-    assert_eq!(kept(directory.path()).last(), due(31..=31).last());
+    assert_eq!(recovered(directory.path()).last(), expected(31..=31).last());
     write_and_die(directory.path(), Durability::Strict, 32..=32);
 }
 
@@ -151,7 +151,8 @@ fn a_missing_segment_or_journal_is_a_lost_one() {
             _ => fs::remove_file(&segments(directory.path())[victim]),
         }
         .expect("removed");
-        // The first may have been trimmed, the last never been written: the core's peers tell.
+        // The first may have been trimmed, the last never been written: the core learns it from
+        // peers.
         assert_eq!(
             is_lost(directory.path()).is_some(),
             victim == 1 || victim == 3
@@ -160,7 +161,7 @@ fn a_missing_segment_or_journal_is_a_lost_one() {
 }
 
 #[test]
-fn a_segment_of_another_release_is_refused_and_stays_as_it_is() {
+fn a_segment_of_another_release_is_refused_and_not_changed() {
     let directory = created();
     write_and_die(directory.path(), Durability::Strict, 1..=5);
     let path = segments(directory.path()).remove(0);
@@ -175,17 +176,21 @@ fn a_segment_of_another_release_is_refused_and_stays_as_it_is() {
         assert!(matches!(opened, Err(DiskError::Format { .. })), "{format}");
     }
     fs::write(&path, &whole).expect("write");
-    assert_eq!(kept(directory.path()), due(1..=5), "nothing was given up");
+    assert_eq!(
+        recovered(directory.path()),
+        expected(1..=5),
+        "nothing was given up"
+    );
 }
 
 #[test]
-fn what_an_unsafe_durability_promised_is_doubted_when_it_must_be() {
+fn an_unsafe_durability_loses_the_journal_when_its_guarantee_ends() {
     let directory = created();
     write_and_die(directory.path(), Durability::Os, 1..=5);
     assert_eq!(
-        kept(directory.path()),
-        due(1..=5),
-        "the machine has not been booted"
+        recovered(directory.path()),
+        expected(1..=5),
+        "the machine has not rebooted"
     );
     write_and_die(directory.path(), Durability::Os, 6..=7);
     let run = directory.path().join("run");
@@ -202,7 +207,11 @@ fn what_an_unsafe_durability_promised_is_doubted_when_it_must_be() {
     let text = fs::read_to_string(&run).expect("a mark");
     let boot = text.split(' ').nth(1).expect("a boot id");
     fs::write(&run, text.replace(boot, "another-boot")).expect("writable");
-    assert_eq!(kept(directory.path()), due(1..=1), "stopped cleanly");
+    assert_eq!(
+        recovered(directory.path()),
+        expected(1..=1),
+        "stopped cleanly"
+    );
 
     let directory = created();
     let (opened, _) = open(directory.path(), Durability::None);
@@ -269,8 +278,8 @@ fn a_full_disk_stops_everything_and_reports_nothing_as_persisted() {
         }
         other => panic!("{other:?}"),
     }
-    // The cause is told first, and then everything is refused: a write that came in between is lost
-    // and not reported.
+    // The cause is reported first, and then everything is refused: a write in between is lost and
+    // not reported.
     thread.expect("started").join().expect("ended");
     assert!(matches!(queue.push(write(2), 10), Err(DiskError::Stopped)));
     assert!(
@@ -280,7 +289,7 @@ fn a_full_disk_stops_everything_and_reports_nothing_as_persisted() {
 }
 
 #[test]
-fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
+fn a_directory_that_is_not_this_replicas_is_refused_with_a_hint() {
     let empty = tempfile::tempdir().expect("a directory");
     let refused = |path: &Path| match Disk::open(path, Durability::Strict, |_| {}) {
         Err(error) => error,
@@ -318,7 +327,7 @@ fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
+fn items_wait_for_a_wake_or_a_full_queue() {
     let queue = Arc::new(Queue::new(10));
     let (taken, seen) = channel();
     let writer = queue.clone();
@@ -332,12 +341,12 @@ fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
     queue.push(1, 4).expect("open");
     queue.push(2, 4).expect("open");
     queue.wake(100);
-    assert!(seen.recv_timeout(pause).is_err(), "nobody has said so");
+    assert!(seen.recv_timeout(pause).is_err(), "not woken yet");
     queue.wake(8);
     assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![1, 2]));
     std::thread::sleep(pause);
     queue.push(3, 8).expect("open");
-    queue.push(4, 8).expect("room was made");
+    queue.push(4, 8).expect("space was freed");
     assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![3]));
     queue.close();
     assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![4]));
@@ -345,12 +354,12 @@ fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
 }
 
 #[test]
-fn what_came_while_the_writer_was_busy_waits_for_the_wake_as_well() {
+fn items_added_while_the_writer_is_busy_wait_for_a_wake_as_well() {
     let queue = Arc::new(Queue::new(100));
     queue.push(1, 4).expect("open");
     queue.wake(0);
     assert_eq!(queue.take(1 << 20), Some(vec![1]));
-    // Nobody waits for this one: it would be a sync of its own.
+    // Nothing waits for this one: it would be a sync of its own.
     queue.push(2, 4).expect("open");
     let (taken, seen) = channel();
     let writer = queue.clone();
@@ -380,7 +389,7 @@ fn a_lost_journal_is_lost_until_another_one_has_begun_and_then_is_not() {
         assert_eq!(opened.incarnation, first);
         let lost = matches!(opened.journal.condition, Condition::Lost { .. });
         assert!(lost, "round {round}");
-        // Until it says so itself it is nobody's journal.
+        // Until it contains such a record it counts as no replacement.
         opened.disk.append(Token(1), body(1)).expect("append");
         await_token(&reports, Token(1));
         drop((opened, reports));
@@ -396,15 +405,15 @@ fn a_lost_journal_is_lost_until_another_one_has_begun_and_then_is_not() {
         }
         await_token(&reports, Token(last));
         drop((opened, reports));
-        let found = kept(directory.path());
+        let found = recovered(directory.path());
         assert_eq!(found.len() as u64, last, "round {round}");
         assert!(!directory.path().join("lost").exists());
-        assert_eq!(kept(directory.path()), found, "round {round}");
+        assert_eq!(recovered(directory.path()), found, "round {round}");
     }
 }
 
 #[test]
-fn a_journal_that_is_lost_a_second_time_goes_as_a_whole() {
+fn a_journal_that_is_lost_a_second_time_is_removed_as_a_whole() {
     let directory = created();
     write_and_die(directory.path(), Durability::Strict, 1..=9);
     fs::write(segments(directory.path()).remove(0), "rubbish").expect("written");
@@ -435,7 +444,7 @@ fn a_journal_that_is_lost_a_second_time_goes_as_a_whole() {
     // Half of it is removed when it is killed again.
     fs::remove_file(discarded.join(names_before[0])).expect("removed");
     assert!(is_lost(directory.path()).is_some());
-    assert!(!discarded.exists(), "there is no use for it");
+    assert!(!discarded.exists(), "it was removed");
     assert!(directory.path().join("journal.lost").is_dir());
 }
 

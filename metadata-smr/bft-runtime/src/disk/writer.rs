@@ -1,8 +1,8 @@
 //! The threads: one appends to the journal with group commit, one applies flushes of the state, one
 //! prepares the journal's spare segments.
 //!
-//! While a group is being synced the next one gathers, so a slow disk makes larger groups instead
-//! of longer queues.
+//! While a group is being synced the next one gathers, so a slow disk leads to larger groups
+//! instead of longer queues.
 
 use super::appender::Appender;
 use super::error::failed;
@@ -17,32 +17,32 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-/// A group is closed at about this many bytes.
+/// The approximate size at which a group is closed.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// What the journal's thread is asked for.
+/// A task of the journal's thread.
 pub(super) enum JournalWrite {
     Append { token: Token, record: Bytes },
     Trim { before: Token },
 }
 
-/// What the state's thread is asked for.
+/// A task of the state's thread.
 pub(super) struct StateWrite {
     pub(super) batch: WriteBatch,
     pub(super) root: DurableRoot,
 }
 
-type Report<F> = Arc<F>;
+type CompletionCallback<F> = Arc<F>;
 
 pub(super) fn journal<F: Fn(Completion) + Send + Sync + 'static>(
     queue: Arc<Queue<JournalWrite>>,
     mut appender: Appender,
     durability: Durability,
-    report: Report<F>,
+    report: CompletionCallback<F>,
 ) -> Result<JoinHandle<()>, DiskError> {
     let run = move || {
         if let Err(error) = append_all(&queue, &mut appender, durability, &*report) {
-            // First the cause, then the refusals that follow from it.
+            // The cause first, then the refusals that follow from it.
             report(Completion::Failed { error });
             queue.fail();
         }
@@ -50,7 +50,7 @@ pub(super) fn journal<F: Fn(Completion) + Send + Sync + 'static>(
     spawn("journal", run)
 }
 
-/// Writes what comes until the queue is closed.
+/// Writes items until the queue is closed.
 fn append_all(
     queue: &Queue<JournalWrite>,
     appender: &mut Appender,
@@ -61,7 +61,7 @@ fn append_all(
         let (last, trim) = write_group(appender, group, durability)?;
         if let Some(token) = last {
             report(Completion::Persisted { token });
-            // The next group takes the seal's place; nobody waits for it.
+            // The next group overwrites the seal; nothing waits for it.
             if queue.is_empty() {
                 appender.seal()?;
             }
@@ -70,11 +70,11 @@ fn append_all(
             appender.trim(before)?;
         }
     }
-    // A clean stop: whatever the durability, all of it is on the medium before the mark is.
+    // A clean stop: with any durability, all records are on the medium before the mark is.
     appender.sync()
 }
 
-/// Writes what came together; the last token that is now durable, and what may be given up.
+/// Writes a group; returns the last token that is now durable, and what may be given up.
 fn write_group(
     appender: &mut Appender,
     group: Vec<JournalWrite>,
@@ -115,7 +115,7 @@ pub(super) fn spares(spares: Arc<Spares>) -> Result<JoinHandle<()>, DiskError> {
 pub(super) fn state<F: Fn(Completion) + Send + Sync + 'static>(
     queue: Arc<Queue<StateWrite>>,
     store: DiskStore,
-    report: Report<F>,
+    report: CompletionCallback<F>,
 ) -> Result<JoinHandle<()>, DiskError> {
     let run = move || {
         while let Some(writes) = queue.take(1) {

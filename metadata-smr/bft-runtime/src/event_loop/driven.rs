@@ -1,4 +1,4 @@
-//! What the loop drives: a replica, and its disk.
+//! The implementations of what the loop drives: a replica, and its disk.
 
 use super::{Core, Durable};
 use crate::disk::Disk;

@@ -1,21 +1,21 @@
-//! The loop around a core that does what the test says.
+//! The loop around a scripted core.
 
 use super::*;
 use crate::keys::NodeKey;
 use crate::link::frame::Frame;
-use crate::roster::Places;
+use crate::roster::ConnectionLimits;
 use crate::roster::peers::Addresses;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Nanos, PublicKey, ReplicaId};
 use quorumfs_bft::replica::Config;
 
-/// Emits a script, one list of effects per event, and keeps what it was told.
-struct Scripted {
+/// Emits a script, one list of effects per event, and records the events.
+struct ScriptedCore {
     script: VecDeque<Vec<Effect>>,
     seen: Arc<Mutex<Vec<Event>>>,
 }
 
-impl Core for Scripted {
+impl Core for ScriptedCore {
     fn step(&mut self, _now: Now, event: Event, effects: &mut Effects) {
         self.seen.lock().expect("lock").push(event);
         for effect in self.script.pop_front().unwrap_or_default() {
@@ -32,7 +32,7 @@ impl Core for Scripted {
     }
 }
 
-/// What a replica says that has done nothing yet.
+/// The status of a replica that has done nothing yet.
 pub(crate) fn quiet() -> ReplicaStatus {
     ReplicaStatus {
         replica: ReplicaId(0),
@@ -59,15 +59,15 @@ pub(crate) fn quiet() -> ReplicaStatus {
     }
 }
 
-/// A disk that completes when the test says so.
+/// A disk that completes writes when the test tells it to.
 #[derive(Default)]
-struct Slow {
+struct ManualDisk {
     appended: Arc<Mutex<Vec<Token>>>,
-    /// How much had been appended when it was woken.
+    /// How much had been appended at each wake-up.
     woken: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Durable for Slow {
+impl Durable for ManualDisk {
     fn append(&mut self, _record: Bytes, token: Token) -> Result<bool, String> {
         self.appended.lock().expect("lock").push(token);
         Ok(false)
@@ -108,7 +108,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         Arc::new(Roster::new(
             key.public(),
             Addresses::new(),
-            Places::within(1024),
+            ConnectionLimits::within(1024),
         )),
     );
     roster.enter(&membership, ReplicaId(0));
@@ -117,14 +117,14 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         .expect("peer")
         .set_connected(true);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let disk = Slow::default();
+    let disk = ManualDisk::default();
     let (appended, woken) = (disk.appended.clone(), disk.woken.clone());
-    let core = Scripted {
+    let core = ScriptedCore {
         script: script.into(),
         seen: seen.clone(),
     };
     let published = Arc::new(Published::default());
-    let around = Surroundings {
+    let context = LoopContext {
         inbox: inbox.clone(),
         roster: roster.clone(),
         verification: Arc::new(Verification::new(config.context(), vec![])),
@@ -139,12 +139,12 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         timer: Timer::Status,
         after: Nanos(0),
     });
-    let looping = EventLoop::new(core, disk, around);
+    let event_loop = EventLoop::new(core, disk, context);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .expect("runtime");
-    let thread = std::thread::spawn(move || runtime.block_on(looping.run(effects)).0);
+    let thread = std::thread::spawn(move || runtime.block_on(event_loop.run(effects)).0);
     Fixture {
         inbox,
         published,
@@ -183,12 +183,12 @@ fn persist(token: u64) -> Effect {
 }
 
 #[tokio::test]
-async fn what_no_frame_waits_for_is_written_soon() {
+async fn records_that_no_frame_waits_for_are_written_soon() {
     let fixture = run(vec![vec![persist(1)]]);
     let began = Instant::now();
     while fixture.woken.lock().expect("lock").last() != Some(&1) {
         let waited = began.elapsed();
-        assert!(waited < Duration::from_secs(20), "nobody wakes the disk");
+        assert!(waited < Duration::from_secs(20), "the disk is not woken");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     fixture.inbox.stop();
@@ -221,7 +221,7 @@ async fn a_frame_is_held_until_its_write_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_journal_is_known_by_another_name_once_that_is_durable() {
+async fn a_journal_has_another_incarnation_once_that_is_durable() {
     let fixture = run(vec![vec![persist(1)], vec![send(b"done", None)]]);
     assert!(fixture.sent().await.is_empty());
     let incarnation = Incarnation([7; 16]);

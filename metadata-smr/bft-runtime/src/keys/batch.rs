@@ -1,21 +1,21 @@
-//! Many signatures checked in one go, for half the time of one after the other.
+//! Many signatures checked together, in half the time of checking them one by one.
 //!
-//! A signature (R, s) under the key A on what hashes to k holds by ZIP-215 if 8(sB − R − kA) = 0.
-//! For n of them one checks 8(Σ zᵢsᵢ B − Σ zᵢRᵢ − Σ zᵢkᵢAᵢ) = 0 with random zᵢ of 128 bits: the
-//! doublings that make up most of the work are shared.
+//! A signature (R, s) under the key A on a message with hash k holds by ZIP-215 if
+//! 8(sB − R − kA) = 0. For n of them one checks 8(Σ zᵢsᵢ B − Σ zᵢRᵢ − Σ zᵢkᵢAᵢ) = 0 with random zᵢ
+//! of 128 bits: the doublings that make up most of the work are shared.
 //!
 //! # What always holds
 //!
 //! * Signatures that hold one by one hold together: each term is zero, small-order components
 //!   included, because everything is multiplied by eight.
-//! * If one does not hold, the sum is zero with a probability of 2⁻¹²⁵ at most, because nobody
-//!   knows the zᵢ before; so a batch never lets in what alone would be refused.
-//! * A batch that fails says nothing about which: the caller asks one by one, and whoever sent the
-//!   bad one is not asked again.
+//! * If one does not hold, the sum is zero with a probability of 2⁻¹²⁵ at most, because the zᵢ are
+//!   unpredictable; so a batch never accepts a signature that would be refused alone.
+//! * A failed batch does not show which signature is bad: the caller checks them one by one, and
+//!   ignores the sender of the bad one for a while.
 //!
 //! Source: D. J. Bernstein et al., "High-speed high-security signatures" (2011), section 5; the
-//! verdict on small-order components by ZIP-215, as in `ed25519-zebra`, whose batches find the
-//! point of a key anew each time, which here is known.
+//! verdict on small-order components by ZIP-215, as in `ed25519-zebra`, whose batches compute the
+//! point of a key anew each time; here it is precomputed.
 
 use super::{PreparedKey, hash_of};
 use aws_lc_rs::rand;
@@ -43,7 +43,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How many there are.
+    /// The number of signatures.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
@@ -55,7 +55,7 @@ impl Batch {
         self.items.is_empty()
     }
 
-    /// Adds one.
+    /// Adds a signature.
     pub fn push(&mut self, key: &PreparedKey, message: &[u8], signature: &Signature) {
         let (nonce, response) = halves(signature);
         let hash = Sha512::new()
@@ -77,7 +77,7 @@ impl Batch {
         });
     }
 
-    /// Whether all of them hold. Without randomness from the system none does.
+    /// Whether all of them hold. Without random numbers from the system none does.
     #[must_use]
     pub fn holds(self) -> bool {
         if self.refused || self.items.is_empty() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn small_order_components_hold_together_as_they_hold_alone() {
+    fn small_order_components_hold_in_a_batch_as_they_hold_alone() {
         // R = (true R) + T for T of small order: refused by rules without the cofactor.
         let torsion = |encoding: &str| {
             let bytes = *unhex(encoding).expect("hex");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn two_wrongs_make_no_right() {
+    fn errors_do_not_cancel_out() {
         // Errors that would cancel out if every weight were the same.
         let mut signed = honest(2);
         for (item, error) in signed.iter_mut().zip([Scalar::ONE, -Scalar::ONE]) {

@@ -1,4 +1,4 @@
-//! What must hold of keys, of their files and of the verdict on crafted signatures.
+//! The guarantees of keys and their files, and the verdict on crafted signatures.
 
 use super::*;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn a_key_survives_its_file() {
     let mode = std::fs::metadata(&path).expect("file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let names = std::fs::read_dir(directory.path()).expect("list").count();
-    assert_eq!(names, 1, "nothing is left beside it");
+    assert_eq!(names, 1, "nothing else is left");
     let again = NodeKey::load(&path).expect("load");
     assert_eq!(again.public(), key.public());
     assert!(Zip215.verify(&key.public(), b"words", &again.sign(b"words")));
@@ -78,7 +78,7 @@ fn any_damage_to_a_key_file_is_noticed() {
         let mut bad = good.clone();
         bad[place] ^= 1;
         std::fs::write(&path, &bad).expect("write");
-        // Only a change that does not change the key's meaning may pass: there is none, because
+        // Only a change that does not change the key's meaning could pass: there is none, because
         // hexadecimal digits that differ in the lowest bit alone have different values.
         assert!(NodeKey::load(&path).is_err(), "byte {place}");
     }
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_are_no_key_or_signature_never_panic(
+    fn bytes_that_are_not_a_key_or_signature_never_panic(
         key in any::<[u8; 32]>(), low in any::<[u8; 32]>(), high in any::<[u8; 32]>(),
     ) {
         let mut signature = [0_u8; 64];

@@ -1,10 +1,10 @@
-//! A connection that has been greeted: one task writes what the outbox holds, its owner reads.
+//! A connection after the greeting: one task writes the frames of the outbox, its owner reads.
 //!
-//! The writer moves everything that waits into one buffer and hands it to TLS in one piece, so
-//! that a burst of small votes costs one record and one system call. It flushes before it waits
-//! again, and sends a keepalive when it has had nothing to send for a while. A peer that takes
-//! nothing off its socket ends the connection after the write deadline; until then it costs the
-//! outbox's bound and nothing else.
+//! The writer moves all waiting frames into one buffer and passes it to TLS in one piece, so that a
+//! burst of small votes costs one record and one system call. It flushes before it waits again, and
+//! sends a keepalive when it has had nothing to send for a while. A peer that reads nothing ends
+//! the connection after the write deadline; until then it costs the outbox's bound and nothing
+//! else.
 
 use super::LinkError;
 use super::frame::{Frame, HEADER_BYTES, Kind, Reader};
@@ -24,14 +24,14 @@ pub struct Greeted {
     pub(crate) reader: Reader<SecuredStream>,
 }
 
-/// Stops a connection's writer when it goes out of scope.
+/// Stops a connection's writer when it is dropped.
 #[derive(Debug)]
 pub struct Writing {
     task: JoinHandle<LinkError>,
 }
 
 impl Writing {
-    /// Waits until the writer has given up, and says why.
+    /// Waits until the writer has given up, and returns the reason.
     pub async fn ended(&mut self) -> LinkError {
         match (&mut self.task).await {
             Ok(error) => error,
@@ -56,7 +56,7 @@ impl Greeted {
         socket.settle().map_err(LinkError::Broken)
     }
 
-    /// Starts to send what `outbox` holds; frames of at most `payload_bytes_max` are read.
+    /// Starts to send the frames of `outbox`; frames of at most `payload_bytes_max` are read.
     #[must_use]
     pub fn start(self, outbox: Arc<Outbox>, payload_bytes_max: usize) -> (FrameReader, Writing) {
         let (reader, writer) = self.reader.split(payload_bytes_max);
@@ -65,7 +65,7 @@ impl Greeted {
     }
 }
 
-/// Writes until something goes wrong or the outbox is closed.
+/// Writes until an error occurs or the outbox is closed.
 async fn write_all<W: AsyncWrite + Unpin>(mut half: W, outbox: Arc<Outbox>) -> LinkError {
     let mut frames = Vec::new();
     let mut bytes = Vec::new();

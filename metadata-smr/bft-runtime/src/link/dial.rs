@@ -1,6 +1,6 @@
 //! The dialer's half of a link: connect, secure, greet; again after a growing pause.
 //!
-//! Every failure is kept as the reason why the peer is not reachable, until a connection stands.
+//! Every failure is kept as the reason why the peer is unreachable, until a connection is made.
 
 use super::LinkError;
 use super::connection::{Greeted, write_frame};
@@ -17,35 +17,35 @@ use tokio::net::TcpStream;
 /// Dials one replica.
 #[derive(Clone)]
 pub struct Dialer {
-    /// Who is dialed, by its number in the epoch that this one is in.
+    /// The replica to dial, by its number in the current epoch.
     pub wanted: ReplicaId,
-    /// Where it is reached: a try goes to one of these, the next one to the next.
+    /// Its addresses: successive attempts go to successive ones.
     pub addresses: Vec<Address>,
-    /// Proves who we are and checks who it is.
+    /// Proves our identity and checks the peer's.
     pub connector: Connector,
     /// The cluster that both must belong to.
     pub cluster: ClusterId,
-    /// As what we dial.
+    /// The role in which we dial.
     pub role: Role,
     /// What authenticates votes; the default for clients.
     pub authentication: Authentication,
-    /// Which of the processes with its key a replica is; 0 for clients.
+    /// The number of this process, if it is a replica; 0 for clients.
     pub process: u64,
 }
 
 impl Dialer {
-    /// The first attempt.
+    /// Makes the first attempt.
     ///
     /// # Errors
-    /// As [`Dialer::dial_at`].
+    /// Like [`Dialer::dial_at`].
     pub async fn dial(&self) -> Result<Greeted, LinkError> {
         self.dial_at(0).await
     }
 
-    /// Where the attempt of this number goes.
+    /// The address of the attempt with this number.
     ///
     /// # Errors
-    /// If it is not known where the replica is.
+    /// If no address of the replica is known.
     pub fn address(&self, attempt: usize) -> Result<&Address, LinkError> {
         let place = attempt.checked_rem(self.addresses.len());
         let address = place.and_then(|place| self.addresses.get(place));
@@ -55,8 +55,8 @@ impl Dialer {
     /// Makes one attempt; `attempt` counts them.
     ///
     /// # Errors
-    /// If no process listens there, or the one that does is not the replica looked for or refuses
-    /// us.
+    /// If no process listens there, or the process that listens is not the wanted replica or
+    /// refuses us.
     pub async fn dial_at(&self, attempt: usize) -> Result<Greeted, LinkError> {
         let address = self.address(attempt)?;
         let stream = within("connecting", limits::CONNECT_DEADLINE, async {
@@ -92,7 +92,7 @@ impl Dialer {
         write_frame(reader.stream(), frame).await?;
         let answer = reader.next().await?;
         if answer.kind != Kind::Hello {
-            return Err(LinkError::Malformed("an answer without a greeting"));
+            return Err(LinkError::Malformed("the answer is not a greeting"));
         }
         let answer = Hello::decode(&answer.payload)?;
         if answer.cluster != self.cluster {
@@ -104,7 +104,7 @@ impl Dialer {
         if let Some(refusal) = answer.refusal {
             return Err(LinkError::Refused(refusal));
         }
-        if !answer.speaks_ours() {
+        if !answer.is_compatible() {
             return Err(LinkError::Refused(Refusal::Version));
         }
         Ok(Greeted { reader })
@@ -137,7 +137,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Waits, a random half of the pause longer or shorter so that peers do not dial in step.
+    /// Waits; the pause is randomised by half its length, so that peers do not dial in step.
     pub async fn pause(&mut self) {
         let random = getrandom::u32().unwrap_or(u32::MAX / 2);
         let share = 0.5 + f64::from(random) / f64::from(u32::MAX);

@@ -7,10 +7,10 @@
 //!   5       …      payload
 //! ```
 //!
-//! The length is checked against the connection's limit before a byte of payload is read or
-//! memory for it is taken; memory then grows with what has come, never with what was announced.
-//! A small frame is copied out of the read buffer, so that a vote kept for long does not keep
-//! sixteen kilobytes of its neighbours alive.
+//! The length is checked against the connection's limit before a byte of payload is read or memory
+//! for it is allocated; memory then grows with the bytes received, never with the announced length.
+//! A small frame is copied out of the read buffer, so that a vote that is kept for long does not
+//! keep sixteen kilobytes of neighbouring frames alive.
 
 use super::LinkError;
 use crate::limits;
@@ -23,10 +23,10 @@ pub const HEADER_BYTES: usize = 5;
 const COPY_BYTES_MAX: usize = 32 << 10;
 const READ_BYTES: usize = 16 << 10;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing to say, but alive.
+    /// Nothing to send, but alive.
     Keepalive,
     /// A message of the ordering library.
     Message,
@@ -58,9 +58,9 @@ impl Kind {
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// What it carries.
+    /// Its content.
     pub payload: Bytes,
 }
 
@@ -83,10 +83,10 @@ impl Frame {
         }
     }
 
-    /// What goes before the payload.
+    /// The bytes before the payload.
     ///
     /// # Errors
-    /// If the payload is longer than a frame can say.
+    /// If the payload is longer than the length field allows.
     pub fn header(&self) -> Result<[u8; HEADER_BYTES], LinkError> {
         let length = u32::try_from(self.payload.len()).map_err(|_| LinkError::Oversized {
             bytes: u32::MAX,
@@ -97,7 +97,7 @@ impl Frame {
     }
 }
 
-/// Cuts what comes in into frames.
+/// Splits incoming bytes into frames.
 #[derive(Debug)]
 pub struct Reader<R> {
     half: R,
@@ -106,8 +106,8 @@ pub struct Reader<R> {
 }
 
 impl<R: AsyncRead + AsyncWrite> Reader<R> {
-    /// Gives the writing half away, and allows larger frames from now on, once it is known who is
-    /// at the other end.
+    /// Splits off the writing half, and allows larger frames from now on, once the peer's identity
+    /// is verified.
     pub fn split(self, payload_bytes_max: usize) -> (Reader<ReadHalf<R>>, WriteHalf<R>) {
         let (half, writer) = tokio::io::split(self.half);
         let reader = Reader {
@@ -129,7 +129,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// What is read from.
+    /// The stream that it reads from.
     pub fn stream(&mut self) -> &mut R {
         &mut self.half
     }
@@ -137,10 +137,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     /// The next frame that is not a keepalive.
     ///
     /// # Errors
-    /// If the connection ends, is silent for too long, or carries what is no frame.
+    /// If the connection ends, is silent for too long, or carries something that is not a frame.
     pub async fn next(&mut self) -> Result<Frame, LinkError> {
         loop {
-            match self.cut()? {
+            match self.take_frame()? {
                 Some(frame) if frame.kind == Kind::Keepalive => {}
                 Some(frame) => return Ok(frame),
                 None => self.fill().await?,
@@ -148,8 +148,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Takes one whole frame off the buffer, if there is one.
-    fn cut(&mut self) -> Result<Option<Frame>, LinkError> {
+    /// Takes one complete frame off the buffer, if there is one.
+    fn take_frame(&mut self) -> Result<Option<Frame>, LinkError> {
         let Some((header, rest)) = self.buffer.split_at_checked(HEADER_BYTES) else {
             return Ok(None);
         };
@@ -236,7 +236,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_survive_any_split_of_their_bytes(
             payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20),
             step in 1_usize..300,
         ) {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_frame_is_refused_by_its_header_alone() {
+    fn an_oversized_frame_is_refused_by_its_header() {
         let (read, end) = read_all(&[0xff, 0xff, 0xff, 0xff, 1], 64, 1 << 20);
         assert!(read.is_empty());
         match end {

@@ -1,8 +1,8 @@
 //! The greeting: the first frame in each direction, before anything else is read.
 //!
-//! TLS has shown whose keys are at both ends; the greeting says which cluster, which versions and
-//! in which role, and carries the acceptor's verdict, so that a refusal names its reason instead
-//! of being a closed connection.
+//! TLS has shown whose keys are at both ends; the greeting states the cluster, the versions and the
+//! role, and carries the acceptor's verdict, so that a refusal names its reason instead of being a
+//! closed connection.
 //!
 //! ```text
 //!   offset  bytes  what
@@ -11,64 +11,62 @@
 //!   6       2      oldest link version spoken
 //!   8       1      role: 1 replica, 2 client
 //!   9       1      verdict: 0 from the dialer, or 0 welcome, else the reason of the refusal
-//!   10      2      the sender's replica index, 65535 for a client or whoever has none
+//!   10      2      the sender's replica index; 65535 if it is a client or has none
 //!   12      2      the replica index that the dialer wants to reach
-//!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and in what
-//!                  clients send, who need not know), 1 the channels
+//!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and from
+//!                  clients, which need not know), 1 the channels
 //!   16      16     cluster
-//!   32      8      a number that the sending process drew when it began; 0 from clients
+//!   32      8      a random number that the sending process drew at its start; 0 from clients
 //! ```
 //!
-//! Indices are places in the epoch that the sender is in, for whoever reads a log. Nothing is
-//! decided by them: the two sides may be in different epochs, and TLS has shown the keys. The
-//! number of the process tells a replica that dials again from a second one with the same key.
+//! Indices are positions in the sender's epoch and serve only for logs: the two sides may be in
+//! different epochs, and TLS has shown the keys. The number of the process distinguishes a replica
+//! that dials again from a second process with the same key.
 
 use super::LinkError;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 
-/// The version of frames and greeting that this program speaks.
+/// The version of frames and greeting of this program.
 pub const LINK_VERSION: u16 = 2;
-/// The oldest that it still speaks.
+/// The oldest version that it supports.
 pub const LINK_VERSION_OLDEST: u16 = 2;
 /// The length of a greeting.
 pub const HELLO_BYTES: usize = 40;
-/// The same of version 1, which is read so that it can be refused by name.
+/// The length in version 1, which is read so that it can be refused by name.
 const HELLO_BYTES_1: usize = 32;
 
 const MAGIC: [u8; 4] = *b"QFSL";
 
-/// In which role a node speaks.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// As a replica, of this number in the epoch that it is in.
+    /// A replica, with this number in its epoch.
     Replica(ReplicaId),
-    /// As a client.
+    /// A client.
     Client,
 }
 
-/// Why an acceptor turned a dialer away.
+/// Why an acceptor refused a dialer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It belongs to another cluster.
     #[error("it belongs to another cluster")]
     WrongCluster,
     /// No common version.
-    #[error("it speaks no version of the protocol in common with this program; upgrade the older")]
+    #[error("it supports no protocol version that this program supports; upgrade the older one")]
     Version,
     /// The dialer claims to be a replica, with the acceptor's own key.
-    #[error("it has the same key as this replica; no two may share one")]
+    #[error("it has the same key as this replica; give each replica a key of its own")]
     NotThatReplica,
-    /// All places are taken, for clients or for replicas that are not known.
-    #[error("all its places are taken; try again later")]
+    /// All connections are in use, for clients or for unknown replicas.
+    #[error("all its connections are in use; try again later")]
     Full,
-    /// This principal has all the connections that one may have.
-    #[error("this principal has all the connections that one may have; close some")]
+    /// This principal has as many connections as one may have.
+    #[error("this principal has as many connections as one may have; close some")]
     FullForPrincipal,
     /// The key is blacklisted for a while.
-    #[error(
-        "it does not listen to this key for a while, because of a message that was signed wrongly"
-    )]
+    #[error("it ignores this key for a while, because of a message with an invalid signature")]
     Blacklisted,
     /// Votes are authenticated in another way here.
     #[error(
@@ -78,10 +76,10 @@ pub enum Refusal {
     Authentication,
     /// Another process with the dialer's key is connected.
     #[error(
-        "another process with the same key is connected to it; no two may share one: stop one of \
-         them"
+        "another process with the same key is connected to it; no two may share a key: stop one \
+         of them"
     )]
-    Doubled,
+    DuplicateProcess,
 }
 
 impl Refusal {
@@ -93,7 +91,7 @@ impl Refusal {
         Self::FullForPrincipal,
         Self::Blacklisted,
         Self::Authentication,
-        Self::Doubled,
+        Self::DuplicateProcess,
     ];
 
     const fn byte(self) -> u8 {
@@ -105,7 +103,7 @@ impl Refusal {
             Self::FullForPrincipal => 5,
             Self::Blacklisted => 6,
             Self::Authentication => 7,
-            Self::Doubled => 8,
+            Self::DuplicateProcess => 8,
         }
     }
 }
@@ -113,19 +111,19 @@ impl Refusal {
 /// A greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The newest version that the sender speaks.
+    /// The newest version that the sender supports.
     pub newest: u16,
-    /// The oldest that it speaks.
+    /// The oldest version that it supports.
     pub oldest: u16,
-    /// As what it speaks.
+    /// Its role.
     pub role: Role,
-    /// Whom the dialer wants to reach, by its number there.
+    /// The replica that the dialer wants to reach, by its number in the dialer's epoch.
     pub wanted: ReplicaId,
     /// The cluster it belongs to.
     pub cluster: ClusterId,
-    /// What authenticates votes, as far as a replica knows.
+    /// What authenticates votes, if the sender is a replica.
     pub authentication: Authentication,
-    /// Which of the processes with its key a replica is.
+    /// The number of its process, if it is a replica.
     pub process: u64,
     /// The acceptor's verdict.
     pub refusal: Option<Refusal>,
@@ -174,9 +172,9 @@ impl Hello {
     /// Reads a greeting.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are not a greeting.
     pub fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
-        let malformed = LinkError::Malformed("a greeting that is none");
+        let malformed = LinkError::Malformed("the greeting is malformed");
         let Some((bytes, process)) = bytes.split_first_chunk::<HELLO_BYTES_1>() else {
             return Err(malformed);
         };
@@ -239,9 +237,9 @@ impl Hello {
         })
     }
 
-    /// Whether the other side speaks a version that this program speaks.
+    /// Whether the other side supports a version that this program supports.
     #[must_use]
-    pub fn speaks_ours(&self) -> bool {
+    pub fn is_compatible(&self) -> bool {
         self.oldest <= LINK_VERSION && LINK_VERSION_OLDEST <= self.newest
     }
 }
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greeting_has_the_bytes_that_were_released() {
+    fn the_greeting_has_the_released_bytes() {
         let mut hello = Hello::new(
             ClusterId([0xab; 16]),
             Role::Replica(ReplicaId(1)),
@@ -288,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_is_refused() {
+    fn bytes_that_are_not_a_greeting_are_refused() {
         let good = Hello::new(ClusterId([9; 16]), Role::Client, ReplicaId(2)).encode();
         assert!(Hello::decode(&good[..31]).is_err());
         assert!(Hello::decode(&good[..39]).is_err());
         let mut first = good;
         first[..8].copy_from_slice(b"QFSL\0\x01\0\x01");
         let first = Hello::decode(&first[..32]).expect("of version 1");
-        assert!(!first.speaks_ours());
+        assert!(!first.is_compatible());
         for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 9), (9, 255), (15, 2)] {
             let mut bad = good;
             bad[place] = value;

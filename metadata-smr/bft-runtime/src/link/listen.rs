@@ -1,11 +1,12 @@
-//! The acceptor's half of a link: accept, secure, hear the greeting, decide.
+//! The acceptor's half of a link: accept, secure, read the greeting, decide.
 //!
-//! Anybody can open a TCP connection and say nothing. Such half-open connections are bounded in
-//! number and time. When there are too many, the address that has the most of them loses its
-//! *oldest*: a flood from one address pushes out itself, and an honest handshake takes
-//! milliseconds, so a flood from many has to be thousands a second before it keeps anybody out.
+//! Any host can open a TCP connection and send nothing. Such half-open connections are bounded in
+//! number and time. When there are too many, the address with the most of them loses its *oldest*:
+//! a flood from one address displaces its own connections, and an honest handshake takes
+//! milliseconds, so a flood from many addresses has to be thousands of connections a second before
+//! it keeps an honest one out.
 //!
-//! What a key may do is decided by the [`Gatekeeper`]; the listener only carries its verdict.
+//! The [`Gatekeeper`] decides what a key may do; the listener only carries out its verdict.
 
 use super::LinkError;
 use super::connection::{Greeted, write_frame};
@@ -21,41 +22,41 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Decides who comes in, and takes over who did.
+/// Decides which dialers are admitted, and serves them.
 pub trait Gatekeeper: Send + Sync + 'static {
-    /// A place for this process of the holder of `key` in this role, or the reason why there is
-    /// none. The place is held until it is dropped.
+    /// Admits this process of the holder of `key` in this role, or returns the reason for refusing
+    /// it. The guard reserves its place until it is dropped.
     ///
     /// # Errors
-    /// The refusal that the dialer is told.
-    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<Self::Place, Refusal>;
+    /// The refusal that the dialer receives.
+    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<Self::Guard, Refusal>;
 
     /// Serves a connection until it ends.
     fn serve(
         self: Arc<Self>,
-        place: Self::Place,
+        place: Self::Guard,
         greeted: Greeted,
     ) -> impl Future<Output = LinkError> + Send;
 
-    /// What an admitted connection holds.
-    type Place: Send;
+    /// Reserves the place of an admitted connection.
+    type Guard: Send;
 }
 
 /// Accepts connections for one replica.
 pub struct Listener<G> {
-    /// Where.
+    /// The listening socket.
     pub socket: TcpListener,
-    /// Secures what is accepted.
+    /// Secures accepted connections.
     pub acceptor: Acceptor,
     /// The cluster that dialers must belong to.
     pub cluster: ClusterId,
-    /// What authenticates votes: other replicas must do it alike.
+    /// What authenticates votes: it must be the same on other replicas.
     pub authentication: Authentication,
-    /// Who decides.
+    /// Decides about dialers.
     pub gatekeeper: Arc<G>,
 }
 
-/// A half-open connection: given up with its guard.
+/// A half-open connection: closed when it is dropped.
 struct HalfOpen(JoinHandle<()>);
 
 impl Drop for HalfOpen {
@@ -64,7 +65,7 @@ impl Drop for HalfOpen {
     }
 }
 
-/// Those that are half-open, the oldest first, with where they come from.
+/// The half-open connections, the oldest first, with their addresses.
 struct Greeting<T> {
     most: usize,
     all: VecDeque<(IpAddr, T)>,
@@ -78,7 +79,7 @@ impl<T> Greeting<T> {
         }
     }
 
-    /// One more: if there are too many, the address that has most of them loses its oldest.
+    /// Adds one: if there are too many, the address with the most of them loses its oldest.
     fn enter(&mut self, from: IpAddr, one: T) {
         let from = neighbourhood(from);
         while self.all.len() >= self.most.max(1) {
@@ -95,7 +96,8 @@ impl<T> Greeting<T> {
     }
 }
 
-/// What is counted together: an address, and with IPv6 a network, of which one machine has all.
+/// The addresses that are counted together: one of IPv4, or a network of IPv6, which may belong to
+/// one machine.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -107,7 +109,7 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
 }
 
 impl<G: Gatekeeper> Listener<G> {
-    /// Accepts until the task that runs it is stopped.
+    /// Accepts connections until the task that runs it is stopped.
     pub async fn run(self) {
         let this = Arc::new(self);
         let mut greeting = Greeting::new(limits::HANDSHAKES_MAX);
@@ -125,12 +127,12 @@ impl<G: Gatekeeper> Listener<G> {
                                 Ok(greeted) => {
                                     let _ = greeted_tx.send(greeted).await;
                                 }
-                                Err(error) => tracing::debug!(%error, "no connection"),
+                                Err(error) => tracing::debug!(%error, "a handshake failed"),
                             }
                         })));
                     }
                     Err(error) => {
-                        // Out of descriptors, or the connection is gone already.
+                        // Out of descriptors, or the connection has ended already.
                         tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(limits::REDIAL_MIN).await;
                     }
@@ -147,7 +149,7 @@ impl<G: Gatekeeper> Listener<G> {
         }
     }
 
-    async fn greet(&self, stream: TcpStream) -> Result<(G::Place, Greeted), LinkError> {
+    async fn greet(&self, stream: TcpStream) -> Result<(G::Guard, Greeted), LinkError> {
         stream.set_nodelay(true).map_err(LinkError::Broken)?;
         let deadline = limits::HANDSHAKE_DEADLINE;
         match tokio::time::timeout(deadline, self.secure(stream)).await {
@@ -159,12 +161,12 @@ impl<G: Gatekeeper> Listener<G> {
         }
     }
 
-    async fn secure(&self, stream: TcpStream) -> Result<(G::Place, Greeted), LinkError> {
+    async fn secure(&self, stream: TcpStream) -> Result<(G::Guard, Greeted), LinkError> {
         let (stream, key) = self.acceptor.secure(stream).await?;
         let mut reader = Reader::new(stream, HELLO_BYTES);
         let hello = reader.next().await?;
         if hello.kind != Kind::Hello {
-            return Err(LinkError::Malformed("a connection without a greeting"));
+            return Err(LinkError::Malformed("the first frame is not a greeting"));
         }
         let hello = Hello::decode(&hello.payload)?;
         let admitted = self.judge(key, &hello);
@@ -190,11 +192,11 @@ impl<G: Gatekeeper> Listener<G> {
         }
     }
 
-    fn judge(&self, key: PublicKey, hello: &Hello) -> Result<G::Place, Refusal> {
+    fn judge(&self, key: PublicKey, hello: &Hello) -> Result<G::Guard, Refusal> {
         if hello.cluster != self.cluster {
             return Err(Refusal::WrongCluster);
         }
-        if !hello.speaks_ours() {
+        if !hello.is_compatible() {
             return Err(Refusal::Version);
         }
         let replica = matches!(hello.role, Role::Replica(_));
@@ -220,7 +222,7 @@ mod tests {
         greeting.enter(address(3), 100);
         let left: Vec<_> = greeting.all.iter().map(|(_, number)| *number).collect();
         assert_eq!(left, [0, 94, 95, 96, 97, 98, 99, 100]);
-        // Of one network of IPv6 a machine has all addresses.
+        // One machine may have all addresses of an IPv6 network.
         let network = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
         let mut greeting = Greeting::new(4);
         for number in 0..10_u16 {

@@ -1,12 +1,12 @@
-//! What waits to be sent to one peer: bounded, and the oldest goes first when it is full.
+//! The frames that wait to be sent to one peer: bounded; a full outbox drops its oldest frame.
 //!
-//! The event loop never waits for a peer. What does not fit pushes out the oldest frame, because
-//! every message of the protocol is resent when a peer's STATUS shows that it is missing, and a
-//! client asks again; the newest says most about where we stand. While the peer is not connected
-//! only a few frames are kept.
+//! The event loop never waits for a peer. A new frame displaces the oldest, because every message
+//! of the protocol is resent when a peer's STATUS shows that it is missing, and a client asks
+//! again; the newest frames describe the current state best. While the peer is not connected only a
+//! few frames are kept.
 //!
-//! What is only shown to observers waits apart: it goes out when nothing else does, and it is
-//! dropped first, by a smaller bound of its own.
+//! Frames for observers wait in a separate queue: they are sent when no others wait, and are
+//! dropped first, by a smaller bound of their own.
 //!
 //! Always: at most the configured number of frames and bytes are held, counted exactly.
 
@@ -31,15 +31,15 @@ pub struct Bounds {
 #[derive(Debug)]
 pub struct Outbox {
     bounds: Bounds,
-    inner: Mutex<Inner>,
+    inner: Mutex<OutboxState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct OutboxState {
     queue: VecDeque<Frame>,
     bytes: usize,
-    /// Frames that may be dropped, and their bytes.
+    /// Frames for observers, which may be dropped, and their bytes.
     spare: VecDeque<Frame>,
     spare_bytes: usize,
     connected: bool,
@@ -47,7 +47,7 @@ struct Inner {
     dropped: u64,
 }
 
-impl Inner {
+impl OutboxState {
     fn trim(&mut self, bounds: &Bounds) {
         let frames_max = if self.connected {
             bounds.frames_max
@@ -69,7 +69,7 @@ fn cost(frame: &Frame) -> usize {
 }
 
 impl Outbox {
-    /// An empty one, not connected.
+    /// Creates an empty outbox, not connected.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self {
@@ -79,12 +79,12 @@ impl Outbox {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked while holding it left counts that are at most too large.
+    fn inner(&self) -> MutexGuard<'_, OutboxState> {
+        // A panic while holding it leaves counts that are at most too large.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a frame, at the cost of the oldest ones.
+    /// Adds a frame; the oldest ones are dropped if necessary.
     pub fn push(&self, frame: Frame) {
         let mut inner = self.inner();
         if inner.closed {
@@ -97,7 +97,7 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Adds a frame that nobody has to get, at the cost of older ones of that kind.
+    /// Adds a frame that may be dropped; older ones of that kind are dropped if necessary.
     pub fn push_spare(&self, frame: Frame) {
         let mut inner = self.inner();
         if inner.closed {
@@ -118,14 +118,14 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Says whether somebody takes frames off now.
+    /// Sets whether a connection takes frames now.
     pub fn set_connected(&self, connected: bool) {
         let mut inner = self.inner();
         inner.connected = connected;
         inner.trim(&self.bounds);
     }
 
-    /// Ends it: nothing is taken any more and [`Outbox::take`] returns false.
+    /// Closes it: no frame is accepted any more and [`Outbox::take`] returns false.
     pub fn close(&self) {
         let mut inner = self.inner();
         inner.closed = true;
@@ -136,20 +136,20 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// Frames that wait.
+    /// The number of waiting frames.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.inner().queue.len()
     }
 
-    /// Frames that were pushed out so far.
+    /// The number of frames dropped so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.inner().dropped
     }
 
-    /// Waits for frames and moves up to `bytes_max` bytes of them, at least one, to `into`. False
-    /// when the outbox was closed.
+    /// Waits for frames and moves up to `bytes_max` bytes of them, at least one frame, to `into`.
+    /// Returns false when the outbox was closed.
     pub async fn take(&self, bytes_max: usize, into: &mut Vec<Frame>) -> bool {
         loop {
             let changed = self.changed.notified();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frame_gives_way() {
+    fn the_oldest_frame_is_dropped() {
         let outbox = Outbox::new(BOUNDS);
         outbox.set_connected(true);
         for number in 0..8 {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_shown_waits_behind_everything_else_and_is_dropped_by_its_own_bound() {
+    async fn observer_frames_are_sent_last_and_dropped_by_their_own_bound() {
         let outbox = Outbox::new(BOUNDS);
         outbox.set_connected(true);
         outbox.push_spare(frame(200, 1));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_taken_in_order_and_a_closed_outbox_says_so() {
+    async fn frames_are_taken_in_order_until_the_outbox_is_closed() {
         let outbox = Outbox::new(BOUNDS);
         outbox.set_connected(true);
         (0..3).for_each(|number| outbox.push(frame(number, 1)));

@@ -1,9 +1,9 @@
 //! A TCP socket that can move to another thread's runtime.
 //!
-//! Connections are accepted and secured by whoever has time for that, because a handshake takes
-//! half a dozen operations on curves and anybody may ask for one. What was let in belongs on the
-//! thread of the replica, next to the core: a frame then wakes no other thread on its way. Moving a
-//! socket means that another runtime watches it from now on; what TLS has buffered stays with TLS.
+//! Connections are accepted and secured on any free thread, because a handshake takes half a dozen
+//! operations on curves and any host may ask for one. Admitted connections belong on the thread of
+//! the replica, next to the core: a frame then wakes no other thread on its way. Moving a socket
+//! means that another runtime watches it from now on; bytes that TLS has buffered stay with TLS.
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A TCP connection, watched by the runtime on which it was made or to which it moved last.
+/// A TCP connection, watched by the runtime that created it or to which it moved last.
 #[derive(Debug)]
 pub struct Socket(Option<TcpStream>);
 
@@ -22,7 +22,7 @@ impl From<TcpStream> for Socket {
 }
 
 impl Socket {
-    /// Lets the runtime that calls this watch the socket.
+    /// Registers the socket with the calling runtime.
     ///
     /// # Errors
     /// If the system refuses; the socket is closed then.
@@ -37,7 +37,7 @@ impl Socket {
     }
 }
 
-/// Only after a move that failed.
+/// Only after a failed move.
 fn gone() -> Error {
     Error::new(
         ErrorKind::NotConnected,
@@ -70,7 +70,7 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         match slices {
-            // The usual case, and the kernel has less to do.
+            // The usual case, and cheaper for the kernel.
             [one] => self.stream()?.poll_write(context, one),
             several => self.stream()?.poll_write_vectored(context, several),
         }

@@ -1,4 +1,4 @@
-//! Links over loopback with hostile and helpless peers.
+//! Links over loopback with hostile and broken peers.
 
 use super::connection::Greeted;
 use super::dial::Dialer;
@@ -27,14 +27,14 @@ const BOUNDS: Bounds = Bounds {
     bytes_max: 4 << 20,
 };
 
-/// Echoes every frame and tells the test what came; turns one key away.
+/// Echoes every frame and reports it to the test; refuses one key.
 struct Echo {
     unwanted: PublicKey,
     seen: mpsc::Sender<Result<Bytes, LinkError>>,
 }
 
 impl Gatekeeper for Echo {
-    type Place = PublicKey;
+    type Guard = PublicKey;
 
     fn admit(&self, key: PublicKey, _role: Role, _: u64) -> Result<PublicKey, Refusal> {
         if key == self.unwanted {
@@ -153,7 +153,7 @@ async fn a_replica_with_another_key_is_refused_by_the_dialer() {
 }
 
 #[tokio::test]
-async fn a_dialer_with_a_key_that_is_not_admitted_is_told_so() {
+async fn a_dialer_with_a_refused_key_gets_the_refusal() {
     let client = identity();
     let fixture = listener(client.key()).await;
     let error = dialer(&fixture, &client)
@@ -167,7 +167,7 @@ async fn a_dialer_with_a_key_that_is_not_admitted_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_wrong_cluster_is_named_on_the_dialers_side() {
+async fn a_dialer_learns_the_name_of_the_other_cluster() {
     let fixture = listener(PublicKey([0; 32])).await;
     let mut dialer = dialer(&fixture, &identity());
     dialer.cluster = ClusterId([8; 16]);
@@ -181,7 +181,7 @@ async fn a_wrong_cluster_is_named_on_the_dialers_side() {
 }
 
 #[tokio::test]
-async fn a_number_of_another_epoch_keeps_nobody_out_whose_keys_are_right() {
+async fn a_dialer_with_the_right_key_is_admitted_under_a_number_of_another_epoch() {
     let fixture = listener(PublicKey([0; 32])).await;
     let mut dialer = dialer(&fixture, &identity());
     for (wanted, role) in [(0, 5), (u16::MAX, u16::MAX)] {
@@ -192,7 +192,7 @@ async fn a_number_of_another_epoch_keeps_nobody_out_whose_keys_are_right() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_named() {
+async fn a_port_without_a_listener_is_named() {
     let fixture = listener(PublicKey([0; 32])).await;
     let mut dialer = dialer(&fixture, &identity());
     let free = TcpListener::bind("127.0.0.1:0").await.expect("bind");
@@ -234,11 +234,11 @@ async fn half_open_connections_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_costs_its_bound_and_blocks_nobody() {
+async fn a_peer_that_does_not_read_costs_its_bound_and_delays_no_other() {
     let fixture = listener(PublicKey([0; 32])).await;
     let slow = dialer(&fixture, &identity()).dial().await.expect("dial");
     let slow_out = outbox();
-    // Never read: the echoes pile up in the server's outbox for this connection.
+    // The client never reads: the echoes pile up in the server's outbox for this connection.
     let (_unread, _writing) = slow.start(slow_out.clone(), FRAME_MAX);
     for _ in 0..200 {
         slow_out.push(Frame::message(vec![1; 256 << 10].into()));
@@ -253,7 +253,7 @@ async fn a_peer_that_does_not_read_costs_its_bound_and_blocks_nobody() {
 }
 
 #[tokio::test]
-async fn a_silent_peer_is_given_up() {
+async fn a_silent_peer_is_disconnected() {
     let (near, far) = tokio::io::duplex(64);
     let mut reader = super::frame::Reader::new(far, 64);
     let silent = reader.next().await.expect_err("silent");
@@ -262,7 +262,7 @@ async fn a_silent_peer_is_given_up() {
 }
 
 #[tokio::test]
-async fn keepalives_flow_when_there_is_nothing_to_say() {
+async fn keepalives_flow_when_there_is_nothing_to_send() {
     let fixture = listener(PublicKey([0; 32])).await;
     let greeted = dialer(&fixture, &identity()).dial().await.expect("dial");
     let outbox = outbox();

@@ -1,6 +1,6 @@
 //! The recording's file and the thread that writes it.
 
-use super::{Item, Queue, RecordingConfig, Shared};
+use super::{Item, RecorderQueue, RecorderShared, RecordingConfig};
 use quorumfs_bft::journal;
 use quorumfs_bft::recording::{Entry, Marker, RecordingWriter, Start};
 use std::fs::{DirBuilder, OpenOptions};
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// So much is written at once; what waits is written as soon as it is so much.
+/// So much is written at once; as soon as so much waits, it is written.
 pub(super) const BLOCK_BYTES: usize = 1 << 20;
-/// What waits is written after this in any case: so much a killed process loses.
+/// Pending data is written after this time in any case: a killed process loses so much.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Room for saying at the end that the room is used up.
+/// Space for an end that says that the space is used up.
 const END_BYTES: u64 = 512;
-/// How much is said then.
+/// The longest reason.
 const WHY_CHARS: usize = 100;
 const SUFFIX: &str = ".recording";
 
 /// Why nothing more is written.
 pub(super) enum Stop {
-    /// There is no more room within the bound.
+    /// The bound is reached.
     Bound,
     Failed(io::Error),
 }
@@ -33,23 +33,23 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Makes the file, with everything that is known at the start, and starts the thread.
+/// Creates the file, with everything known at the start, and starts the thread.
 pub(super) fn begin(
     config: &RecordingConfig,
     start: &Start,
     journal: &[journal::Entry],
-    shared: &Arc<Shared>,
+    shared: &Arc<RecorderShared>,
 ) -> io::Result<PathBuf> {
     let mut directory = DirBuilder::new();
     directory.recursive(true).mode(0o700);
     directory.create(&config.directory)?;
     let key: String = start.config.key.to_string().chars().take(8).collect();
-    let room = make_room(&config.directory, &key, config.bytes_max)?;
+    let free = remove_oldest(&config.directory, &key, config.bytes_max)?;
     let name = format!("{key}-{:020}{SUFFIX}", start.now.clock.0);
     let path = config.directory.join(name);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let begun = Recording::begin(options.open(&path)?, room, start, journal);
+    let begun = Recording::begin(options.open(&path)?, free, start, journal);
     let recording = match begun {
         Ok(recording) => recording,
         Err(stop) => {
@@ -57,7 +57,7 @@ pub(super) fn begin(
             return Err(match stop {
                 Stop::Failed(error) => error,
                 Stop::Bound => io::Error::other(format!(
-                    "what the replica starts with does not fit into {room} bytes"
+                    "the state at the start does not fit into the free {free} bytes"
                 )),
             });
         }
@@ -69,8 +69,9 @@ pub(super) fn begin(
     Ok(path)
 }
 
-/// Removes the oldest recordings of this replica until half of the bound is free. Says how much is.
-pub(super) fn make_room(directory: &Path, key: &str, bytes_max: u64) -> io::Result<u64> {
+/// Removes the oldest recordings of this replica until half of the bound is free. Returns the free
+/// part of the bound.
+pub(super) fn remove_oldest(directory: &Path, key: &str, bytes_max: u64) -> io::Result<u64> {
     let mut lives = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
@@ -81,17 +82,17 @@ pub(super) fn make_room(directory: &Path, key: &str, bytes_max: u64) -> io::Resu
     }
     // Their names end with their times.
     lives.sort();
-    let mut kept = lives.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let mut used = lives.iter().map(|(_, bytes)| bytes).sum::<u64>();
     for (name, bytes) in lives {
-        if kept > bytes_max / 2 {
+        if used > bytes_max / 2 {
             std::fs::remove_file(directory.join(name))?;
-            kept -= bytes;
+            used -= bytes;
         }
     }
-    Ok(bytes_max - kept)
+    Ok(bytes_max - used)
 }
 
-/// A recording, and the file that it goes to.
+/// A recording, and its file.
 pub(super) struct Recording<W> {
     file: W,
     writer: RecordingWriter,
@@ -125,11 +126,12 @@ impl<W: Write> Recording<W> {
         Ok(recording)
     }
 
-    /// Writes what is put into the queue until it ends.
-    pub(super) fn run(mut self, shared: &Shared) {
+    /// Writes the queue's entries until it ends.
+    pub(super) fn run(mut self, shared: &RecorderShared) {
         loop {
             let queue = shared.queue();
-            let waits = |queue: &mut Queue| queue.over.is_none() && queue.bytes < BLOCK_BYTES;
+            let waits =
+                |queue: &mut RecorderQueue| queue.over.is_none() && queue.bytes < BLOCK_BYTES;
             let (mut queue, _) = shared
                 .changed
                 .wait_timeout_while(queue, PAUSE, waits)
@@ -148,14 +150,14 @@ impl<W: Write> Recording<W> {
                         self.bytes_max
                     ))
                 }
-                // What stands there by now may end anywhere.
+                // The file may end anywhere by now.
                 (Err(Stop::Failed(error)), _) => Err(error),
             };
             if let Err(error) = ended {
-                tracing::warn!(%error, "the recording cannot be written any further");
+                tracing::warn!(%error, "the recording ends early: it cannot be written");
             }
             let mut queue = shared.queue();
-            shared.end(&mut queue, "nobody writes it");
+            shared.end(&mut queue, "it is no longer written");
             queue.items.clear();
             queue.done = true;
             return;

@@ -1,11 +1,11 @@
-//! The replicas of the epoch that this one is in: who they are, where they are, what goes to them.
+//! The replicas of the current epoch: their keys, their addresses, their outboxes.
 //!
-//! A replica is its key. A number is a place in the list of one epoch, so what is known of a
-//! replica (its outbox, the connection to it, why there is none) stays when an epoch begins in
-//! which it has another number, and goes only with its place in the membership.
+//! A replica is identified by its key. A number is a position in the list of one epoch, so the
+//! state of a replica (its outbox, the connection to it, why there is none) stays when an epoch
+//! begins in which it has another number, and is dropped only when it is no longer a member.
 //!
-//! Where a replica is found an administrator said when it was admitted or moved, in the membership;
-//! this replica may have been told of another place. Both are dialed, by turns.
+//! The membership has the address that an administrator gave when a replica was admitted or moved;
+//! this machine's configuration may have another one. Both are dialed in turn.
 
 use super::PEER_BOUNDS;
 use crate::address::Address;
@@ -17,17 +17,18 @@ use quorumfs_bft::membership::{Member, Membership};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where replicas are found, as far as that was said on this machine.
+/// The addresses of replicas, as configured on this machine.
 pub(crate) type Addresses = BTreeMap<PublicKey, Address>;
 
-/// Where a member may be found: where the membership says, since that is where it was moved or
-/// admitted, and where this machine was told. Neither can be wrong about who answers there.
-pub(crate) fn addresses_of(member: &Member, told: &Addresses) -> Vec<Address> {
+/// The addresses of a member: the one in the membership, since it was moved or admitted there, and
+/// the one configured on this machine. A wrong one does no harm, since the key is verified.
+pub(crate) fn addresses_of(member: &Member, known: &Addresses) -> Vec<Address> {
     let listed = std::str::from_utf8(&member.address).ok();
     let mut all: Vec<Address> = listed.and_then(|it| it.parse().ok()).into_iter().collect();
     all.extend(
-        told.get(&member.key)
-            .filter(|told| all.first() != Some(*told))
+        known
+            .get(&member.key)
+            .filter(|known| all.first() != Some(*known))
             .cloned(),
     );
     all
@@ -38,40 +39,40 @@ pub(crate) fn addresses_of(member: &Member, told: &Addresses) -> Vec<Address> {
 pub(crate) struct Peering {
     /// Its number in this epoch.
     pub(crate) id: ReplicaId,
-    /// Who it is.
+    /// Its key.
     pub(crate) key: PublicKey,
-    /// Where it is dialed.
+    /// Its addresses, for dialing.
     pub(crate) addresses: Vec<Address>,
-    /// What goes out to it.
+    /// Its outbox.
     pub(crate) outbox: Arc<Outbox>,
-    /// How it stands with the connection that is dialed to it.
+    /// The state of the connection that is dialed to it.
     pub(crate) state: LinkState,
 }
 
-/// All of them.
+/// All other replicas.
 #[derive(Debug)]
 pub(crate) struct Peers {
     key: PublicKey,
-    told: Addresses,
+    known: Addresses,
     me: ReplicaId,
-    /// Everybody's key by number.
+    /// All members' keys by number.
     members: Vec<PublicKey>,
     peerings: BTreeMap<PublicKey, Peering>,
 }
 
 impl Peers {
     /// None yet, for the replica with this key.
-    pub(crate) const fn new(key: PublicKey, told: Addresses) -> Self {
+    pub(crate) const fn new(key: PublicKey, known: Addresses) -> Self {
         Self {
             key,
-            told,
+            known,
             me: ReplicaId::NONE,
             members: Vec::new(),
             peerings: BTreeMap::new(),
         }
     }
 
-    /// An epoch begins. Gives the keys of those who are peers no more.
+    /// An epoch begins. Returns the keys of replicas that are no longer peers.
     pub(crate) fn enter(&mut self, membership: &Membership, me: ReplicaId) -> Vec<PublicKey> {
         self.me = me;
         self.members = membership.members().map(|member| member.key).collect();
@@ -80,11 +81,14 @@ impl Peers {
             if member.key == self.key {
                 continue;
             }
-            let addresses = addresses_of(member, &self.told);
+            let addresses = addresses_of(member, &self.known);
             let known = before.remove(&member.key);
             let (outbox, state) = match known {
                 Some(known) => (known.outbox, known.state),
-                None => (Arc::new(Outbox::new(PEER_BOUNDS)), LinkState::undialed()),
+                None => (
+                    Arc::new(Outbox::new(PEER_BOUNDS)),
+                    LinkState::never_dialed(),
+                ),
             };
             let peering = Peering {
                 id,
@@ -112,7 +116,7 @@ impl Peers {
         key.filter(|key| *key != self.key)
     }
 
-    /// This replica's own number; beyond all members' if it is none.
+    /// This replica's own number; larger than all members' if it is none.
     pub(crate) const fn me(&self) -> ReplicaId {
         self.me
     }
@@ -129,13 +133,13 @@ impl Peers {
             .collect()
     }
 
-    /// What goes out to another replica.
+    /// The outbox of another replica.
     pub(crate) fn outbox(&self, key: &PublicKey) -> Option<&Arc<Outbox>> {
         self.peerings.get(key).map(|peering| &peering.outbox)
     }
 
-    /// Sends a frame to every one of them.
-    pub(crate) fn tell_all(&self, frame: &Frame) {
+    /// Sends a frame to every peer.
+    pub(crate) fn send_to_all(&self, frame: &Frame) {
         for peering in self.peerings.values() {
             peering.outbox.push(frame.clone());
         }

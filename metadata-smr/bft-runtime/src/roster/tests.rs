@@ -1,4 +1,4 @@
-//! Who gets a place, and who loses it.
+//! Which connections are admitted, and which are ended.
 
 use super::*;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{Incarnation, Sequence};
 use quorumfs_bft::membership::Member;
 
-const PLACES: Places = Places {
+const PLACES: ConnectionLimits = ConnectionLimits {
     clients: 200,
     strangers: 100,
 };
@@ -37,7 +37,7 @@ fn roster() -> Roster {
 
 fn id_of(connection: &Connection) -> ConnectionId {
     match connection.from {
-        Source::Client(id) | Source::Newcomer(id) => id,
+        Source::Client(id) | Source::UnknownReplica(id) => id,
         Source::Replica(_) => panic!("a client"),
     }
 }
@@ -57,14 +57,14 @@ fn a_replica_is_known_by_its_key_alone() {
         "its number elsewhere"
     );
     assert!(
-        matches!(admit(1002, 1), Ok(Source::Newcomer(_))),
-        "another's number"
+        matches!(admit(1002, 1), Ok(Source::UnknownReplica(_))),
+        "another replica's number"
     );
     assert_eq!(admit(1000, 0), Err(Refusal::NotThatReplica), "myself");
 }
 
 #[tokio::test]
-async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
+async fn replicas_that_stay_keep_outbox_and_connection_and_others_lose_both() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(1));
     let connection = roster.admit(key(1001), role, 1).expect("known");
@@ -80,14 +80,14 @@ async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
     );
     assert!(
         roster.outbox(ReplicaId(1)).is_none(),
-        "that is this one now"
+        "this replica's own key"
     );
     assert_eq!(*roster.entered().borrow(), Epoch(1));
 
-    let newcomer = roster.admit(key(1002), role, 1).expect("a place");
+    let unknown = roster.admit(key(1002), role, 1).expect("a place");
     roster.enter(&membership([1002, 1000]), ReplicaId(1));
     connection.end.notified().await;
-    newcomer.end.notified().await;
+    unknown.end.notified().await;
     assert!(!after.take(1, &mut Vec::new()).await, "closed");
     assert_eq!(roster.peer(connection.from), None);
     let admitted = roster.admit(key(1002), role, 1).expect("known");
@@ -95,13 +95,13 @@ async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
 }
 
 #[tokio::test]
-async fn newcomers_have_few_places_and_one_for_a_key() {
+async fn unknown_replicas_have_few_places_and_one_for_a_key() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(9));
     let first = roster.admit(key(1), role, 1).expect("a place");
     let again = roster.admit(key(1), role, 1).expect("a place");
     first.end.notified().await;
-    for number in 2..=limits::NEWCOMERS_MAX as u16 + 1 {
+    for number in 2..=limits::UNKNOWN_REPLICAS_MAX as u16 + 1 {
         roster.admit(key(number), role, 1).expect("a place");
     }
     again.end.notified().await;
@@ -109,12 +109,15 @@ async fn newcomers_have_few_places_and_one_for_a_key() {
     for gone in [first, again] {
         roster.release(id_of(&gone));
     }
-    assert_eq!(roster.inner().newcomers.len(), limits::NEWCOMERS_MAX);
-    assert!(roster.inner().newcomers_leaving.is_empty());
+    assert_eq!(
+        roster.inner().unknown_replicas.len(),
+        limits::UNKNOWN_REPLICAS_MAX
+    );
+    assert!(roster.inner().unknown_replicas_leaving.is_empty());
 }
 
 #[test]
-fn newcomers_that_have_not_gone_yet_are_counted() {
+fn unknown_replicas_count_until_they_are_disconnected() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(9));
     let oldest = roster.admit(key(1), role, 1).expect("a place");
@@ -122,22 +125,24 @@ fn newcomers_that_have_not_gone_yet_are_counted() {
     while admitted < 1000 && roster.admit(key(1 + admitted), role, 1).is_ok() {
         admitted += 1;
     }
-    assert_eq!(admitted, 2 * limits::NEWCOMERS_MAX as u16);
+    assert_eq!(admitted, 2 * limits::UNKNOWN_REPLICAS_MAX as u16);
     assert_eq!(
         roster.admit(key(admitted), role, 1).err(),
         Some(Refusal::Full),
-        "nor does one make room for itself"
+        "its own connection is not replaced either"
     );
     roster.release(id_of(&oldest));
     roster.admit(key(5000), role, 1).expect("a place");
 }
 
 #[test]
-fn places_are_bounded_for_each_principal_and_come_back() {
+fn places_are_bounded_for_each_principal_and_are_freed() {
     let roster = roster();
     let mut ids = Vec::new();
     for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
-        ids.push(id_of(&roster.admit(key(1), Role::Client, 1).expect("room")));
+        ids.push(id_of(
+            &roster.admit(key(1), Role::Client, 1).expect("a place"),
+        ));
     }
     assert_eq!(
         roster.admit(key(1), Role::Client, 1).err(),
@@ -150,9 +155,9 @@ fn places_are_bounded_for_each_principal_and_come_back() {
 }
 
 #[test]
-fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessions() {
+fn strangers_displace_only_strangers() {
     let roster = roster();
-    let oldest = id_of(&roster.admit(key(1), Role::Client, 1).expect("room"));
+    let oldest = id_of(&roster.admit(key(1), Role::Client, 1).expect("a place"));
     let mut admitted = 1;
     for number in 2.. {
         if roster.admit(key(number), Role::Client, 1).is_err() {
@@ -160,7 +165,11 @@ fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessio
         }
         admitted += 1;
     }
-    assert_eq!(admitted, 2 * PLACES.strangers, "half of them leave");
+    assert_eq!(
+        admitted,
+        2 * PLACES.strangers,
+        "half of them are being disconnected"
+    );
     assert!(roster.inner().leaving.contains(&oldest));
     roster.release(oldest);
     assert!(roster.admit(key(5000), Role::Client, 1).is_ok());
@@ -181,16 +190,16 @@ fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessio
 }
 
 #[test]
-fn places_follow_from_the_files_that_may_be_open() {
-    let plenty = Places::within(65_536);
+fn places_follow_from_the_limit_of_open_files() {
+    let plenty = ConnectionLimits::within(65_536);
     assert_eq!(plenty.clients, limits::CLIENTS_MAX);
     assert_eq!(plenty.strangers, limits::STRANGERS_MAX);
-    let usual = Places::within(1024);
+    let usual = ConnectionLimits::within(1024);
     let taken = usual.clients + 2 * usual.strangers + limits::FILES_RESERVED;
     assert!(taken <= 1024, "{usual:?}");
     assert_eq!(
-        Places::within(0),
-        Places {
+        ConnectionLimits::within(0),
+        ConnectionLimits {
             clients: 1,
             strangers: 1
         }
@@ -198,9 +207,9 @@ fn places_follow_from_the_files_that_may_be_open() {
 }
 
 #[test]
-fn the_blacklisted_are_refused_whatever_they_come_as() {
+fn blacklisted_keys_are_refused_in_every_role() {
     let roster = roster();
-    let connection = roster.admit(key(7), Role::Client, 1).expect("room");
+    let connection = roster.admit(key(7), Role::Client, 1).expect("a place");
     roster.blacklist(connection.from, "test");
     assert_eq!(
         roster.admit(key(7), Role::Client, 1).err(),
@@ -219,19 +228,19 @@ async fn a_replica_that_dials_again_replaces_its_older_connection() {
 }
 
 #[test]
-fn a_second_process_with_a_replicas_key_gets_no_place_until_the_first_is_gone() {
+fn a_second_process_with_a_replicas_key_is_refused_until_the_first_has_ended() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(1));
     let first = roster.admit(key(1001), role, 1).expect("known");
     for _ in 0..3 {
         let second = roster.admit(key(1001), role, 2);
-        assert_eq!(second.map(|it| it.from), Err(Refusal::Doubled));
+        assert_eq!(second.map(|it| it.from), Err(Refusal::DuplicateProcess));
     }
     let again = roster.admit(key(1001), role, 1).expect("the same process");
     // The end of the connection that was replaced changes nothing.
-    roster.hung_up(&first);
+    roster.disconnected(&first);
     assert!(roster.admit(key(1001), role, 2).is_err());
-    roster.hung_up(&again);
+    roster.disconnected(&again);
     assert!(roster.admit(key(1001), role, 2).is_ok());
     assert!(
         roster.admit(key(1001), role, 1).is_err(),

@@ -1,4 +1,4 @@
-//! What a replica is told, and what is wrong with it.
+//! The configuration of a replica, and its errors.
 
 use crate::client::Member;
 use crate::disk::{DiskError, Durability};
@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 /// A replica, in an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who(pub Option<ReplicaId>);
+pub struct ReplicaLabel(pub Option<ReplicaId>);
 
-impl fmt::Display for Who {
+impl fmt::Display for ReplicaLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(id) => write!(f, "replica {id}"),
@@ -30,71 +30,74 @@ impl fmt::Display for Who {
     }
 }
 
-/// What a replica is told.
+/// The configuration of a replica.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
-    /// Which of `replicas` it is. None of them, if it is to join later: an administrator admits it.
+    /// Which of `replicas` it is. None of them, if it joins later: an administrator admits it.
     pub id: Option<ReplicaId>,
     /// The cluster that it belongs to.
     pub cluster: ClusterId,
-    /// Who may fail, of those that the cluster began with.
+    /// The fault model that the cluster began with.
     pub fault_model: FaultModel,
     /// The replicas that the cluster began with, numbered from 0, with their incarnations: the same
-    /// on every replica, for good. Only where they are found may change and differ.
+    /// on every replica, for good. Only their addresses may change and differ.
     pub replicas: Vec<Member>,
-    /// Who may change the membership to begin with: the same on every replica.
+    /// The administrators at the beginning: the same on every replica.
     pub administrators: Vec<PublicKey>,
     /// Its own key.
     pub key: Arc<NodeKey>,
-    /// Where it listens; at its address in `replicas` if nothing else is said and it is there.
+    /// Where it listens; by default at its address in `replicas`.
     pub listen: Option<SocketAddr>,
     /// Its disk, made by [`initialise`](super::ReplicaServer::initialise).
     pub directory: PathBuf,
-    /// Bytes that are to stay free where its disk lies: with less it says so in the order, and if
-    /// enough replicas do, the service refuses what grows. 0: it says nothing.
+    /// The free bytes to preserve on its disk: with less, the replica reports a shortage in the
+    /// order, and with enough reports the service refuses what grows. 0: it never reports.
     pub free_bytes_min: u64,
     /// When a record counts as durable.
     pub durability: Durability,
-    /// What the service begins with: the same bytes on every replica.
+    /// The service's initial state: the same bytes on every replica.
     pub genesis: Bytes,
     /// Whether votes are signed: the same on every replica, for good.
     pub authentication: Authentication,
-    /// Whether and where what it is told is recorded, for whoever has to find out what it did.
+    /// Whether and where its events are recorded, to find out later what it did.
     pub recording: Option<RecordingConfig>,
 }
 
-/// A replica that did not start or did not stop well.
+/// A replica that failed to start or to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("{replica} cannot work as configured: {reason}")]
     Configuration {
-        /// Which replica.
-        replica: Who,
-        /// What is wrong.
+        /// The replica.
+        replica: ReplicaLabel,
+        /// The reason.
         reason: String,
     },
-    /// The configured key is another one than the replica has.
+    /// The configured key is not the replica's own.
     #[error(
-        "{replica} has the key {own}, its configuration lists {listed} for it: \
+        "{replica} has the key {own}, but its configuration lists {listed} for it: \
          use the key file and the cluster configuration that belong together"
     )]
     WrongKey {
-        /// Which replica.
-        replica: Who,
-        /// The key that it has.
+        /// The replica.
+        replica: ReplicaLabel,
+        /// Its own key.
         own: PublicKey,
-        /// The key that is listed.
+        /// The listed key.
         listed: PublicKey,
     },
     /// It cannot listen there.
-    #[error("{replica} cannot listen on {address}: {source}; is another process there?")]
+    #[error(
+        "{replica} cannot listen on {address}: {source}; check whether another process uses the \
+         address"
+    )]
     Listen {
-        /// Which replica.
-        replica: Who,
-        /// Where.
+        /// The replica.
+        replica: ReplicaLabel,
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Its TLS identity cannot be made.
@@ -106,30 +109,30 @@ pub enum ServerError {
     /// Its state cannot be read.
     #[error("{replica} cannot read its state: {source}")]
     State {
-        /// Which replica.
-        replica: Who,
-        /// What is wrong.
+        /// The replica.
+        replica: ReplicaLabel,
+        /// The error.
         source: StateError,
     },
-    /// There is no randomness.
-    #[error("the operating system gave no randomness: {reason}")]
+    /// There are no random numbers.
+    #[error("the operating system provided no random numbers: {reason}")]
     Randomness {
-        /// What it said.
+        /// The system's error.
         reason: String,
     },
-    /// A thread could not be started, or died.
+    /// A thread could not be started, or ended early.
     #[error("the thread of {replica} {reason}")]
     Thread {
-        /// Which replica.
-        replica: Who,
-        /// What happened to it.
+        /// The replica.
+        replica: ReplicaLabel,
+        /// The event.
         reason: String,
     },
 }
 
-/// What the first journal of the replica with this key may be known by, if its disk is made
-/// together with the key ([`ReplicaServer::initialise_as`](super::ReplicaServer::initialise_as)),
-/// so that whoever knows the key need not be told. A disk that is made later must have another one
+/// The incarnation for the first journal of the replica with this key, if its disk is made together
+/// with the key ([`ReplicaServer::initialise_as`](super::ReplicaServer::initialise_as)), so that it
+/// follows from the key. A disk that is made later must have another incarnation
 /// ([`ReplicaServer::initialise`](super::ReplicaServer::initialise)): the replica has voted before.
 #[must_use]
 pub fn first_incarnation(key: &PublicKey) -> Incarnation {
@@ -143,8 +146,8 @@ pub fn first_incarnation(key: &PublicKey) -> Incarnation {
 }
 
 impl ReplicaConfig {
-    pub(super) const fn who(&self) -> Who {
-        Who(self.id)
+    pub(super) const fn who(&self) -> ReplicaLabel {
+        ReplicaLabel(self.id)
     }
 
     fn wrong(&self, reason: String) -> ServerError {
@@ -152,23 +155,23 @@ impl ReplicaConfig {
         ServerError::Configuration { replica, reason }
     }
 
-    /// Where it listens.
+    /// The address to listen on.
     pub(super) fn address(&self) -> Result<SocketAddr, ServerError> {
         let own = || self.replicas.iter().find(|it| Some(it.id) == self.id);
-        // A name may be one that only others resolve to this machine.
+        // Only other machines may resolve a name to this one.
         let listed = || own().and_then(|it| it.address.as_str().parse().ok());
         let address = self.listen.or_else(listed);
-        address.ok_or_else(|| self.wrong("nobody says where it listens".to_owned()))
+        address.ok_or_else(|| self.wrong("it has no address; configure one".to_owned()))
     }
 
-    /// Where the replicas that it was told of are found.
+    /// The addresses of the configured replicas.
     pub(super) fn addresses(&self) -> Addresses {
         let all = self.replicas.iter();
         all.map(|it| (it.key, it.address.clone())).collect()
     }
 
-    /// What the cluster began with. Addresses are not among it: what is told to one replica need
-    /// not be what is told to another.
+    /// The genesis membership. It has no addresses: they may be configured differently on each
+    /// replica.
     pub(super) fn membership(&self) -> Membership {
         let voter = |it: &Member| membership::Member {
             key: it.key,
@@ -180,7 +183,7 @@ impl ReplicaConfig {
         Membership::genesis(self.fault_model, voters, self.administrators.clone())
     }
 
-    /// Checks that the list makes sense, and that the key is the right one.
+    /// Checks that the list is consistent and that the key is the listed one.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         let expected = usize::from(self.fault_model.replicas());
         let numbered = (0_u16..)
@@ -188,8 +191,8 @@ impl ReplicaConfig {
             .all(|(number, member)| member.id == ReplicaId(number));
         if self.replicas.len() != expected || !numbered {
             return Err(self.wrong(format!(
-                "{} replicas are listed, the fault model speaks of {expected}; \
-                 list each once, by rising number from 0",
+                "{} replicas are listed, but the fault model needs {expected}; \
+                 list each once, numbered from 0 upwards",
                 self.replicas.len()
             )));
         }

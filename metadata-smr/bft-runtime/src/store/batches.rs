@@ -1,22 +1,22 @@
-//! Committed batches, in files beside the database.
+//! Committed batches, in files next to the database.
 //!
-//! A replica keeps the batches since one of its last roots, for those that missed them.
-//! With long requests they are most of what a flush writes, and a B-tree is a poor place for them:
-//! it rounds each up to a power of two, copies it twice on its way, and reads it again in order to
-//! remove it. But they are written once, and go in the order in which they came. So a flush writes
-//! those that it brings one behind the other, to a file of its own; the database has a short row
-//! for each that says where it lies.
+//! A replica keeps the batches since one of its last roots, for replicas that missed them.
+//! With long requests they are most of what a flush writes, and a B-tree suits them badly: it
+//! rounds each up to a power of two, copies it twice on its way, and reads it again in order to
+//! remove it. But they are written once, and are removed in the order in which they came. So a
+//! flush writes its batches one after the other to a file of its own; the database has a short row
+//! for each with its location.
 //!
 //! # What always holds
 //!
-//! * **A row names only what is durable**: a file is synced, and its directory, before the rows.
-//! * **A file that no row names goes**: after the flush that took the last such row away, or, if
-//!   the process ended before that, when the store is opened.
-//! * **Files are not written again.** A number is not used twice while a process runs.
+//! * **A row names only durable bytes**: a file is synced, and its directory, before the rows.
+//! * **A file that no row names is removed**: after the flush that removed the last such row, or,
+//!   if the process ended before that, when the store is opened.
+//! * **Files are not rewritten.** A number is not used twice while a process runs.
 //!
 //! # What can go wrong
 //!
-//! A file that is missing or short is reported with its name. What is in it is not checked here:
+//! A file that is missing or short is reported with its name. Its content is not checked here:
 //! each batch carries a digest, which the replica compares.
 
 use crate::disk::{DiskError, failed, sync, sync_directory};
@@ -32,15 +32,15 @@ const SUFFIX: &str = ".batches";
 /// Small batches are gathered into pieces of this many bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Where a batch lies.
+/// The location of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BatchLocation {
     file: u64,
     offset: u64,
     length: u32,
 }
 
-impl Place {
+impl BatchLocation {
     /// Its row: file (8) ‖ offset (8) ‖ length (4), little-endian.
     pub(super) fn encode(self) -> [u8; 20] {
         let mut row = [0; 20];
@@ -66,21 +66,21 @@ impl Place {
 /// The files of one store.
 pub(super) struct BatchFiles {
     directory: PathBuf,
-    books: Mutex<Books>,
+    file_table: Mutex<FileTable>,
 }
 
-/// Which files there are.
-struct Books {
+/// The existing files.
+struct FileTable {
     next: u64,
     /// By file: how many rows name it.
     rows: BTreeMap<u64, usize>,
 }
 
 impl BatchFiles {
-    /// The files in `directory`, of which these places are named; the others are removed.
+    /// Opens the files in `directory` that these locations name; the others are removed.
     pub(super) fn open(
         directory: &Path,
-        named: impl Iterator<Item = Place>,
+        named: impl Iterator<Item = BatchLocation>,
     ) -> Result<Self, DiskError> {
         let mut rows = BTreeMap::new();
         for place in named {
@@ -94,24 +94,24 @@ impl BatchFiles {
         }
         Ok(Self {
             directory: directory.to_owned(),
-            books: Mutex::new(Books { next, rows }),
+            file_table: Mutex::new(FileTable { next, rows }),
         })
     }
 
-    /// Writes these batches durably to a file of their own; where each lies then.
+    /// Writes these batches durably to a file of their own; returns their locations.
     pub(super) fn write<'a>(
         &self,
         batches: impl Iterator<Item = &'a Bytes>,
-    ) -> Result<Vec<Place>, DiskError> {
+    ) -> Result<Vec<BatchLocation>, DiskError> {
         let mut batches = batches.peekable();
         if batches.peek().is_none() {
             return Ok(Vec::new());
         }
-        let number = self.books().take_number();
+        let number = self.file_table().take_number();
         let path = path_of(&self.directory, number);
         let written = self.write_to(&path, number, batches);
         if written.is_err() {
-            // Where the disk is full, its room is needed.
+            // If the disk is full, its space is needed.
             remove(&path);
         }
         written
@@ -122,7 +122,7 @@ impl BatchFiles {
         path: &Path,
         number: u64,
         batches: impl Iterator<Item = &'a Bytes>,
-    ) -> Result<Vec<Place>, DiskError> {
+    ) -> Result<Vec<BatchLocation>, DiskError> {
         let file = File::create_new(path).map_err(failed("creating", path))?;
         let (mut places, mut offset) = (Vec::new(), 0);
         let mut out = BufWriter::with_capacity(PIECE_BYTES, &file);
@@ -131,7 +131,7 @@ impl BatchFiles {
             let length = u32::try_from(batch.len());
             let too_long = |_| failed("writing", path)(io::ErrorKind::FileTooLarge.into());
             let length = length.map_err(too_long)?;
-            places.push(Place {
+            places.push(BatchLocation {
                 file: number,
                 offset,
                 length,
@@ -145,42 +145,44 @@ impl BatchFiles {
         Ok(places)
     }
 
-    /// The rows that name `new` are durable, and those that named `gone` are no more.
-    pub(super) fn settle(&self, new: &[Place], gone: &[Place]) {
-        let mut books = self.books();
+    /// The rows that name `new` are durable, and those that named `gone` are removed.
+    pub(super) fn settle(&self, new: &[BatchLocation], gone: &[BatchLocation]) {
+        let mut file_table = self.file_table();
         for place in new {
-            *books.rows.entry(place.file).or_insert(0) += 1;
+            *file_table.rows.entry(place.file).or_insert(0) += 1;
         }
         for place in gone {
-            let Some(rows) = books.rows.get_mut(&place.file) else {
+            let Some(rows) = file_table.rows.get_mut(&place.file) else {
                 continue;
             };
             *rows = rows.saturating_sub(1);
             if *rows == 0 {
-                books.rows.remove(&place.file);
+                file_table.rows.remove(&place.file);
                 remove(&path_of(&self.directory, place.file));
             }
         }
     }
 
     /// The batch at `place`.
-    pub(super) fn read(&self, place: Place) -> io::Result<Bytes> {
+    pub(super) fn read(&self, place: BatchLocation) -> io::Result<Bytes> {
         let file = File::open(self.path(place))?;
         let mut batch = vec![0; usize::try_from(place.length).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut batch, place.offset)?;
         Ok(batch.into())
     }
 
-    pub(super) fn path(&self, place: Place) -> PathBuf {
+    pub(super) fn path(&self, place: BatchLocation) -> PathBuf {
         path_of(&self.directory, place.file)
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn file_table(&self) -> MutexGuard<'_, FileTable> {
+        self.file_table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Books {
+impl FileTable {
     fn take_number(&mut self) -> u64 {
         let number = self.next;
         self.next = number.saturating_add(1);
@@ -188,11 +190,11 @@ impl Books {
     }
 }
 
-/// Removes a file that no row names. If it stays, it is in nobody's way for now, and is tried again
-/// when the store is opened.
+/// Removes a file that no row names. If that fails the file does no harm, and is removed when the
+/// store is opened.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(path = %path.display(), %error, "a file of old batches stays");
+        tracing::warn!(path = %path.display(), %error, "a file of old batches cannot be removed");
     }
 }
 

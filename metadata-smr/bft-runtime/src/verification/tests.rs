@@ -1,4 +1,4 @@
-//! What is let in, and what is checked again.
+//! Which frames are admitted, and which are checked again.
 
 use super::*;
 use crate::keys::NodeKey;
@@ -59,7 +59,7 @@ impl Fixture {
     }
 }
 
-fn spoiled(mut raw: Raw) -> Raw {
+fn corrupted(mut raw: Raw) -> Raw {
     let mut bytes = raw.frame.to_vec();
     *bytes.last_mut().expect("a signature") ^= 1;
     raw.frame = bytes.into();
@@ -67,12 +67,12 @@ fn spoiled(mut raw: Raw) -> Raw {
 }
 
 #[test]
-fn one_bad_signature_among_many_is_found_and_blamed_and_spoils_no_other() {
+fn one_bad_signature_among_many_is_found_and_affects_no_other() {
     let fixture = fixture();
     for bad in 0..40 {
         let frames = (0..40).map(|number| {
             let raw = fixture.vote(number % 4, 1 + u64::from(number));
-            if number == bad { spoiled(raw) } else { raw }
+            if number == bad { corrupted(raw) } else { raw }
         });
         let verdicts = fixture.verification.check_all(frames.collect());
         assert_eq!(verdicts.len(), 40);
@@ -95,20 +95,20 @@ fn one_bad_signature_among_many_is_found_and_blamed_and_spoils_no_other() {
 }
 
 #[test]
-fn what_was_found_good_is_not_checked_again_and_what_was_not_is() {
+fn valid_expensive_frames_are_not_checked_again() {
     let fixture = fixture();
     let repeated = || fixture.verification.repeated.load(Ordering::Relaxed);
     let good = fixture.view_change(2);
     for round in 0..3 {
         let mut frames = vec![fixture.vote(0, 1), good.clone(), fixture.vote(1, 1)];
         if round == 2 {
-            frames.push(spoiled(fixture.vote(3, 1)));
+            frames.push(corrupted(fixture.vote(3, 1)));
         }
         let verdicts = fixture.verification.check_all(frames);
         assert!(verdicts.iter().take(3).all(Result::is_ok));
         assert_eq!(repeated(), round);
     }
-    let bad = spoiled(fixture.view_change(3));
+    let bad = corrupted(fixture.view_change(3));
     for _ in 0..2 {
         let verdicts = fixture
             .verification
@@ -135,12 +135,12 @@ fn what_was_found_good_is_not_checked_again_and_what_was_not_is() {
 }
 
 #[test]
-fn a_vote_counts_in_its_epoch_and_under_the_keys_of_that_one_only() {
+fn a_vote_counts_only_in_its_epoch_and_under_its_keys() {
     let fixture = fixture();
     let early = fixture.vote(2, 1);
     let mut membership = Membership::unnamed(FaultModel::new(1, 1, 4).expect("model"));
     membership.epoch = Epoch(1);
-    // Numbers 2 and 3 are the other way round from now on.
+    // Numbers 2 and 3 are exchanged from now on.
     for (voter, place) in membership.voters.iter_mut().zip([0, 1, 3, 2]) {
         *voter = Member {
             key: fixture.keys[place].public(),
@@ -155,7 +155,12 @@ fn a_vote_counts_in_its_epoch_and_under_the_keys_of_that_one_only() {
     let refused = check(&early).expect_err("a vote of an earlier epoch");
     assert_eq!(refused.blame, None);
     let late = fixture.vote(2, 1);
-    assert!(check(&late).expect_err("another's number").blame.is_some());
+    assert!(
+        check(&late)
+            .expect_err("another voter's number")
+            .blame
+            .is_some()
+    );
     let header = verification.directory().context.header(View(1));
     let ballot = Ballot {
         sequence: Sequence(1),

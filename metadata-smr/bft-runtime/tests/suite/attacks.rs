@@ -1,4 +1,4 @@
-//! Clients and networks that mean harm: it stays with whoever does it.
+//! Malicious clients and networks: only the attacker's own connections suffer.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,7 @@
     clippy::indexing_slicing
 )]
 
-use crate::support::{Cluster, add, key};
+use crate::support::{TestCluster, add, key};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
@@ -37,7 +37,7 @@ const BOUNDS: Bounds = Bounds {
     bytes_max: 16 << 20,
 };
 
-fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> Dialer {
+fn dialer(cluster: &TestCluster, number: usize, identity: &Identity, role: Role) -> Dialer {
     let member = &cluster.members[number];
     Dialer {
         wanted: member.id,
@@ -57,8 +57,8 @@ fn outbox() -> Arc<Outbox> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_sends_garbage_is_not_listened_to_and_nobody_else_notices() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_sender_of_garbage_is_blacklisted_and_no_other_client_is_affected() {
+    let cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     let identity = Identity::new(key()).expect("identity");
     let dialer = dialer(&cluster, 0, &identity, Role::Client);
@@ -78,8 +78,8 @@ async fn whoever_sends_garbage_is_not_listened_to_and_nobody_else_notices() {
     assert!(cluster.status(0).expect("running").frames_refused >= 1);
 }
 
-/// A record of epoch 1 that nobody signed.
-fn forged(cluster: &Cluster) -> EpochRecord {
+/// An unsigned record of epoch 1.
+fn forged(cluster: &TestCluster) -> EpochRecord {
     let voters = cluster.handles[0].as_ref().expect("running").membership();
     let mut membership = Membership::clone(&voters.expect("recovered"));
     (membership.epoch, membership.from) = (Epoch(1), Sequence(5));
@@ -94,12 +94,12 @@ fn forged(cluster: &Cluster) -> EpochRecord {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_poses_as_a_replica_is_asked_to_prove_it_and_believed_nothing_else() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_node_that_poses_as_a_replica_is_asked_for_proof_and_otherwise_ignored() {
+    let cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     let identity = Identity::new(key()).expect("identity");
     let dialer = dialer(&cluster, 0, &identity, Role::Replica(cluster.members[1].id));
-    let greeted = dialer.dial().await.expect("a newcomer's place");
+    let greeted = dialer.dial().await.expect("an unknown replica's place");
     let outbox = outbox();
     let (mut reader, _writing) = greeted.start(outbox.clone(), 1 << 20);
     let later = Header {
@@ -117,7 +117,7 @@ async fn who_poses_as_a_replica_is_asked_to_prove_it_and_believed_nothing_else()
     }
     let soon = Duration::from_secs(10);
     let question = tokio::time::timeout(soon, reader.next()).await;
-    let question = question.expect("in time").expect("one question");
+    let question = question.expect("in time").expect("one request");
     let question = Envelope::decode(question.payload).expect("a message");
     assert!(
         matches!(question.message(), Message::FetchEpochs(fetch) if fetch.after == Epoch(0)),
@@ -139,7 +139,7 @@ async fn who_poses_as_a_replica_is_asked_to_prove_it_and_believed_nothing_else()
     assert_eq!(membership.expect("recovered").epoch, Epoch(0));
 }
 
-fn header(cluster: &Cluster) -> Header {
+fn header(cluster: &TestCluster) -> Header {
     Header {
         cluster: cluster.id,
         epoch: Epoch(0),
@@ -148,9 +148,9 @@ fn header(cluster: &Cluster) -> Header {
     }
 }
 
-/// Says `frame` to every replica on connections of its own; gives back what they answer on.
-async fn say_to_all(
-    cluster: &Cluster,
+/// Sends `frame` to every replica on connections of its own; returns the connections.
+async fn send_to_all(
+    cluster: &TestCluster,
     identity: &Identity,
     frame: &Bytes,
 ) -> Vec<(FrameReader, impl Sized + use<>)> {
@@ -166,8 +166,8 @@ async fn say_to_all(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_repeats_another_ones_frame_is_not_told_its_answer() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_client_that_repeats_another_clients_frame_gets_no_answer() {
+    let cluster = TestCluster::start(1, 1).await;
     let (principal, session) = (key(), key());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.expect("after 1970");
@@ -182,10 +182,10 @@ async fn whoever_repeats_another_ones_frame_is_not_told_its_answer() {
     let thief = Identity::new(key()).expect("identity");
     let patience = Duration::from_secs(20);
     for round in 0..2 {
-        let mut own = say_to_all(&cluster, &owner, opening.frame()).await;
+        let mut own = send_to_all(&cluster, &owner, opening.frame()).await;
         let answer = tokio::time::timeout(patience, own[0].0.next()).await;
         assert!(answer.expect("in time").is_ok(), "round {round}");
-        let mut stolen = say_to_all(&cluster, &thief, opening.frame()).await;
+        let mut stolen = send_to_all(&cluster, &thief, opening.frame()).await;
         for (reader, _) in &mut stolen {
             let silence = tokio::time::timeout(Duration::from_millis(300), reader.next()).await;
             assert!(silence.is_err(), "round {round}: {silence:?}");
@@ -196,8 +196,8 @@ async fn whoever_repeats_another_ones_frame_is_not_told_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_questions_delays_others_little() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_flood_of_queries_delays_others_little() {
+    let cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     add(&client, "n").await;
     let question = encode(
@@ -237,7 +237,7 @@ async fn a_flood_of_questions_delays_others_little() {
     floods.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Passes bytes on, and flips a bit now and then in what goes towards the replica.
+/// Relays bytes, and sometimes flips a bit of those for the replica.
 async fn corrupting_proxy(target: SocketAddr, flipped: Arc<AtomicU64>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let address = listener.local_addr().expect("address");
@@ -272,8 +272,8 @@ async fn corrupting_proxy(target: SocketAddr, flipped: Arc<AtomicU64>) -> Socket
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_changed_on_the_way_break_a_link_and_nothing_else() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_corrupting_network_breaks_a_link_and_nothing_else() {
+    let cluster = TestCluster::start(1, 1).await;
     let flipped = Arc::new(AtomicU64::new(0));
     let mut config = cluster.client_config(key());
     for member in &mut config.replicas {

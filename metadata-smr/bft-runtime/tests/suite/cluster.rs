@@ -1,4 +1,4 @@
-//! Real clusters on loopback: what an operator does to them, and what a network does.
+//! Real clusters on loopback under the actions of operators and the faults of networks.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,7 +7,7 @@
     clippy::indexing_slicing
 )]
 
-use crate::support::{Cluster, KeyValue, add, free_address, key};
+use crate::support::{KeyValue, TestCluster, add, free_address, key};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::client::event::End;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operations_and_queries_are_answered() {
-    let cluster = Cluster::start(1, 1).await;
+    let cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     let put = |text: &'static str| client.execute(Bytes::from_static(text.as_bytes()));
     assert_eq!(put("put colour red").await.expect("answer"), "");
@@ -41,8 +41,8 @@ async fn operations_and_queries_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queries_out_of_order_see_what_was_answered_before_with_a_replica_down_too() {
-    let mut cluster = Cluster::start(1, 1).await;
+async fn unordered_queries_see_earlier_answers_even_with_a_replica_down() {
+    let mut cluster = TestCluster::start(1, 1).await;
     let (writer, reader) = (cluster.client().await, cluster.client().await);
     for round in 1..=20 {
         assert_eq!(add(&writer, "n").await, round);
@@ -57,12 +57,12 @@ async fn queries_out_of_order_see_what_was_answered_before_with_a_replica_down_t
     }
     let (accepted, fallen_back) = reader.reads();
     assert_eq!(accepted + fallen_back, 20);
-    assert!(accepted > 0, "out of order");
+    assert!(accepted > 0, "unordered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_embedded_replica_is_a_cluster() {
-    let cluster = Cluster::start(0, 0).await;
+    let cluster = TestCluster::start(0, 0).await;
     let client = cluster.client().await;
     for expected in 1..=20 {
         assert_eq!(add(&client, "n").await, expected);
@@ -71,7 +71,7 @@ async fn one_embedded_replica_is_a_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_is_killed_is_not_missed_and_catches_up() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
     let follower = (cluster.leader() + 1) % 4;
@@ -85,8 +85,8 @@ async fn a_follower_that_is_killed_is_not_missed_and_catches_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
-    let mut cluster = Cluster::start(1, 1).await;
+async fn a_replica_that_was_away_or_lost_its_state_fetches_a_checkpoint() {
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
     let follower = (cluster.leader() + 1) % 4;
@@ -113,8 +113,8 @@ async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
     assert_eq!(status.counters.transfers_finished, 1, "{status:#?}");
     assert!(status.counters.nodes_fetched > 1);
 
-    // The state alone is gone. What the journal says does not follow from nothing, so it is not
-    // believed; but the state comes back, and then the replica is taken up as a new one.
+    // Only the state is lost. The journal does not follow from an empty state, so it is rejected;
+    // but the state is fetched, and then the replica is admitted as a new one.
     cluster.kill(follower).await;
     std::fs::remove_file(cluster.disk_of(follower).join("state/state.redb")).expect("remove");
     cluster.restart(follower).await;
@@ -129,7 +129,7 @@ async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_killed_is_replaced() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
     let first = cluster.leader();
@@ -144,14 +144,14 @@ async fn a_leader_that_is_killed_is_replaced() {
         "{:?}",
         start.elapsed()
     );
-    // A status is shown a little later than what it tells of.
+    // A status is published a little later than the events in it.
     let shown = Instant::now();
     while cluster.leader() == first && shown.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_ne!(cluster.leader(), first);
-    let somebody = (first + 1) % 4;
-    assert!(cluster.status(somebody).expect("running").replica.view > view);
+    let another = (first + 1) % 4;
+    assert!(cluster.status(another).expect("running").replica.view > view);
     cluster.restart(first).await;
     cluster.all_at(cluster.sequence()).await;
     let second = cluster.leader();
@@ -161,7 +161,7 @@ async fn a_leader_that_is_killed_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_survives_a_stop_of_all_replicas_clean_or_not() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     for expected in 1..=5 {
         assert_eq!(add(&client, "n").await, expected);
@@ -184,8 +184,8 @@ async fn everything_survives_a_stop_of_all_replicas_clean_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_clients_are_served_side_by_side() {
-    let cluster = Cluster::start(1, 1).await;
+async fn sixty_four_clients_are_served_concurrently() {
+    let cluster = TestCluster::start(1, 1).await;
     let mut tasks = Vec::new();
     for number in 0..64 {
         let config = cluster.client_config(key());
@@ -207,7 +207,7 @@ async fn sixty_four_clients_are_served_side_by_side() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clones_of_one_client_share_its_session() {
-    let cluster = Cluster::start(1, 1).await;
+    let cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     let mut tasks = Vec::new();
     for _ in 0..64 {
@@ -236,15 +236,15 @@ async fn clones_of_one_client_share_its_session() {
 async fn a_principal_that_the_service_does_not_know_is_refused() {
     let stranger = key();
     let genesis = Bytes::copy_from_slice(&stranger.public().0);
-    let cluster = Cluster::start_with(1, 1, genesis).await;
+    let cluster = TestCluster::start_with(1, 1, genesis).await;
     let refused = Client::connect(cluster.client_config(stranger)).await;
     assert_eq!(refused.err(), Some(ClientError::SessionEnded(End::Refused)));
     cluster.client().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_of_another_cluster_is_told_so_at_once() {
-    let cluster = Cluster::start(1, 1).await;
+async fn a_client_of_another_cluster_is_refused_at_once() {
+    let cluster = TestCluster::start(1, 1).await;
     let mut config = cluster.client_config(key());
     config.cluster = ClusterId([43; 16]);
     let start = Instant::now();
@@ -260,14 +260,14 @@ async fn a_client_of_another_cluster_is_told_so_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_with_other_keys_are_named() {
-    let cluster = Cluster::start(1, 1).await;
+    let cluster = TestCluster::start(1, 1).await;
     let mut config = cluster.client_config(key());
     for member in &mut config.replicas {
         member.key = key().public();
     }
     let error = Client::connect(config).await.expect_err("wrong keys");
     let text = error.to_string();
-    // It ends as soon as too few can be left, whatever the last of them would have said.
+    // It ends as soon as too few replicas can be left, before the last of them answers.
     let named = cluster.members.iter();
     let named = named.filter(|member| text.contains(&member.key.to_string()));
     assert!(named.count() >= 2, "{text}");
@@ -275,7 +275,7 @@ async fn replicas_with_other_keys_are_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_few_replicas_are_an_error_that_names_the_others() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     cluster.kill(0).await;
     cluster.kill(3).await;
     let mut config = cluster.client_config(key());
@@ -304,7 +304,7 @@ async fn too_few_replicas_are_an_error_that_names_the_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operation_that_no_quorum_answers_ends_with_its_deadline() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     let mut config = cluster.client_config(key());
     config.deadline = Duration::from_secs(1);
     let client = Client::connect(config).await.expect("connect");
@@ -326,7 +326,7 @@ async fn an_operation_that_no_quorum_answers_ends_with_its_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_with_another_key_than_is_listed_does_not_start() {
-    let mut cluster = Cluster::start(0, 0).await;
+    let mut cluster = TestCluster::start(0, 0).await;
     cluster.shutdown(0).await;
     let mut config = cluster.config_of(0);
     config.key = key();
@@ -363,7 +363,7 @@ async fn a_replica_with_another_key_than_is_listed_does_not_start() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_in_time() {
-    let mut cluster = Cluster::start(1, 1).await;
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     add(&client, "n").await;
     let start = Instant::now();
@@ -374,12 +374,12 @@ async fn a_stop_ends_in_time() {
     assert!(start.elapsed() < Duration::from_secs(20));
 }
 
-/// Followers and leaders come and go, one is left behind further than a window, and nobody has a
-/// certificate to show.
+/// Followers and leaders stop and start, one is left behind further than a window, and no replica
+/// has a certificate to show.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_whose_channels_authenticate_votes_survives_what_one_that_signs_does() {
+async fn a_cluster_with_channel_authenticated_votes_survives_the_same_faults() {
     for (up, right) in [(1, 1), (1, 0), (0, 1), (0, 0)] {
-        let mut cluster = Cluster::start_as(Authentication::Mac, up, right, Bytes::new()).await;
+        let mut cluster = TestCluster::start_as(Authentication::Mac, up, right, Bytes::new()).await;
         let client = cluster.client().await;
         let mut count = 0;
         for round in 0..2 * usize::from(up) {
@@ -396,7 +396,7 @@ async fn a_cluster_whose_channels_authenticate_votes_survives_what_one_that_sign
         }
         count += 1;
         assert_eq!(add(&client, "n").await, count);
-        // All of them at once: what was promised is on their disks.
+        // All of them at once: their promises are on their disks.
         for number in 0..cluster.members.len() {
             cluster.kill(number).await;
         }
@@ -408,8 +408,8 @@ async fn a_cluster_whose_channels_authenticate_votes_survives_what_one_that_sign
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_authenticates_votes_in_another_way_is_kept_out_and_told() {
-    let mut cluster = Cluster::start(1, 1).await;
+async fn a_replica_that_authenticates_votes_in_another_way_is_refused_with_the_reason() {
+    let mut cluster = TestCluster::start(1, 1).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
     let other = (cluster.leader() + 1) % 4;
@@ -420,15 +420,15 @@ async fn a_replica_that_authenticates_votes_in_another_way_is_kept_out_and_told(
         assert_eq!(add(&client, "n").await, expected);
     }
     let shown = Instant::now();
-    let told = || {
+    let refusals = || {
         let status = cluster.status(other).expect("running");
         let links = format!("{status:?}");
         links.matches("authenticates votes in another way").count()
     };
-    while told() < 3 && shown.elapsed() < Duration::from_secs(20) {
+    while refusals() < 3 && shown.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(told(), 3, "{:?}", cluster.status(other));
+    assert_eq!(refusals(), 3, "{:?}", cluster.status(other));
     let status = cluster.status(other).expect("running").replica;
     assert!(status.sequence.0 < cluster.sequence());
 }

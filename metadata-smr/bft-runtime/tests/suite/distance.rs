@@ -1,4 +1,4 @@
-//! Links that take long: relays on loopback that keep what they carry for a while.
+//! Long-distance links: relays on loopback that delay the bytes.
 
 #![allow(
     unreachable_pub,
@@ -8,7 +8,7 @@
     clippy::indexing_slicing
 )]
 
-use super::support::{Cluster, add};
+use super::support::{TestCluster, add};
 use bytes::Bytes;
 use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long everything takes in each direction, from now on.
+/// The delay in each direction, from now on.
 #[derive(Clone, Debug, Default)]
 pub struct Distance {
     milliseconds: Arc<AtomicU64>,
@@ -31,8 +31,8 @@ impl Distance {
         self.milliseconds.store(milliseconds, Ordering::Relaxed);
     }
 
-    /// An address behind which `to` is that far away.
-    pub async fn lead_to(&self, to: SocketAddr) -> SocketAddr {
+    /// The address of a relay to `to` with this delay.
+    pub async fn relay_to(&self, to: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         let distance = self.clone();
@@ -84,9 +84,9 @@ async fn deliver(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn far_replicas_answer_out_of_order_and_give_their_state() {
+async fn distant_replicas_answer_unordered_queries_and_send_their_state() {
     let distance = Distance::default();
-    let mut cluster = Cluster::start_apart(1, 1, &distance).await;
+    let mut cluster = TestCluster::start_apart(1, 1, &distance).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
     let away = (cluster.leader() + 1) % 4;
@@ -111,5 +111,5 @@ async fn far_replicas_answer_out_of_order_and_give_their_state() {
         assert_eq!(answer.expect("answered"), count.to_string());
     }
     let (accepted, ordered) = reader.reads();
-    assert!(accepted >= 18, "{accepted} and {ordered} in the order");
+    assert!(accepted >= 18, "{accepted} and {ordered} ordered");
 }

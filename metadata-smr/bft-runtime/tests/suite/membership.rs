@@ -1,4 +1,4 @@
-//! Real replicas that come, go, and come back without their memory.
+//! Real replicas that join, leave, and return without their memory.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,13 +7,13 @@
     clippy::indexing_slicing
 )]
 
-use crate::support::{Cluster, add, key};
+use crate::support::{TestCluster, add, key};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::Epoch;
 use quorumfs_bft::membership::Command;
 use quorumfs_bft::metrics::Voting;
-use quorumfs_bft_runtime::client::{Administered, Client, ClientError, standing_of};
+use quorumfs_bft_runtime::client::{Administered, Client, ClientError, cluster_status};
 use quorumfs_bft_runtime::server::ReplicaServer;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 const SIGNED: Authentication = Authentication::Sig;
 const CHANNELS: Authentication = Authentication::Mac;
 
-async fn start(authentication: Authentication) -> Cluster {
-    Cluster::start_as(authentication, 1, 1, Bytes::new()).await
+async fn start(authentication: Authentication) -> TestCluster {
+    TestCluster::start_as(authentication, 1, 1, Bytes::new()).await
 }
 
-/// Asks until it is granted: a learner has to say first what it holds.
-async fn insist(administrator: &Client, command: &Command) -> Administered {
+/// Retries until it is granted: a learner has to report its checkpoint first.
+async fn retry_until_granted(administrator: &Client, command: &Command) -> Administered {
     let began = Instant::now();
     loop {
         match administrator.administer(command.clone()).await {
@@ -40,7 +40,7 @@ async fn insist(administrator: &Client, command: &Command) -> Administered {
     }
 }
 
-async fn a_disk_that_was_made_anew(authentication: Authentication) {
+async fn replace_a_disk(authentication: Authentication) {
     let mut cluster = start(authentication).await;
     let client = cluster.client().await;
     for expected in 1..=20 {
@@ -69,16 +69,16 @@ async fn a_disk_that_was_made_anew(authentication: Authentication) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_whose_disk_was_made_anew_votes_once_it_has_rejoined() {
-    a_disk_that_was_made_anew(SIGNED).await;
+async fn a_replica_with_a_new_disk_votes_once_it_has_rejoined() {
+    replace_a_disk(SIGNED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_does_one_whose_votes_are_authenticated_by_channels() {
-    a_disk_that_was_made_anew(CHANNELS).await;
+async fn so_does_a_replica_with_channel_authenticated_votes() {
+    replace_a_disk(CHANNELS).await;
 }
 
-async fn a_learner_takes_a_place(authentication: Authentication) {
+async fn replace_a_voter(authentication: Authentication) {
     let mut cluster = start(authentication).await;
     let client = cluster.client().await;
     assert_eq!(add(&client, "n").await, 1);
@@ -106,7 +106,7 @@ async fn a_learner_takes_a_place(authentication: Authentication) {
     assert_eq!(begins, Ok(Administered::Begins(Epoch(1))));
     let began = Instant::now();
     assert_eq!(
-        insist(&administrator, &replace).await,
+        retry_until_granted(&administrator, &replace).await,
         Administered::Begins(Epoch(2))
     );
     println!("it was ready after {:?}", began.elapsed());
@@ -114,7 +114,7 @@ async fn a_learner_takes_a_place(authentication: Authentication) {
     for expected in 2..=20 {
         assert_eq!(add(&client, "n").await, expected);
     }
-    // The old one goes, and with it a replica that stays: the new one is needed.
+    // The replaced voter stops, and with it a replica that stays: the new one is needed.
     cluster.kill(1).await;
     cluster.kill(2).await;
     cluster.restart(2).await;
@@ -122,11 +122,11 @@ async fn a_learner_takes_a_place(authentication: Authentication) {
     for expected in 21..=40 {
         assert_eq!(add(&client, "n").await, expected);
     }
-    // Whoever begins with what was true once is led on.
+    // A client that starts with an old membership is led to the current one.
     let latecomer = cluster.client().await;
     assert_eq!(add(&latecomer, "n").await, 41);
     assert_eq!(latecomer.membership().epoch, Epoch(2));
-    let standing = standing_of(&cluster.client_config(key()))
+    let standing = cluster_status(&cluster.client_config(key()))
         .await
         .expect("asked");
     assert_eq!(standing.membership.voters[1].key, into);
@@ -144,10 +144,10 @@ async fn a_learner_takes_a_place(authentication: Authentication) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_learner_takes_a_voters_place_and_sessions_follow() {
-    a_learner_takes_a_place(SIGNED).await;
+    replace_a_voter(SIGNED).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_does_where_channels_authenticate_votes() {
-    a_learner_takes_a_place(CHANNELS).await;
+async fn a_learner_takes_a_voters_place_with_channel_authenticated_votes() {
+    replace_a_voter(CHANNELS).await;
 }

@@ -97,7 +97,7 @@ impl Service for KeyValue {
 }
 
 /// Replicas that can be stopped and started again.
-pub struct Cluster {
+pub struct TestCluster {
     pub directory: tempfile::TempDir,
     pub id: ClusterId,
     pub model: FaultModel,
@@ -108,11 +108,11 @@ pub struct Cluster {
     pub authentication: Authentication,
     pub administrators: Vec<PublicKey>,
     pub administrator: Arc<NodeKey>,
-    /// Where replicas listen, if others reach them another way.
+    /// Where replicas listen, if they are reached through relays.
     pub behind: Vec<SocketAddr>,
 }
 
-/// What a replica's first journal is known by.
+/// The incarnation of a replica's first journal.
 fn incarnation(number: u16) -> Incarnation {
     Incarnation([u8::try_from(number + 1).expect("few"); 16])
 }
@@ -121,8 +121,8 @@ pub fn key() -> Arc<NodeKey> {
     Arc::new(NodeKey::generate().expect("randomness"))
 }
 
-impl Cluster {
-    /// Lays out a cluster and starts all of it.
+impl TestCluster {
+    /// Creates a cluster and starts all of it.
     pub async fn start(up: u16, right: u16) -> Self {
         Self::start_with(up, right, Bytes::new()).await
     }
@@ -131,23 +131,23 @@ impl Cluster {
         Self::start_as(Authentication::Sig, up, right, genesis).await
     }
 
-    /// One whose votes are authenticated like this.
+    /// A cluster with this authentication of votes.
     pub async fn start_as(
         authentication: Authentication,
         up: u16,
         right: u16,
         genesis: Bytes,
     ) -> Self {
-        Self::lay_out(authentication, up, right, genesis, None).await
+        Self::create(authentication, up, right, genesis, None).await
     }
 
-    /// One whose replicas are reached over links that take that long.
+    /// A cluster whose replicas are reached over links with this delay.
     pub async fn start_apart(up: u16, right: u16, distance: &Distance) -> Self {
         let genesis = Bytes::new();
-        Self::lay_out(Authentication::Sig, up, right, genesis, Some(distance)).await
+        Self::create(Authentication::Sig, up, right, genesis, Some(distance)).await
     }
 
-    async fn lay_out(
+    async fn create(
         authentication: Authentication,
         up: u16,
         right: u16,
@@ -165,7 +165,7 @@ impl Cluster {
             let mut address = socket.local_addr().expect("address");
             if let Some(distance) = distance {
                 behind.push(address);
-                address = distance.lead_to(address).await;
+                address = distance.relay_to(address).await;
             }
             members.push(Member {
                 id: ReplicaId(number),
@@ -222,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// One more machine, which is to join: its number here, and its disk's incarnation.
+    /// Adds a machine that is to join: returns its number here, and its disk's incarnation.
     pub async fn add_machine(&mut self) -> (usize, Incarnation) {
         let (number, key) = (self.keys.len(), key());
         self.keys.push(key);
@@ -316,7 +316,7 @@ impl Cluster {
     /// The view's leader, as a running replica sees it.
     pub fn leader(&self) -> usize {
         let status = (0..self.handles.len()).find_map(|number| self.status(number));
-        usize::from(status.expect("somebody runs").replica.leader.0)
+        usize::from(status.expect("a replica runs").replica.leader.0)
     }
 
     pub fn sequence(&self) -> u64 {
@@ -328,7 +328,7 @@ impl Cluster {
     }
 }
 
-/// A listener's address that nobody listens on any more.
+/// A listener's address without the listener.
 pub async fn free_address() -> SocketAddr {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     socket.local_addr().expect("address")

@@ -1,11 +1,11 @@
 //! Watches a replica's system calls: a vote leaves after the `fdatasync` that it waits for.
 //!
-//! A cluster of two, (u, r) = (0, 1): this process holds the leader and the client, a child, this
-//! very test program run again under strace, holds the follower. Every `fdatasync` of the child is
-//! delayed by strace, so that a vote that did not wait would be far ahead of it. What TLS hides is
-//! made decidable by place and size: on the connection that the follower dialed to the leader, what
-//! else it says while one operation at a time is ordered has other lengths than a vote, and so has
-//! what goes together in one TLS record.
+//! A cluster of two, (u, r) = (0, 1): this process runs the leader and the client; a child, this
+//! very test program run again under strace, runs the follower. strace delays every `fdatasync` of
+//! the child, so that a vote that did not wait would be far ahead of it. TLS hides the content, so
+//! votes are recognised by connection and size: on the connection that the follower dialed to the
+//! leader, its other messages while one operation at a time is ordered have other lengths than a
+//! vote, and so have the messages that share a TLS record.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const CHILD: &str = "QUORUMFS_TEST_FOLLOWER";
-/// What TLS puts around what is sent at once, and the link around each frame.
+/// The overhead of TLS for each write, and of the link for each frame.
 const RECORD_BYTES: u64 = 22;
 const LINK_BYTES: u64 = 5;
 const OPERATIONS: usize = 5;
@@ -71,11 +71,11 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
 
 /// Does nothing unless it was started by the test below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_follower_that_is_watched() {
-    let Ok(told) = std::env::var(CHILD) else {
+async fn the_traced_follower() {
+    let Ok(arguments) = std::env::var(CHILD) else {
         return;
     };
-    let words: Vec<&str> = told.split(' ').collect();
+    let words: Vec<&str> = arguments.split(' ').collect();
     let addresses: Vec<SocketAddr> = words[1..]
         .iter()
         .map(|word| word.parse().expect("address"))
@@ -83,10 +83,7 @@ async fn the_follower_that_is_watched() {
     let config = config(1, &addresses, Path::new(words[0]));
     let handle = ReplicaServer::start(config, KeyValue).await.expect("start");
     let input = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-    input
-        .await
-        .expect("input")
-        .expect("nobody is there any more");
+    input.await.expect("input").expect("the parent has ended");
     handle.shutdown().await;
 }
 
@@ -94,22 +91,22 @@ struct Watched(Child);
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The follower stops when nobody holds its input any more, and strace with it.
+        // The follower stops when its input is closed, and strace with it.
         drop(self.0.stdin.take());
         self.0.wait().ok();
     }
 }
 
 fn watch(directory: &Path, trace: &Path, addresses: &[SocketAddr]) -> Watched {
-    let told = format!("{} {} {}", directory.display(), addresses[0], addresses[1]);
+    let arguments = format!("{} {} {}", directory.display(), addresses[0], addresses[1]);
     let child = Command::new("strace")
         .args(["-f", "-ttt", "-T", "-yy"])
         .args(["-e", "trace=fdatasync,sendto,sendmsg,write,writev"])
         .args(["-e", "inject=fdatasync:delay_enter=20000", "-o"])
         .arg(trace)
         .arg(std::env::current_exe().expect("own path"))
-        .args(["--exact", "system_calls::the_follower_that_is_watched"])
-        .env(CHILD, told)
+        .args(["--exact", "system_calls::the_traced_follower"])
+        .env(CHILD, arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn();
@@ -119,7 +116,7 @@ fn watch(directory: &Path, trace: &Path, addresses: &[SocketAddr]) -> Watched {
     }
 }
 
-/// A system call: thread, name, what follows the name, when it began and ended.
+/// A system call: thread, name, the rest of its line, when it began and ended.
 #[derive(Debug)]
 struct Call {
     thread: String,
@@ -137,14 +134,14 @@ impl Call {
     }
 }
 
-/// How long a message is on its link, signed or not.
+/// The length of a message on its link, signed or not.
 fn length(message: &Message) -> u64 {
     let signature = if message.kind().signed() { 64 } else { 0 };
     LINK_BYTES + (encode(Header::default(), message).len() + signature) as u64
 }
 
-/// A vote, and what else there is: a STATUS without and with an open sequence, a request that has
-/// waited and is forwarded.
+/// The lengths of a vote, and of the other messages: a STATUS without and with an open sequence, a
+/// request that has waited and is forwarded.
 fn lengths() -> (u64, Vec<u64>) {
     let vote = Message::Commit(Ballot {
         sequence: Sequence(1),
@@ -175,8 +172,8 @@ fn lengths() -> (u64, Vec<u64>) {
     (length(&vote), others.iter().map(length).collect())
 }
 
-/// Whether so many bytes are votes and whatever else is said, with one vote at least.
-fn holds_a_vote(bytes: u64) -> bool {
+/// Whether so many bytes consist of votes and other messages, with at least one vote.
+fn contains_a_vote(bytes: u64) -> bool {
     fn made_of(bytes: u64, lengths: &[u64]) -> bool {
         let mut fits = lengths.iter().filter(|length| **length <= bytes);
         bytes == 0 || fits.any(|length| made_of(bytes - length, lengths))
@@ -187,21 +184,21 @@ fn holds_a_vote(bytes: u64) -> bool {
 }
 
 #[test]
-fn a_vote_is_told_from_whatever_else_is_said_by_its_length() {
+fn a_vote_is_recognised_by_its_length() {
     let (vote, others) = lengths();
     for one in &others {
-        assert!(!holds_a_vote(RECORD_BYTES + one), "{one}");
-        assert!(holds_a_vote(RECORD_BYTES + vote + one), "{one}");
+        assert!(!contains_a_vote(RECORD_BYTES + one), "{one}");
+        assert!(contains_a_vote(RECORD_BYTES + vote + one), "{one}");
         for other in &others {
             assert!(
-                !holds_a_vote(RECORD_BYTES + one + other),
+                !contains_a_vote(RECORD_BYTES + one + other),
                 "{one} and {other}"
             );
         }
     }
-    assert!(holds_a_vote(RECORD_BYTES + vote) && holds_a_vote(RECORD_BYTES + 2 * vote));
-    // Seen once.
-    assert!(!holds_a_vote(258), "{vote} {others:?}");
+    assert!(contains_a_vote(RECORD_BYTES + vote) && contains_a_vote(RECORD_BYTES + 2 * vote));
+    // This happened once.
+    assert!(!contains_a_vote(258), "{vote} {others:?}");
 }
 
 fn calls(trace: &str) -> Vec<Call> {
@@ -248,15 +245,15 @@ fn now() -> f64 {
     now.expect("after 1970").as_secs_f64()
 }
 
-/// What was watched: the trace, when each operation began and the last one ended, and where the
-/// leader listens.
+/// The observation: the trace, when each operation began and the last one ended, and the leader's
+/// address.
 struct Observed {
     trace: String,
     began: Vec<f64>,
     leader: SocketAddr,
 }
 
-/// Orders operations one by one; nothing if a view change made the watched replica the leader,
+/// Orders operations one by one; nothing if a view change made the traced replica the leader,
 /// whose proposal need not wait for its own disk.
 async fn observe() -> Option<Observed> {
     let directory = tempfile::tempdir().expect("directory");
@@ -326,7 +323,7 @@ async fn a_vote_leaves_after_the_fdatasync_that_it_waits_for() {
             .unwrap_or_else(|| panic!("no fdatasync of the journal in {within:#?}"));
         let voted = within
             .iter()
-            .find(|call| call.rest.contains(&to_leader) && holds_a_vote(call.result()))
+            .find(|call| call.rest.contains(&to_leader) && contains_a_vote(call.result()))
             .unwrap_or_else(|| panic!("no vote in {within:#?}"));
         assert!(
             synced.end - synced.begin > 0.02,

@@ -1,4 +1,4 @@
-//! What a segment looks like after a crash.
+//! The bytes of a segment after a crash.
 
 use super::Record;
 use crate::random::Random;
@@ -8,9 +8,9 @@ use quorumfs_bft::step::Token;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What a medium writes whole or not at all.
+/// The unit that a medium writes completely or not at all.
 const SECTOR_BYTES: usize = 512;
-/// Of the segment that lay there before.
+/// The identity of the older segment.
 const OLD: SegmentIdentity = SegmentIdentity([0; 16]);
 
 /// A segment's bytes.
@@ -18,13 +18,13 @@ pub(super) struct Image {
     first: Token,
     identity: SegmentIdentity,
     bytes: Vec<u8>,
-    /// Where whole records stand.
+    /// The positions of complete records.
     whole: Vec<Range<usize>>,
 }
 
 impl Image {
-    /// Holds these records, of which the first ones were durable when the others were written, and
-    /// so many bytes of another one that was being written with those.
+    /// An image with these records, of which the first ones were durable when the others were
+    /// written, and so many bytes of another one that was being written with those.
     pub(super) fn of(
         records: &VecDeque<Record>,
         durable: usize,
@@ -33,7 +33,7 @@ impl Image {
         let torn = torn.as_ref();
         let begins = records.front().or(torn.map(|(record, _)| record));
         let first = begins.map_or(Token(1), |record| record.token);
-        // A stream of its own: how a tear looks changes nothing else in the simulation.
+        // A stream of its own: the form of a tear changes nothing else in the simulation.
         let mut random = Random::new(first.0 ^ (records.len() as u64).rotate_left(32));
         let identity = SegmentIdentity([random.below(255) as u8 + 1; 16]);
         let framing = Framing::new(identity);
@@ -85,7 +85,7 @@ impl Image {
         }
     }
 
-    /// Flips a bit of a whole record, if there is one.
+    /// Flips a bit of a complete record, if there is one.
     pub(super) fn damage(&mut self, random: &mut Random) {
         let mut at = random.index(self.whole.iter().map(Range::len).sum());
         for range in &self.whole {
@@ -113,7 +113,7 @@ fn put(framing: &Framing, record: &Record, behind: Option<Token>, bytes: &mut Ve
     framing.put_record(record.token, behind, &record.body, bytes);
 }
 
-/// What an older segment has left: the same records under the same tokens, each at a page, for at
+/// The content of an older segment: the same records under the same tokens, each at a page, for at
 /// least so many bytes.
 fn old(records: &VecDeque<Record>, torn: Option<&(Record, usize)>, length: usize) -> Vec<u8> {
     let framing = Framing::new(OLD);

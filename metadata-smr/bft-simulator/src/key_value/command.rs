@@ -3,10 +3,10 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 
-/// A list under a key is cut back to nothing before it would grow beyond this.
+/// A list that would grow beyond this is emptied first.
 pub const LIST_MAX: usize = 24;
 
-/// What can be asked.
+/// The commands.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Command {
     /// Reads.
@@ -14,7 +14,7 @@ pub enum Command {
         /// The key.
         key: u8,
     },
-    /// Replaces what is there by one token.
+    /// Replaces the value by one token.
     Put {
         /// The key.
         key: u8,
@@ -28,7 +28,7 @@ pub enum Command {
         /// The token.
         token: u64,
     },
-    /// Replaces what is there by one token if it ends in `expected` (`None`: if nothing is there).
+    /// Replaces the value by one token if it ends in `expected` (`None`: if it is empty).
     CompareAndSet {
         /// The key.
         key: u8,
@@ -37,7 +37,7 @@ pub enum Command {
         /// The token.
         token: u64,
     },
-    /// Replaces what is there by one token for so many nanoseconds of agreed time.
+    /// Replaces the value by one token for so many nanoseconds of agreed time.
     Lend {
         /// The key.
         key: u8,
@@ -49,7 +49,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The key that it is about.
+    /// The key of the command.
     #[must_use]
     pub const fn key(&self) -> u8 {
         match self {
@@ -61,8 +61,8 @@ impl Command {
         }
     }
 
-    /// What the list becomes, or `None` if the operation changes nothing. The service and the
-    /// model share this much; everything about time, storage and order is each one's own.
+    /// The new list, or `None` if the operation changes nothing. The service and the model share
+    /// only this; each has its own handling of time, storage and order.
     #[must_use]
     pub fn change(&self, list: &[u64]) -> Option<Vec<u64>> {
         match self {
@@ -81,15 +81,14 @@ impl Command {
     }
 }
 
-/// What is answered.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Answer {
-    /// The agreed time of the batch that the operation was executed in; none for a query that was
-    /// answered out of order.
+pub struct KeyValueAnswer {
+    /// The agreed time of the batch that executed the operation; none for an unordered query.
     pub time: Option<u64>,
     /// Whether the operation changed anything.
     pub changed: bool,
-    /// What is there afterwards.
+    /// The list afterwards.
     pub list: Vec<u64>,
 }
 

@@ -1,11 +1,10 @@
-//! The key-value service as one machine would be, for one key.
+//! The key-value service on a single machine, for one key.
 //!
-//! Answers carry the agreed time, so the model also checks that time never runs backwards from
-//! call to call and that a lent value is gone from the very instant it was lent until, no sooner
-//! and no later. Where a call was never answered its time is unknown, and the model follows both
-//! possibilities.
+//! Answers carry the agreed time, so the model also checks that time never runs backwards from call
+//! to call and that a lent value disappears exactly at the end of its time, no sooner and no later.
+//! The time of an unanswered call is unknown, and the model follows both possibilities.
 
-use super::command::{Answer, Command, decode};
+use super::command::{Command, KeyValueAnswer, decode};
 use crate::history::Call;
 use crate::linearizability::Model;
 
@@ -20,7 +19,7 @@ pub enum Until {
     Unknown,
 }
 
-/// What is under a key.
+/// The value under a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     list: Vec<u64>,
@@ -41,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// What may be there at agreed time `time`; nothing if that lies before the last call.
+    /// The possible values at agreed time `time`; none if that is before the last call.
     fn at(&self, time: Option<u64>) -> Vec<Self> {
         let mut now = self.clone();
         if let Some(time) = time {
@@ -93,7 +92,7 @@ impl Model for OneKey {
         };
         let answer = match &call.answer {
             None => None,
-            Some((_, bytes)) => match decode::<Answer>(bytes) {
+            Some((_, bytes)) => match decode::<KeyValueAnswer>(bytes) {
                 Some(answer) => Some(answer),
                 None => return Vec::new(),
             },
@@ -126,7 +125,7 @@ mod tests {
             let list = list.to_vec();
             (
                 0,
-                encode(&Answer {
+                encode(&KeyValueAnswer {
                     time: Some(time),
                     changed,
                     list,

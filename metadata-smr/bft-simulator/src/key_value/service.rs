@@ -1,30 +1,30 @@
 //! The replicated key-value service.
 //!
-//! | Row | Holds |
+//! | Row | Content |
 //! |---|---|
 //! | `p` ‖ principal | an admitted principal |
 //! | `v` ‖ key | the list and when it is taken back |
-//! | `t` ‖ time ‖ key | that it is taken back then |
+//! | `t` ‖ time ‖ key | marks that it is taken back then |
 //! | `g` | nothing: it is written whenever a value is taken back |
 
-use super::command::{Answer, Command, decode, encode};
+use super::command::{Command, KeyValueAnswer, decode, encode};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use quorumfs_bft::identity::{PublicKey, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
-/// The service. It has no state of its own: that is what rows are for.
+/// The service. It has no state of its own: all its state is in rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyValue;
 
-/// What a session is granted.
+/// The credit of a session.
 pub const CREDIT: Credit = Credit {
     lanes: 4,
     bytes: 16 << 10,
 };
 
-/// The row that tells when a value was last taken back.
+/// The row that records when a value was last taken back.
 const TAKEN_BACK: &[u8] = b"g";
 
 /// How many values one tick takes back.
@@ -57,7 +57,8 @@ fn damaged(place: &str) -> StateError {
 fn cell(view: &View<'_>, key: u8) -> Result<Cell, StateError> {
     match view.get(&cell_key(key))? {
         None => {
-            // What is absent has no version, but this row has: it is written whenever a value goes.
+            // An absent row has no version, but this row has: it is written whenever a value is
+            // removed.
             view.get(TAKEN_BACK)?;
             Ok(Cell::default())
         }
@@ -82,7 +83,7 @@ fn answer(view: &View<'_>, query: &[u8], time: Option<u64>) -> Result<Bytes, Sta
     let Some(Command::Get { key }) = decode::<Command>(query) else {
         return Ok(Bytes::from_static(b"?"));
     };
-    Ok(encode(&Answer {
+    Ok(encode(&KeyValueAnswer {
         time,
         changed: false,
         list: cell(view, key)?.list,
@@ -148,7 +149,7 @@ impl Service for KeyValue {
             };
             txn.put(&cell_key(key), encode(&cell))?;
         }
-        Ok(encode(&Answer {
+        Ok(encode(&KeyValueAnswer {
             time: Some(context.time.0),
             changed: changed.is_some(),
             list,
@@ -169,7 +170,7 @@ impl Service for KeyValue {
         answer(view, query, Some(context.time.0))
     }
 
-    /// A query that could be asked can be watched: its key's value.
+    /// Every query that is allowed can be watched: its key's value.
     fn watch(
         &self,
         _: &View<'_>,

@@ -1,6 +1,6 @@
-//! Operations and judge of the key-value service.
+//! The operations and the judge of the key-value service.
 
-use super::command::{Answer, Command, decode, encode};
+use super::command::{Command, KeyValueAnswer, decode, encode};
 use super::model::OneKey;
 use super::service::KeyValue;
 use crate::agenda::MILLISECOND;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// How many keys are used: few, so that clients meet.
 const KEYS: u64 = 6;
 
-/// Random commands with tokens that are used once.
+/// Random commands with unique tokens.
 #[derive(Clone, Debug, Default)]
 pub struct KeyValueWorkload {
     next_token: u64,
@@ -24,8 +24,8 @@ pub struct KeyValueWorkload {
 }
 
 impl KeyValueWorkload {
-    /// Mostly queries, of values that change to and fro: what a replica that is behind shows is
-    /// then often what is true again.
+    /// Mostly queries, of values that alternate: a replica that lags often shows a value that has
+    /// become right again.
     #[must_use]
     pub fn toggling() -> Self {
         Self {
@@ -86,14 +86,14 @@ impl Workload for KeyValueWorkload {
     }
 
     fn watches(&self) -> Vec<Bytes> {
-        // Who toggles writes what is there already, which changes nothing.
+        // A toggle may write the existing value, which changes nothing.
         let keys = if self.toggling { 0 } else { KEYS as u8 };
         (0..keys).map(|key| encode(&Command::Get { key })).collect()
     }
 
     fn answered(&mut self, _: usize, operation: &Bytes, answer: Option<&Bytes>) {
         let command = decode::<Command>(operation);
-        let answer = answer.and_then(|answer| decode::<Answer>(answer));
+        let answer = answer.and_then(|answer| decode::<KeyValueAnswer>(answer));
         if let (Some(command), Some(answer)) = (command, answer) {
             self.last_seen
                 .insert(command.key(), answer.list.last().copied());
@@ -122,8 +122,11 @@ mod tests {
     use quorumfs_bft::service::{Caller, Context, Service as _};
     use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
 
-    /// Runs the service alone, one call after the other; `spoil` may change an answer.
-    fn run(seed: u64, spoil: impl Fn(usize, Answer) -> Answer) -> Result<(), String> {
+    /// Runs the service on its own, one call after the other; `spoil` may change an answer.
+    fn run(
+        seed: u64,
+        spoil: impl Fn(usize, KeyValueAnswer) -> KeyValueAnswer,
+    ) -> Result<(), String> {
         let mut random = Random::new(seed);
         let mut workload = KeyValueWorkload::default();
         let mut space = KeySpace::open(MemoryStore::new()).unwrap();

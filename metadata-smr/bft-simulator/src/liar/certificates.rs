@@ -1,8 +1,8 @@
-//! Certificates that prove nothing, and words about states and epochs that there are not.
+//! Invalid certificates, and votes for states and epochs that do not exist.
 //!
-//! Each is what a correct replica would show now with one thing wrong. It is refused at the door by
-//! whatever it is shown to ([`Lie::never_let_in`]), except for a word about another state: that
-//! is the liar's own word, and counts as one.
+//! Each is what a correct replica would show now with one defect. Every receiver refuses it on
+//! arrival ([`Lie::never_admitted`]), except for a vote for another state: that is the liar's own
+//! vote, and counts as one.
 
 use super::claims::digest_of;
 use super::{Proxy, no_digest};
@@ -17,7 +17,7 @@ use quorumfs_bft::wire::frame::{Envelope, Header};
 use quorumfs_bft::wire::message::{CheckpointVote, Kind, Message, ViewChange};
 use quorumfs_bft::wire::signed_bytes::{checkpoint_bytes, vote_bytes};
 
-/// What is wrong with a certificate.
+/// The defect of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     TooFew,
@@ -44,13 +44,13 @@ impl Flaw {
     }
 }
 
-/// What a liar needs to spoil certificates.
+/// The state for spoiling certificates.
 #[derive(Debug)]
 pub(super) struct Spoiling {
     /// A stream of its own: nothing else that the liar does depends on it.
     random: Random,
     /// A message with a certificate, and its epoch.
-    kept: Option<(Epoch, Message)>,
+    earlier: Option<(Epoch, Message)>,
     /// The quorum of the epoch before.
     pub(super) quorum_before: usize,
 }
@@ -59,28 +59,28 @@ impl Spoiling {
     pub(super) const fn new(random: Random, quorum: usize) -> Self {
         Self {
             random,
-            kept: None,
+            earlier: None,
             quorum_before: quorum,
         }
     }
 }
 
-/// Takes away what makes these enough.
+/// Removes entries until there is one less than enough.
 fn shorten<T>(votes: &mut Vec<T>, enough: usize) {
     votes.truncate(votes.len().min(enough).saturating_sub(1));
 }
 
 impl Proxy {
-    /// The quorum of this epoch, or of the one before if that is smaller: what is said just now may
-    /// still be of that one.
+    /// The quorum of this epoch, or of the one before if that is smaller: current messages may
+    /// still belong to that one.
     fn quorum(&self) -> usize {
         usize::from(self.model.medium()).min(self.spoiling.quorum_before)
     }
 
-    /// The same message with something in it that proves nothing, now and then.
+    /// Sometimes returns the same message with an invalid part.
     pub(super) fn spoil(&mut self, envelope: &Envelope) -> Option<(Message, Lie)> {
         let header = *envelope.header();
-        if let Some(old) = self.of_the_epoch_before(header.epoch, envelope.message()) {
+        if let Some(old) = self.certificate_of_earlier_epoch(header.epoch, envelope.message()) {
             return Some((old, Lie::ForeignCertificate));
         }
         if !self.spoiling.random.chance(1, 2) {
@@ -92,7 +92,7 @@ impl Proxy {
             Message::Committed(committed) if self.signs_votes => {
                 self.spoil_commit(header, &mut committed.certificate, flaw);
                 if flaw == Flaw::OtherDigest {
-                    // Its parts have to belong together, or it is no message at all.
+                    // Its parts have to match, or it is not a message at all.
                     committed.batch.time.0 = committed.batch.time.0.saturating_add(1);
                     committed.certificate.digest = digest_of(&committed.batch);
                 }
@@ -120,8 +120,8 @@ impl Proxy {
         Some((message, lie))
     }
 
-    /// What was certified in an epoch before, for this one. Keeps what may be that one day.
-    fn of_the_epoch_before(&mut self, epoch: Epoch, message: &Message) -> Option<Message> {
+    /// A certificate of an earlier epoch, for this one. Remembers the current one for later.
+    fn certificate_of_earlier_epoch(&mut self, epoch: Epoch, message: &Message) -> Option<Message> {
         let certifies = match message {
             Message::Stable(_) => true,
             Message::Committed(_) => self.signs_votes,
@@ -130,12 +130,12 @@ impl Proxy {
         if !certifies {
             return None;
         }
-        let kept = self.spoiling.kept.replace((epoch, message.clone()));
-        let (_, old) = kept.filter(|(of, _)| *of < epoch)?;
+        let earlier = self.spoiling.earlier.replace((epoch, message.clone()));
+        let (_, old) = earlier.filter(|(of, _)| *of < epoch)?;
         Some(old)
     }
 
-    /// The own vote, over these bytes, in its place among the others.
+    /// Adds the liar's own vote, over these bytes, in order.
     fn vote(&self, votes: &mut Vec<Vote>, bytes: &[u8]) {
         let vote = Vote {
             signer: self.replica,
@@ -199,7 +199,7 @@ impl Proxy {
         self.vote(&mut stable.votes, &bytes);
     }
 
-    /// One of the certificates that a VIEW-CHANGE shows, if it shows any.
+    /// Spoils one of the certificates in a VIEW-CHANGE, if it has any.
     fn spoil_change(&mut self, header: Header, change: &mut ViewChange, flaw: Flaw) -> Option<()> {
         if let Some(claims) = &mut change.claims {
             self.spoil_stable(header, claims.stable.as_mut()?, flaw);
@@ -217,7 +217,8 @@ impl Proxy {
         Some(())
     }
 
-    /// The last of these records: with a vote too few, or of another membership than was signed.
+    /// Spoils the last of these records: with one vote too few, or of another membership than the
+    /// signed one.
     fn spoil_record(&mut self, epoch: Epoch, records: &mut [EpochRecord]) -> Option<()> {
         let (last, before) = records.split_last_mut()?;
         let quorum = match before.last() {
@@ -235,8 +236,8 @@ impl Proxy {
         Some(())
     }
 
-    /// In the place of a word about a state: one about another state, one in another's name, a
-    /// certificate of nothing but the own word, or the record of an epoch of the liar's own.
+    /// Replaces a vote for a state by a vote for another state, a vote in another replica's name, a
+    /// certificate of the liar's own vote only, or the record of an epoch of its own.
     fn forge_checkpoint(&mut self, header: Header, vote: CheckpointVote) -> Option<(Message, Lie)> {
         let mut vote = vote;
         match self.spoiling.random.below(6) {
@@ -264,7 +265,7 @@ impl Proxy {
         }
     }
 
-    /// An epoch that this liar alone administers, signed by it under everybody's name.
+    /// The record of an epoch that only this liar administers, signed by it in all replicas' names.
     fn own_epoch(&self, header: Header, vote: CheckpointVote) -> EpochRecord {
         let mut checkpoint = vote.checkpoint;
         let mut membership = Membership::unnamed(self.model);

@@ -1,4 +1,4 @@
-//! Claims that are not so, where votes are not signed and certificates do not exist.
+//! False claims, where votes are not signed and certificates do not exist.
 
 use super::{Proxy, no_digest};
 use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate};
@@ -7,7 +7,7 @@ use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{Accepted, Batch, Message, ViewChange};
 use std::sync::Arc;
 
-/// A proposal that nobody has signed.
+/// An unsigned proposal.
 fn unsigned(header: Header, batch: Batch) -> Arc<Envelope> {
     let unsigned = Unsigned::new(header, Message::Proposal(batch));
     Arc::clone(unsigned.with_signature(Signature::default()).envelope())
@@ -19,7 +19,7 @@ pub(super) fn digest_of(batch: &Batch) -> Digest {
 }
 
 impl Proxy {
-    /// A VIEW-CHANGE with claims that are not so. They are well-formed, and as late as can be.
+    /// A VIEW-CHANGE with false claims. They are well-formed, and as late as possible.
     pub(super) fn false_claims(&mut self, envelope: &Envelope) -> Option<Message> {
         let Message::ViewChange(change) = envelope.message() else {
             return None;
@@ -30,7 +30,7 @@ impl Proxy {
         match self.random.below(7) {
             0..3 => self.claim_twins(&mut change, last),
             3 => {
-                // What was prepared at some time was prepared just now.
+                // Batches that were prepared earlier are claimed to have been prepared just now.
                 for prepared in &mut change.prepared {
                     let batch = prepared.proposal.batch()?.clone();
                     prepared.proposal = unsigned(last, batch);
@@ -57,13 +57,13 @@ impl Proxy {
         Some(Message::ViewChange(change))
     }
 
-    /// In the place of each batch that it prepared another one like it, which some may take.
+    /// Replaces each batch that it prepared by a similar one, which some replicas may take.
     fn claim_twins(&mut self, change: &mut ViewChange, last: Header) {
         let alone = self.random.chance(1, 2);
         let Some(claims) = &mut change.claims else {
             return;
         };
-        // Whoever takes it asks for a body that nobody has.
+        // A replica that takes it asks for a body that no replica has.
         let hollow = self.random.chance(1, 2);
         let invented = no_digest(&mut self.random);
         if change.prepared.is_empty()
@@ -115,7 +115,7 @@ impl Proxy {
         claims.accepted.dedup_by_key(|it| (it.sequence, it.digest));
     }
 
-    /// Something that may not be committed at all is said to be executed.
+    /// Claims that a batch was executed that may never be committed.
     fn claim_executed(&mut self, change: &mut ViewChange) {
         let last = change.base.last().map_or(Sequence(0), |it| it.sequence);
         let prepared = change.prepared.first().map(|it| &it.proposal);

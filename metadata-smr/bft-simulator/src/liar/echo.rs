@@ -1,26 +1,26 @@
-//! Saying one thing many times, as if it were many things.
+//! Sending one message many times, as if it were many messages.
 //!
-//! A correct replica counts signers, so that all of this comes to one vote or to nothing. Where
-//! copies are counted, every victim of an equivocation decides alone, on its own votes.
+//! A correct replica counts signers, so all of this counts as one vote or has no effect. If copies
+//! were counted, every victim of an equivocation would decide alone, on its own votes.
 
-use super::{Habit, Proxy, Told};
+use super::{Habit, OutgoingFrame, Proxy};
 use crate::lie::Lie;
 use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::frame::Envelope;
 use quorumfs_bft::wire::message::{Message, NewView};
 use std::sync::Arc;
 
-/// How often in a run, so that it does not become slow.
+/// How often in a run, to keep runs short.
 const ECHOES_MAX: usize = 400;
 
 impl Proxy {
-    /// What a liar makes at once of what it is told: of a vote, copies for who gave it. Requests it
-    /// keeps for a while.
-    pub fn hear(&mut self, from: Peer, envelope: &Arc<Envelope>) -> Vec<Told> {
+    /// The immediate reaction to a message: a vote is copied back to its sender. Requests are
+    /// remembered for a while.
+    pub fn receive(&mut self, from: Peer, envelope: &Arc<Envelope>) -> Vec<OutgoingFrame> {
         let Peer::Replica(from) = from else {
             match envelope.message() {
-                Message::Request(_) => self.inventions.heard(envelope),
-                Message::Read(read) => self.reading.heard(read),
+                Message::Request(_) => self.inventions.remember(envelope),
+                Message::Read(read) => self.reading.remember_read(read),
                 _ => {}
             }
             return Vec::new();
@@ -35,24 +35,24 @@ impl Proxy {
         }
     }
 
-    fn copies(&mut self, envelope: &Envelope) -> Vec<Told> {
+    fn copies(&mut self, envelope: &Envelope) -> Vec<OutgoingFrame> {
         if self.echoes >= ECHOES_MAX {
             return Vec::new();
         }
         self.echoes += 1;
-        let copy = Told::lie(envelope.frame().clone(), Lie::Repetition);
+        let copy = OutgoingFrame::lie(envelope.frame().clone(), Lie::Repetition);
         vec![copy; usize::from(self.replicas.saturating_sub(1))]
     }
 
-    /// What is about to be told, again and again.
-    pub(super) fn echo(&mut self, envelope: &Envelope, told: &mut Vec<Told>) {
+    /// Repeats the frames that are about to be sent.
+    pub(super) fn echo(&mut self, envelope: &Envelope, frames: &mut Vec<OutgoingFrame>) {
         match envelope.message() {
             Message::Prepare(_) | Message::Commit(_) => {
-                let said = told
+                let votes = frames
                     .first()
-                    .map(|told| Envelope::decode(told.frame.clone()));
-                if let Some(Ok(said)) = said {
-                    told.extend(self.copies(&said));
+                    .map(|out| Envelope::decode(out.frame.clone()));
+                if let Some(Ok(vote)) = votes {
+                    frames.extend(self.copies(&vote));
                 }
             }
             Message::NewView(new) if self.random.chance(1, 2) => {
@@ -65,8 +65,8 @@ impl Proxy {
                 let view_changes = vec![Arc::clone(own); new.view_changes.len()];
                 let message = Message::NewView(NewView { view_changes });
                 let frame = self.frame(*envelope.header(), message);
-                told.clear();
-                told.push(Told::lie(frame, Lie::DuplicateSigner));
+                frames.clear();
+                frames.push(OutgoingFrame::lie(frame, Lie::DuplicateSigner));
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Changing one thing in a message.
 
 use super::claims::digest_of;
-use super::{Proxy, Told, invented_request, no_digest};
+use super::{OutgoingFrame, Proxy, invented_request, no_digest};
 use crate::agenda::SECOND;
 use crate::lie::Lie;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ fn nudge(value: u64, up: bool) -> u64 {
 }
 
 impl Proxy {
-    /// A message with one field a little off.
+    /// The message with one field changed slightly.
     pub(super) fn mutate(&mut self, envelope: &Envelope) -> Option<(Message, Header, Lie)> {
         let header = *envelope.header();
         let mut message = envelope.message().clone();
@@ -89,7 +89,7 @@ impl Proxy {
         Some((message, header, lie))
     }
 
-    /// A VIEW-CHANGE that knows less than it should.
+    /// A VIEW-CHANGE that shows less than it should.
     pub(super) fn stale(&mut self, envelope: &Envelope) -> Option<Message> {
         let Message::ViewChange(change) = envelope.message() else {
             return None;
@@ -98,7 +98,7 @@ impl Proxy {
         let shown = change.prepared.len();
         match self.random.below(4) {
             0 if shown > 0 => change.prepared.clear(),
-            // Something in the middle, so that what is behind it hangs in the air.
+            // One in the middle, so that later ones cannot be executed.
             1 if shown > 0 => {
                 change.prepared.remove(self.random.index(shown));
             }
@@ -116,7 +116,7 @@ impl Proxy {
         Some(Message::ViewChange(change))
     }
 
-    /// A STATUS that claims to be elsewhere.
+    /// A STATUS with a false position.
     pub(super) fn false_status(&mut self, envelope: &Envelope) -> Option<Message> {
         let Message::Status(status) = envelope.message() else {
             return None;
@@ -154,7 +154,7 @@ impl Proxy {
         Some(Message::Status(status))
     }
 
-    /// Bodies, committed batches or nodes with something else in them.
+    /// Bodies, committed batches or nodes with false content.
     pub(super) fn forge(&mut self, envelope: &Envelope) -> Option<Message> {
         match envelope.message() {
             Message::Bodies(bodies) => {
@@ -175,7 +175,7 @@ impl Proxy {
                     0 => {
                         committed.batch.time.0 = committed.batch.time.0.saturating_add(1);
                         if !self.signs_votes {
-                            // Nothing but the others' words is against it.
+                            // Only the other replicas' messages contradict it.
                             committed.certificate.digest = digest_of(&committed.batch);
                         }
                     }
@@ -216,8 +216,8 @@ impl Proxy {
         }
     }
 
-    /// Something that gets its author blacklisted.
-    pub(super) fn crude(&mut self, envelope: &Envelope) -> Option<Told> {
+    /// A message that gets its author blacklisted.
+    pub(super) fn crude(&mut self, envelope: &Envelope) -> Option<OutgoingFrame> {
         let header = *envelope.header();
         match envelope.message() {
             Message::Prepare(ballot) | Message::Commit(ballot) => {
@@ -230,7 +230,10 @@ impl Proxy {
                     Message::Prepare(_) => Message::Prepare(ballot),
                     _ => Message::Commit(ballot),
                 };
-                Some(Told::lie(self.frame(header, message), Lie::WrongSigner))
+                Some(OutgoingFrame::lie(
+                    self.frame(header, message),
+                    Lie::WrongSigner,
+                ))
             }
             Message::ViewChange(change) => {
                 let mut change = change.clone();
@@ -244,20 +247,20 @@ impl Proxy {
                     return None;
                 }
                 let frame = self.frame(header, Message::ViewChange(change));
-                Some(Told::lie(frame, Lie::DuplicateSigner))
+                Some(OutgoingFrame::lie(frame, Lie::DuplicateSigner))
             }
             Message::Status(_) => {
                 let mut bytes = envelope.frame().to_vec();
                 let length = self.random.index(bytes.len()).max(1);
                 bytes.truncate(length);
-                Some(Told::lie(Bytes::from(bytes), Lie::Garbage))
+                Some(OutgoingFrame::lie(Bytes::from(bytes), Lie::Garbage))
             }
             _ => None,
         }
     }
 }
 
-/// The first entry in place of the last one.
+/// Copies the first entry over the last one.
 fn doubled<T: Copy>(list: &mut [T]) {
     if let (Some(first), Some(last)) = (list.first().copied(), list.last_mut()) {
         *last = first;

@@ -1,7 +1,7 @@
-//! Two proposals for one place.
+//! Two proposals for one sequence.
 //!
-//! The victims are told the other version consistently, votes included, and so is what follows upon
-//! it: with a quorum one vote too small two chains would be decided.
+//! The victims consistently receive the other version, including votes and all later messages: if a
+//! quorum were one vote too small, two chains would be decided.
 
 use crate::random::Random;
 use quorumfs_bft::identity::{Digest, ReplicaId, Sequence, View};
@@ -10,42 +10,42 @@ use quorumfs_bft::wire::message::Batch;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What an equivocating leader told whom.
+/// The versions that an equivocating leader has sent.
 #[derive(Debug)]
 pub(super) struct Equivocations {
     victims: BTreeSet<ReplicaId>,
-    told: BTreeMap<(View, Sequence), Digest>,
+    versions: BTreeMap<(View, Sequence), Digest>,
     style: u64,
 }
 
-/// Requests that do not belong into a proposal, which everybody is told alike: one that nobody
-/// made, and for which no correct replica votes, since its body is nowhere to be had; or one that
-/// has been executed, which is voted for and comes to nothing.
+/// Requests that do not belong in a proposal, the same ones for all replicas: one that no client
+/// made, for which no correct replica votes since its body cannot be obtained; or one that has been
+/// executed, which is voted for and has no effect.
 #[derive(Debug, Default)]
 pub(super) struct Inventions {
     made: usize,
     last: Option<((View, Sequence), Option<Invention>)>,
-    heard: VecDeque<Arc<Envelope>>,
+    requests: VecDeque<Arc<Envelope>>,
 }
 
-/// A request that does not belong there, with its body if it has one.
+/// A request that does not belong there, with its body if there is one.
 pub(super) type Invention = (Digest, Option<Arc<Envelope>>);
 
-/// How many proposals of a run have one: each may cost a change of view.
+/// How many proposals of a run have one: each may cost a view change.
 const INVENTIONS_MAX: usize = 3;
 /// How many requests are remembered.
-const HEARD_MAX: usize = 12;
+const REQUESTS_MAX: usize = 12;
 
 impl Inventions {
-    /// A client asked for something.
-    pub(super) fn heard(&mut self, request: &Arc<Envelope>) {
-        if self.heard.len() >= HEARD_MAX {
-            self.heard.pop_front();
+    /// Remembers a client's request.
+    pub(super) fn remember(&mut self, request: &Arc<Envelope>) {
+        if self.requests.len() >= REQUESTS_MAX {
+            self.requests.pop_front();
         }
-        self.heard.push_back(Arc::clone(request));
+        self.requests.push_back(Arc::clone(request));
     }
 
-    /// What is added to this proposal, if anything: the same for everybody.
+    /// The addition to this proposal, if any: the same for all replicas.
     pub(super) fn to(
         &mut self,
         view: View,
@@ -66,7 +66,7 @@ impl Inventions {
     }
 
     fn invent(&self, batch: &Batch, random: &mut Random) -> Invention {
-        let old = self.heard.get(random.index(self.heard.len()));
+        let old = self.requests.get(random.index(self.requests.len()));
         let fresh = |request: &&Arc<Envelope>| !batch.requests.contains(&request.digest());
         match old.filter(fresh) {
             Some(request) if random.chance(2, 3) => (request.digest(), Some(Arc::clone(request))),
@@ -75,8 +75,8 @@ impl Inventions {
     }
 }
 
-/// How many places are remembered.
-const TOLD_MAX: usize = 32;
+/// How many sequences are remembered.
+const VERSIONS_MAX: usize = 32;
 
 impl Equivocations {
     pub(super) fn new(replicas: u16, random: &mut Random) -> Self {
@@ -86,7 +86,7 @@ impl Equivocations {
             .collect();
         Self {
             victims,
-            told: BTreeMap::new(),
+            versions: BTreeMap::new(),
             style: random.below(3),
         }
     }
@@ -95,14 +95,14 @@ impl Equivocations {
         self.victims.contains(&replica)
     }
 
-    /// The other version of a batch: the same for everybody who is told it.
+    /// The other version of a batch: the same for all its victims.
     pub(super) fn twin(&self, view: View, batch: &Batch, digest: Digest) -> Batch {
         let mut twin = batch.clone();
         let _ = digest;
-        // The fork goes on: what the victims have before this is what the twin follows upon.
+        // The fork continues: the twin follows the version that the victims have before this.
         let before = Sequence(batch.sequence.0.saturating_sub(1));
-        if let Some(told) = self.told(view, before) {
-            twin.previous = told;
+        if let Some(version) = self.version_of(view, before) {
+            twin.previous = version;
         }
         match self.style {
             0 if twin.requests.len() > 1 => twin.requests.reverse(),
@@ -115,16 +115,16 @@ impl Equivocations {
         twin
     }
 
-    /// Remembers what the victims were told.
+    /// Remembers the version that the victims received.
     pub(super) fn settle(&mut self, view: View, sequence: Sequence, digest: Digest) {
-        if self.told.len() >= TOLD_MAX {
-            self.told.pop_first();
+        if self.versions.len() >= VERSIONS_MAX {
+            self.versions.pop_first();
         }
-        self.told.insert((view, sequence), digest);
+        self.versions.insert((view, sequence), digest);
     }
 
-    /// What the victims were told.
-    pub(super) fn told(&self, view: View, sequence: Sequence) -> Option<Digest> {
-        self.told.get(&(view, sequence)).copied()
+    /// The version that the victims received.
+    pub(super) fn version_of(&self, view: View, sequence: Sequence) -> Option<Digest> {
+        self.versions.get(&(view, sequence)).copied()
     }
 }

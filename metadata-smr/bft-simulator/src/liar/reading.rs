@@ -1,7 +1,7 @@
-//! Lying to those who read out of order: with what was true once.
+//! Lying to unordered reads, with outdated answers.
 //!
-//! A laggard that answers the same makes two, so an old answer is the lie that gets furthest; a
-//! wrong version and a state that nobody has reached are the others.
+//! A lagging replica that gives the same answer makes two, so an old answer is the most successful
+//! lie; a wrong version and a state that no replica has reached are the others.
 
 use super::Proxy;
 use bytes::Bytes;
@@ -10,31 +10,34 @@ use quorumfs_bft::wire::message::{AnswerBody, Answered, Message, Read, ReadAnswe
 use quorumfs_bft::wire::{Envelope, encode};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Questions that are remembered until they are answered.
-const ASKED_MAX: usize = 64;
+/// Reads that are remembered until they are answered.
+const PENDING_MAX: usize = 64;
 /// Queries whose old answers are remembered, and how many of each.
 const QUERIES_MAX: usize = 256;
 const OLD_MAX: usize = 4;
 
-/// What was asked, and what was answered before.
+/// The pending reads, and earlier answers.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    asked: VecDeque<(u64, Vec<Bytes>)>,
+    pending: VecDeque<(u64, Vec<Bytes>)>,
     old: BTreeMap<Bytes, VecDeque<Answered>>,
 }
 
 impl Reading {
-    pub(super) fn heard(&mut self, read: &Read) {
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.pop_front();
+    pub(super) fn remember_read(&mut self, read: &Read) {
+        if self.pending.len() >= PENDING_MAX {
+            self.pending.pop_front();
         }
-        self.asked.push_back((read.nonce, read.queries.clone()));
+        self.pending.push_back((read.nonce, read.queries.clone()));
     }
 
     fn queries(&mut self, nonce: u64) -> Vec<Bytes> {
-        let place = self.asked.iter().position(|(asked, _)| *asked == nonce);
-        let asked = place.and_then(|place| self.asked.remove(place));
-        asked.map(|(_, queries)| queries).unwrap_or_default()
+        let place = self
+            .pending
+            .iter()
+            .position(|(pending, _)| *pending == nonce);
+        let pending = place.and_then(|place| self.pending.remove(place));
+        pending.map(|(_, queries)| queries).unwrap_or_default()
     }
 
     fn remember(&mut self, query: &Bytes, answered: &Answered) {
@@ -53,7 +56,7 @@ impl Reading {
 }
 
 impl Proxy {
-    /// What answers become.
+    /// Rewrites an answer.
     pub(super) fn misread(&mut self, envelope: &Envelope, answer: &ReadAnswer) -> Bytes {
         let mut answer = answer.clone();
         let queries = self.reading.queries(answer.nonce);
@@ -62,7 +65,7 @@ impl Proxy {
             let old = self.reading.old.get(query);
             match self.random.below(16) {
                 0..10 => {
-                    // Mostly what was true just before, which somebody may still believe.
+                    // Mostly the value just before, which another replica may still have.
                     let ago = 2 + self.random.below(6) as usize / 5;
                     let old = old.and_then(|old| old.get(old.len().checked_sub(ago)?));
                     if let Some(old) = old {

@@ -1,4 +1,4 @@
-//! Lying to observers: withholding, repeating, inventing and exaggerating.
+//! Lying to observers: withholding, repeating, inventing and exaggerating reports.
 
 use super::Proxy;
 use bytes::Bytes;
@@ -7,12 +7,12 @@ use quorumfs_bft::observer::{Observed, WatchId};
 use quorumfs_bft::wire::message::Message;
 use quorumfs_bft::wire::{Envelope, encode};
 
-/// Frames that are kept, to be shown again.
+/// Frames that are remembered, to be repeated.
 const SHOWN_MAX: usize = 8;
 
 impl Proxy {
-    /// What a frame for observers becomes.
-    pub fn show(&mut self, frame: &Bytes) -> Vec<Bytes> {
+    /// Rewrites a frame for observers.
+    pub fn rewrite_report(&mut self, frame: &Bytes) -> Vec<Bytes> {
         if self.shown.len() >= SHOWN_MAX {
             self.shown.pop_front();
         }
@@ -24,29 +24,29 @@ impl Proxy {
                 let old = self.shown.get(old).cloned();
                 old.into_iter().chain([frame.clone()]).collect()
             }
-            2 => vec![self.exaggerated(frame)],
-            3 => vec![frame.clone(), self.exaggerated(frame)],
+            2 => vec![self.exaggerate(frame)],
+            3 => vec![frame.clone(), self.exaggerate(frame)],
             _ => vec![frame.clone()],
         }
     }
 
-    fn exaggerated(&mut self, frame: &Bytes) -> Bytes {
+    fn exaggerate(&mut self, frame: &Bytes) -> Bytes {
         let Ok(envelope) = Envelope::decode(frame.clone()) else {
             return frame.clone();
         };
         let beyond = 1 + self.random.below(20);
         let message = match envelope.message() {
-            Message::Report(said) => {
-                let mut said = *said;
-                said.number += self.random.below(3);
-                let report = &mut said.report;
+            Message::Report(report) => {
+                let mut changed = *report;
+                changed.number += self.random.below(3);
+                let report = &mut changed.report;
                 match self.random.below(4) {
                     0 => report.executed = Sequence(report.executed.0 + beyond),
                     1 => report.view = View(report.view.0 + beyond),
                     2 => report.stable = Sequence(report.executed.0 + beyond),
                     _ => report.active = !report.active,
                 }
-                Message::Report(said)
+                Message::Report(changed)
             }
             Message::Observed(Observed::Accepted { applied, last }) => {
                 let last = last.map(|last| match self.random.below(2) {

@@ -5,7 +5,7 @@ use crate::history::{Call, OperationKind};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// The set of calls that have been given their place.
+/// The set of calls that have been placed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Placed(Vec<u64>);
 
@@ -35,15 +35,15 @@ struct Configuration<'a, S> {
     count: usize,
     first_open: usize,
     state: Rc<S>,
-    /// The call that was placed last, if nobody saw its answer, and the state before it.
+    /// The call that was placed last, if it has no answer, and the state before it.
     guess: Option<(&'a Call, Rc<S>)>,
 }
 
 /// Searches for an order of `calls`, which are sorted by invocation.
 pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure> {
-    // A query that nobody saw the answer of explains nothing, wherever it is placed.
+    // A query without an answer explains nothing, wherever it is placed.
     let silent = |call: &&&Call| call.kind == OperationKind::Query && call.answer.is_none();
-    let asked = calls.len();
+    let total = calls.len();
     let calls: Vec<&Call> = calls.iter().filter(|call| !silent(call)).copied().collect();
     let answered = calls.iter().filter(|call| call.answer.is_some()).count();
 
@@ -55,7 +55,7 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
         state: Rc::new(model.initial()),
         guess: None,
     };
-    look_around(model, &calls, &mut first);
+    place_queries(model, &calls, &mut first);
     let mut stack = vec![first];
     let mut steps = 0_u64;
     let mut best: (usize, Option<&Call>) = (0, None);
@@ -65,7 +65,7 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
         }
         steps += 1;
         if steps > STEPS_MAX {
-            return Err(Failure::Undecided { calls: asked });
+            return Err(Failure::Undecided { calls: total });
         }
         let horizon = earliest_answer(&calls, &configuration);
         if best.1.is_none() || configuration.count > best.0 {
@@ -75,26 +75,26 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
             continue;
         };
         let mut next = Vec::new();
-        for (index, call) in may_come_next(&calls, &configuration, horizon) {
+        for (index, call) in candidates(&calls, &configuration, horizon) {
             for state in model.apply(&configuration.state, call) {
                 if redundant(model, &configuration, call, &state) {
                     continue;
                 }
                 let placed = configuration.placed.with(index);
                 let (key, mut then) = follow(&configuration, call, placed, Rc::new(state));
-                look_around(model, &calls, &mut then);
+                place_queries(model, &calls, &mut then);
                 if seen.insert((then.placed.clone(), Rc::clone(&then.state))) {
                     next.push((key, then));
                 }
             }
         }
-        // The one that is answered first is tried first: the stack gives back what is put last.
+        // The one with the earliest answer is tried first: the stack returns the last entry first.
         next.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
         stack.extend(next.into_iter().map(|(_, configuration)| configuration));
     }
     match best {
         (explained, Some(stuck)) => Err(Failure::NotLinearizable {
-            calls: asked,
+            calls: total,
             explained,
             stuck: Box::new(stuck.clone()),
         }),
@@ -102,8 +102,8 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
     }
 }
 
-/// The calls that have no place yet and were invoked when no other one's answer was known.
-fn may_come_next<'a, S>(
+/// The unplaced calls that were invoked before any other unplaced call was answered.
+fn candidates<'a, S>(
     calls: &[&'a Call],
     configuration: &Configuration<'_, S>,
     horizon: u64,
@@ -119,10 +119,10 @@ fn may_come_next<'a, S>(
         .collect()
 }
 
-/// Places the queries that the state as it is explains. They leave it as it is, and stand in
-/// nobody's way where they are: whatever can follow can follow behind them too. So there is no need
-/// to try them anywhere else, and of many that overlap there is one order instead of all.
-fn look_around<M: Model>(
+/// Places the queries that the current state explains. They do not change it, and exclude nothing:
+/// every continuation is possible after them too. So they need not be tried anywhere else, and many
+/// overlapping queries have one order instead of all.
+fn place_queries<M: Model>(
     model: &M,
     calls: &[&Call],
     configuration: &mut Configuration<'_, M::State>,
@@ -133,7 +133,7 @@ fn look_around<M: Model>(
                 && call.answer.is_some()
                 && model.apply(&configuration.state, call) == [(*configuration.state).clone()]
         };
-        let next = may_come_next(calls, configuration, horizon);
+        let next = candidates(calls, configuration, horizon);
         let now: Vec<usize> = next
             .into_iter()
             .filter(|(_, call)| explained(call))
@@ -154,7 +154,7 @@ fn look_around<M: Model>(
     }
 }
 
-/// The configuration after `call`, and by what it is sorted.
+/// The configuration after `call`, and its sort key.
 fn follow<'a, S>(
     from: &Configuration<'a, S>,
     call: &'a Call,
@@ -177,11 +177,11 @@ fn follow<'a, S>(
     (key, next)
 }
 
-/// Whether what `call` leads to is reached, or bettered, in another way.
+/// Whether the result of `call` is reached, or surpassed, in another way.
 ///
-/// A call that was never answered may always come later than it does. So it need not be placed
-/// where it changes nothing (it would only be used up), and an answered call need not follow it
-/// where the two in the other order come to the same: that order is tried anyway.
+/// A call without an answer may always come later. So it need not be placed where it changes
+/// nothing (it would only be used up), and an answered call need not follow it if the two give the
+/// same result in the other order: that order is tried anyway.
 fn redundant<M: Model>(
     model: &M,
     from: &Configuration<'_, M::State>,
@@ -198,7 +198,7 @@ fn redundant<M: Model>(
     }
 }
 
-/// The version that comes next.
+/// The version to place next.
 fn next_version<S>(calls: &[&Call], configuration: &Configuration<'_, S>) -> u64 {
     let open = calls.iter().enumerate().skip(configuration.first_open);
     open.filter(|(index, _)| !configuration.placed.contains(*index))

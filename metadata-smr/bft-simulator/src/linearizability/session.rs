@@ -1,15 +1,15 @@
-//! Whether what sessions were shown moved forward.
+//! Whether the reads of each session moved forward.
 //!
-//! What a session reads may be old, but it is a state that was: somewhere in the order of
-//! execution, at or behind everything that the session had been shown when it asked, and not behind
-//! what had been executed when it was answered.
+//! A session's read may be stale, but it must show a state that existed: somewhere in the order of
+//! execution, at or after everything that the session had seen when it asked, and not after what
+//! had been executed when it was answered.
 
 use super::Model;
 use crate::history::{Call, History, OperationKind, SessionRead};
 use std::collections::BTreeMap;
 
-/// What an object may be after which batch.
-type Line<S> = Vec<(u64, Vec<S>)>;
+/// The possible states of an object after each batch.
+type StateTimeline<S> = Vec<(u64, Vec<S>)>;
 
 /// The states that a call leads to.
 fn reached<M: Model>(model: &M, before: &[M::State], call: &Call) -> Vec<M::State> {
@@ -17,7 +17,7 @@ fn reached<M: Model>(model: &M, before: &[M::State], call: &Call) -> Vec<M::Stat
     states.flat_map(|state| model.apply(state, call)).collect()
 }
 
-/// Places every read of a session as early as it can be, which leaves the most room for the next.
+/// Places every read of a session as early as possible, which leaves the most freedom for the next.
 ///
 /// # Errors
 /// The first read that no state explains.
@@ -26,7 +26,7 @@ pub fn check_sessions<M: Model, K: Ord>(
     history: &History,
     key: impl Fn(&Call) -> K,
 ) -> Result<(), String> {
-    let mut states: BTreeMap<K, Line<M::State>> = BTreeMap::new();
+    let mut states: BTreeMap<K, StateTimeline<M::State>> = BTreeMap::new();
     for (index, sequence) in history.order.iter().zip(&history.sequences) {
         let Some(call) = history
             .calls
@@ -40,8 +40,8 @@ pub fn check_sessions<M: Model, K: Ord>(
         let before = line.last().map_or(&initial, |(_, states)| states);
         let mut after = reached(model, before, call);
         if after.is_empty() {
-            // Of two calls that ask for the same in one batch the replicas do not say which is
-            // which. What they do is the same, and what they were answered others judge.
+            // Of two equal requests in one batch the replicas do not say which is which. Their
+            // effect is the same, and their answers are judged elsewhere.
             let unseen = Call {
                 answer: None,
                 ..call.clone()
@@ -72,7 +72,7 @@ pub fn check_sessions<M: Model, K: Ord>(
             let until = spans.peek().map_or(u64::MAX, |(next, _)| *next);
             let at = floor.max(*from);
             let shows = |state| !model.apply(state, &read.call).is_empty();
-            // What took its place in the order was answered in the midst of a batch.
+            // A read that became an ordered request was answered in the middle of a batch.
             let within = read.call.version == Some(until) && at <= until;
             if (at < until || within) && at <= read.newest && states.iter().any(shows) {
                 place = Some(at);
@@ -84,7 +84,7 @@ pub fn check_sessions<M: Model, K: Ord>(
             None => {
                 return Err(format!(
                     "session: client {} was answered {:?} at {answered} though its session had \
-                     been shown {floor} and {} was the newest: {:?}",
+                     seen {floor} and {} was the newest: {:?}",
                     read.call.client, read.call.answer, read.newest, read.call.operation
                 ));
             }
@@ -96,11 +96,11 @@ pub fn check_sessions<M: Model, K: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_value::command::{Answer, Command, encode};
+    use crate::key_value::command::{Command, KeyValueAnswer, encode};
     use crate::key_value::model::OneKey;
 
     fn call(command: &Command, list: &[u64], changed: bool) -> Call {
-        let answer = Answer {
+        let answer = KeyValueAnswer {
             time: Some(100),
             changed,
             list: list.to_vec(),
@@ -115,10 +115,10 @@ mod tests {
         }
     }
 
-    /// One batch: a look at what is there, a change, and the same look again, which the replicas'
-    /// order cannot tell from the first.
+    /// One batch: a read, a change, and the same read again, which the replicas' order cannot
+    /// distinguish from the first.
     #[test]
-    fn calls_that_ask_for_the_same_in_one_batch_may_be_taken_for_each_other() {
+    fn equal_calls_in_one_batch_may_be_exchanged() {
         let (get, put) = (Command::Get { key: 0 }, Command::Put { key: 0, token: 7 });
         let judge = |shown: &[u64]| {
             let mut read = call(&get, shown, false);

@@ -1,5 +1,5 @@
-//! Histories of a register: what has to be accepted, what has to be refused, and that neither a
-//! hint nor what the search leaves out changes that.
+//! Histories of a register: which are accepted, which are refused, and that neither a hint nor the
+//! search's shortcuts change that.
 
 use super::*;
 use crate::history::OperationKind;
@@ -55,13 +55,13 @@ fn history(calls: &[Call], order: &[usize]) -> History {
     }
 }
 
-/// What the search says with a hint that is none.
+/// The verdict of the search without a useful hint.
 fn verdict(calls: &[Call]) -> Result<(), Failure> {
     check(&Register, &history(calls, &[]))
 }
 
 #[test]
-fn a_stale_read_is_found() {
+fn a_stale_read_is_detected() {
     assert!(verdict(&[write(1, 0, Some(1)), read(0, 2, 3)]).is_err());
     assert!(verdict(&[write(1, 0, Some(3)), read(0, 2, 4)]).is_ok());
 }
@@ -73,7 +73,7 @@ fn new_and_old_may_not_be_inverted() {
 }
 
 #[test]
-fn versions_that_contradict_the_answers_are_found() {
+fn versions_that_contradict_the_answers_are_detected() {
     let (mut first, mut second) = (write(1, 0, Some(9)), write(2, 0, Some(9)));
     (first.version, second.version) = (Some(4), Some(5));
     assert!(verdict(&[first.clone(), second.clone(), read(2, 10, 11)]).is_ok());
@@ -89,7 +89,7 @@ fn a_call_without_an_answer_may_take_effect_late_or_never_but_once() {
     assert!(verdict(&twice).is_err());
 }
 
-/// Runs a register one call at a time and tells each call's instant with some slack.
+/// Runs a register one call at a time and gives each call's instant some slack.
 fn sequential(script: &[(bool, u8, u8, u8)]) -> Vec<Call> {
     let mut value = 0;
     let mut calls = Vec::new();
@@ -108,7 +108,7 @@ fn sequential(script: &[(bool, u8, u8, u8)]) -> Vec<Call> {
 
 proptest! {
     #[test]
-    fn what_one_machine_did_is_always_accepted(
+    fn a_sequential_history_is_always_accepted(
         script in prop::collection::vec(
             (any::<bool>(), 1_u8..4, any::<u8>(), any::<u8>()),
             0..60,
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_that_was_never_written_is_always_found(
+    fn a_value_that_was_never_written_is_always_detected(
         script in prop::collection::vec(
             (any::<bool>(), 1_u8..4, any::<u8>(), any::<u8>()),
             0..60,
@@ -130,11 +130,11 @@ proptest! {
         prop_assert!(verdict(&calls).is_err());
     }
 
-    /// The search leaves out what it need not try. Whoever tries everything comes to the same.
+    /// The search skips orders that it need not try. Trying all of them gives the same verdict.
     #[test]
-    fn what_the_search_leaves_out_decides_nothing(script in any_history()) {
+    fn skipped_orders_do_not_change_the_verdict(script in any_history()) {
         let calls = script;
-        prop_assert_eq!(verdict(&calls).is_ok(), tries_everything(&calls));
+        prop_assert_eq!(verdict(&calls).is_ok(), exhaustive_search(&calls));
     }
 
     /// A hint may be anything: it never changes the verdict.
@@ -144,11 +144,11 @@ proptest! {
         hint in prop::collection::vec(0_usize..8, 0..8),
     ) {
         let hinted = check(&Register, &history(&calls, &hint)).is_ok();
-        prop_assert_eq!(hinted, tries_everything(&calls));
+        prop_assert_eq!(hinted, exhaustive_search(&calls));
     }
 }
 
-/// Any few calls that overlap, answered with anything or not at all.
+/// A few overlapping calls, with any answers or none.
 fn any_history() -> impl Strategy<Value = Vec<Call>> {
     let call = (0_u8..4, 0_u8..3, 0_u64..12, 0_u64..6, 0_u8..4);
     prop::collection::vec(call, 0..7).prop_map(|script| {
@@ -172,8 +172,8 @@ fn any_history() -> impl Strategy<Value = Vec<Call>> {
     })
 }
 
-/// Tries every order of every choice of the calls, with no thought at all.
-fn tries_everything(calls: &[Call]) -> bool {
+/// Tries every order of every choice of the calls, without any shortcut.
+fn exhaustive_search(calls: &[Call]) -> bool {
     fn go(calls: &[Call], order: &mut Vec<usize>) -> bool {
         let all: Vec<&Call> = calls.iter().collect();
         if witness::explains(&Register, &all, order) {
@@ -200,9 +200,9 @@ fn a_true_hint_is_a_proof_and_a_false_one_is_none() {
     let proves = |order: &[usize]| witness::explains(&Register, &all, order);
     assert!(proves(&[3, 0, 1, 2]));
     assert!(!proves(&[3, 1, 0, 2]), "the model refuses it");
-    assert!(!proves(&[0, 1, 2]), "an answer is left out");
+    assert!(!proves(&[0, 1, 2]), "an answered call is missing");
     assert!(!proves(&[3, 0, 1, 2, 2]), "a call is done twice");
-    assert!(!proves(&[3, 0, 1, 2, 7]), "a call that is none");
+    assert!(!proves(&[3, 0, 1, 2, 7]), "a call that does not exist");
     let late = [write(1, 0, Some(1)), write(2, 5, Some(6)), read(1, 7, 8)];
     let late: Vec<&Call> = late.iter().collect();
     assert!(
@@ -212,8 +212,8 @@ fn a_true_hint_is_a_proof_and_a_false_one_is_none() {
 }
 
 #[test]
-fn a_true_hint_settles_what_no_search_could() {
-    // Forty writes whose outcome nobody knows, and reads that name one after the other.
+fn a_true_hint_decides_a_history_that_no_search_could() {
+    // Forty writes with an unknown outcome, and reads that return one after the other.
     let mut calls: Vec<Call> = (1..=40).map(|value| write(value, 0, None)).collect();
     let reads = (1..=40).map(|value| {
         let at = 100 * u64::from(value);
@@ -228,7 +228,7 @@ fn a_true_hint_settles_what_no_search_could() {
 
 #[test]
 fn many_queries_that_overlap_are_decided_without_a_hint() {
-    // Of forty values that are written during one long moment, each is read twice meanwhile.
+    // Forty values are written during one long moment, and each is read twice meanwhile.
     let mut calls = Vec::new();
     for value in 1..=40 {
         let version = Some(u64::from(value));
@@ -245,7 +245,7 @@ fn many_queries_that_overlap_are_decided_without_a_hint() {
 }
 
 #[test]
-fn several_calls_without_an_answer_may_take_effect_one_after_the_other() {
+fn several_unanswered_calls_may_take_effect_one_after_the_other() {
     let add = |value| Call {
         operation: Bytes::copy_from_slice(&[b'a', value]),
         ..write(value, 0, None)
@@ -255,7 +255,7 @@ fn several_calls_without_an_answer_may_take_effect_one_after_the_other() {
         assert_eq!(verdict(&calls(sum)), Ok(()));
     }
     assert!(verdict(&calls(8)).is_err());
-    // What took effect once is not there to take effect again.
+    // A call that has taken effect cannot take effect again.
     let mut twice = calls(4).to_vec();
     twice.push(read(8, 9, 10));
     assert!(verdict(&twice).is_err());

@@ -1,12 +1,12 @@
 //! One order of the calls, checked to be a proof.
 //!
-//! A call may be left out only if it was never answered. Where the model does not know which of
-//! several states a call led to (it was never answered), all of them are followed.
+//! A call may be omitted only if it was never answered. If the model does not know which of several
+//! states a call led to (because it was never answered), all of them are followed.
 
 use super::Model;
 use crate::history::Call;
 
-/// Whether doing the calls one after the other in this order gives the answers that were seen, at
+/// Whether executing the calls one after the other in this order gives the observed answers, at
 /// times at which they can have been given.
 pub(super) fn explains<M: Model>(model: &M, calls: &[&Call], order: &[usize]) -> bool {
     let mut placed = vec![false; calls.len()];
@@ -20,7 +20,7 @@ pub(super) fn explains<M: Model>(model: &M, calls: &[&Call], order: &[usize]) ->
         if std::mem::replace(placed, true) {
             return false;
         }
-        // It must not have been answered before something in front of it was asked for.
+        // It must not have been answered before an earlier one in this order was invoked.
         invoked = call.invoked.max(invoked);
         if call.answer.as_ref().is_some_and(|(at, _)| *at < invoked) {
             return false;

@@ -1,20 +1,20 @@
-//! Troubles that aim.
+//! Faults at critical moments.
 //!
-//! What goes wrong at random seldom goes wrong at the right moment: whole classes of mistakes would
-//! show in one of a thousand runs. Each scenario here puts the run where one class shows, drawn by
-//! seed like everything else, and after everything else, each from a stream of its own, so that a
-//! run without it is what it would be if there were no such thing.
+//! Random faults seldom hit the critical moment: whole classes of defects would show in one of a
+//! thousand runs. Each scenario here creates the conditions in which one class shows, drawn by seed
+//! like everything else, and after everything else, each from a stream of its own, so that it does
+//! not affect the runs without it.
 //!
-//! * *Blackout*: what was said before it was durable.  * *Absence*: a laggard that batches are not
-//!   kept for.  * *Ambush*: two certificates for one sequence.
+//! * *Blackout*: messages that were sent before they were durable.  * *Absence*: a lagging replica
+//!   that misses removed batches.  * *Ambush*: two certificates for one sequence.
 //! * *Stagger*: readers, while replicas execute one batch after the other at different times.
 //! * *Sever*: batches that are decided although the one before them is not.
-//! * *Deaf*: a client that asks again when its answer is known from a state only.
-//! * *Heist*: a laggard that takes a state over, partly from a liar.
+//! * *Deaf*: a client that retries when its answer is known from a state only.
+//! * *Heist*: a lagging replica that fetches a state, partly from a liar.
 //! * *Rolling*: replicas that crash one after another.
-//! * *Bursts*: whoever compares how much leaders achieve, whatever there is to do.
+//! * *Bursts*: the comparison of leaders' throughput under a varying load.
 
-use super::{Fault, Liar, PROGRESS, Plan, Trouble};
+use super::{Disturbance, Fault, Liar, PROGRESS, Plan};
 use crate::agenda::{Instant, MILLISECOND};
 use crate::disk::Crash;
 use crate::profile::Profile;
@@ -22,9 +22,9 @@ use crate::random::Random;
 use quorumfs_bft::identity::Nanos;
 use quorumfs_bft::wire::limits::REPLY_COMPARED_BYTES;
 
-/// How many times as long a run may take where everybody is far from everybody else.
+/// How many times as long a run may take if all endpoints are far apart.
 const FAR: u64 = 3;
-/// How far replicas are apart at the most while they are staggered.
+/// The largest lag between staggered replicas.
 pub(crate) const LAG_MAX: u64 = 4;
 
 impl Plan {
@@ -52,8 +52,8 @@ impl Plan {
         self.faults.sort_by_key(|fault| fault.from);
     }
 
-    /// A blackout, with all disks slow before it now and then. It is drawn last, so that a run
-    /// without one is what it would be if there were no such thing.
+    /// Draws a blackout, sometimes with all disks slow before it. It is drawn last, so that it does
+    /// not affect the runs without it.
     pub(super) fn draw_blackout(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
             Profile::Mixed | Profile::Reads | Profile::Membership => random.chance(1, 5),
@@ -65,11 +65,11 @@ impl Plan {
         }
         let from = Instant(random.between(500, 3500) * MILLISECOND);
         let until = from.plus(random.between(100, 1200) * MILLISECOND);
-        let trouble = Trouble::Blackout;
+        let disturbance = Disturbance::Blackout;
         self.faults.push(Fault {
             from,
             until,
-            trouble,
+            disturbance,
         });
         self.healed = self.healed.max(until);
         if random.chance(1, 3) {
@@ -79,15 +79,15 @@ impl Plan {
                 self.faults.push(Fault {
                     from: slow,
                     until,
-                    trouble: Trouble::SlowDisk { node, factor },
+                    disturbance: Disturbance::SlowDisk { node, factor },
                 });
             }
         }
         self.faults.sort_by_key(|fault| fault.from);
     }
 
-    /// A node that is away for so long that it cannot be served batches any more, and now and then
-    /// goes down again as soon as it is back.
+    /// Draws a node that is away for so long that the batches it misses are removed, and that
+    /// sometimes fails again as soon as it is back.
     pub(super) fn draw_absence(&mut self, random: &mut Random) {
         let node = random.index(self.nodes.len());
         let liar = self.nodes.get(node).and_then(|it| self.liars.get(*it));
@@ -97,11 +97,11 @@ impl Plan {
         let from = Instant(random.between(300, 1500) * MILLISECOND);
         let until = from.plus(random.between(1000, 2500) * MILLISECOND);
         let disk = Crash::Honest;
-        let trouble = Trouble::Crash { node, disk };
+        let disturbance = Disturbance::Crash { node, disk };
         self.faults.push(Fault {
             from,
             until,
-            trouble: trouble.clone(),
+            disturbance: disturbance.clone(),
         });
         self.healed = self.healed.max(until);
         if random.chance(2, 3) {
@@ -110,14 +110,14 @@ impl Plan {
             self.faults.push(Fault {
                 from,
                 until,
-                trouble,
+                disturbance,
             });
             self.healed = self.healed.max(until);
         }
         self.faults.sort_by_key(|fault| fault.from);
     }
 
-    /// An ambush, after everything else. It is drawn last, as a blackout is.
+    /// Draws an ambush, after everything else, like a blackout.
     pub(super) fn draw_ambush(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
             Profile::Mixed => random.chance(1, 4),
@@ -127,26 +127,26 @@ impl Plan {
         let honest = (0..self.liars.len()).filter(|at| self.liars.get(*at) == Some(&None));
         let mut honest: Vec<usize> = honest.collect();
         random.shuffle(&mut honest);
-        let (true, [alone, hears, ..]) = (wanted, honest.as_slice()) else {
+        let (true, [alone, receiver, ..]) = (wanted, honest.as_slice()) else {
             return;
         };
         let from = self.healed.plus(random.between(10, 600) * MILLISECOND);
         let until = from.plus(random.between(3_000, 6_000) * MILLISECOND);
-        let (alone, hears) = (*alone, *hears);
+        let (alone, receiver) = (*alone, *receiver);
         self.faults.push(Fault {
             from,
             until,
-            trouble: Trouble::Ambush { alone, hears },
+            disturbance: Disturbance::Ambush { alone, receiver },
         });
         self.healed = until;
     }
 
-    fn add(&mut self, from: Instant, length: u64, trouble: Trouble) -> Instant {
+    fn add(&mut self, from: Instant, length: u64, disturbance: Disturbance) -> Instant {
         let until = from.plus(length);
         self.faults.push(Fault {
             from,
             until,
-            trouble,
+            disturbance,
         });
         self.healed = self.healed.max(until);
         until
@@ -170,7 +170,7 @@ impl Plan {
             let slice = random.between(15, 120) * MILLISECOND;
             let seed = random.next();
             let length = random.between(500, 2_000) * MILLISECOND;
-            self.add(from, length, Trouble::Stagger { slice, seed });
+            self.add(from, length, Disturbance::Stagger { slice, seed });
         }
     }
 
@@ -181,17 +181,17 @@ impl Plan {
             _ => false,
         };
         let honest = self.honest(random);
-        let (true, [hears, ..]) = (wanted, honest.as_slice()) else {
+        let (true, [receiver, ..]) = (wanted, honest.as_slice()) else {
             return;
         };
-        let hears = *hears;
+        let receiver = *receiver;
         let from = self.healed.plus(random.between(10, 400) * MILLISECOND);
         let length = random.between(2_000, 4_000) * MILLISECOND;
-        self.add(from, length, Trouble::Sever { hears });
+        self.add(from, length, Disturbance::Sever { receiver });
     }
 
-    /// One client hears nothing until what it asked for lies below a durable root everywhere, and
-    /// all replicas have started anew on that.
+    /// One client receives nothing until its request is below a durable root everywhere, and all
+    /// replicas have restarted from that.
     fn draw_deaf(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
             Profile::Mixed => random.chance(1, 8),
@@ -203,7 +203,7 @@ impl Plan {
         }
         let client = self.nodes.len() + random.index(self.clients);
         let side = self.endpoints().map(|endpoint| endpoint != client);
-        let deaf = Trouble::Partition {
+        let deaf = Disturbance::Partition {
             side: side.collect(),
             outwards: true,
             inwards: false,
@@ -214,7 +214,7 @@ impl Plan {
         let crash = from.plus(lasts - random.between(30, 200) * MILLISECOND);
         self.add(from, lasts, deaf);
         let down = random.between(50, 500) * MILLISECOND;
-        self.add(crash, down, Trouble::PowerFailure);
+        self.add(crash, down, Disturbance::PowerFailure);
     }
 
     fn draw_heist(&mut self, profile: Profile, random: &mut Random) {
@@ -234,10 +234,10 @@ impl Plan {
         let from = Instant(random.between(300, 2_000) * MILLISECOND);
         let disk = Crash::Honest;
         let length = random.between(1_200, 2_500) * MILLISECOND;
-        self.add(from, length, Trouble::Crash { node, disk });
+        self.add(from, length, Disturbance::Crash { node, disk });
     }
 
-    /// Bursts that leave nobody a moment, and nothing in between.
+    /// Bursts in which leaders are never idle, and nothing in between.
     fn draw_bursts(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
             Profile::Calm => random.chance(1, 2),
@@ -253,8 +253,8 @@ impl Plan {
         }
     }
 
-    /// The longest that the run may take after everything has healed. Between bursts nobody asks,
-    /// and so nothing is answered; and over long links everything takes long.
+    /// The longest that the run may take after everything has healed. Between bursts there are no
+    /// requests, and so no answers; and over long links everything takes long.
     #[must_use]
     pub fn patience(&self) -> u64 {
         let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
@@ -271,7 +271,7 @@ impl Plan {
         for node in self.honest(random) {
             let disk = Crash::Honest;
             let length = random.between(100, 700) * MILLISECOND;
-            let until = self.add(from, length, Trouble::Crash { node, disk });
+            let until = self.add(from, length, Disturbance::Crash { node, disk });
             from = until.plus(random.between(0, 300) * MILLISECOND);
         }
     }

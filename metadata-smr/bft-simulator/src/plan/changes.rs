@@ -1,4 +1,4 @@
-//! Changes of the membership: who comes, who goes, in which order.
+//! Changes of the membership: which replicas join and leave, in which order.
 
 use crate::random::Random;
 use quorumfs_bft::fault_model::FaultModel;
@@ -8,24 +8,24 @@ use quorumfs_bft::fault_model::FaultModel;
 pub enum Change {
     /// A spare machine takes a voter's place.
     Swap {
-        /// Who goes.
+        /// The replica that leaves.
         out: usize,
-        /// Who comes.
+        /// The machine that joins.
         into: usize,
     },
     /// A spare machine votes as well.
     Grow {
-        /// Which.
+        /// The machine.
         into: usize,
     },
-    /// A voter goes.
+    /// A voter leaves.
     Shrink {
-        /// Which.
+        /// The machine.
         out: usize,
     },
 }
 
-/// Swaps, and now and then one more for a while: a spare machine for each that comes.
+/// Draws swaps, and sometimes one more voter for a while: each joining machine is a spare.
 pub(super) fn draw(model: &FaultModel, random: &mut Random) -> Vec<Change> {
     let replicas = usize::from(model.replicas());
     let mut voters: Vec<usize> = (0..replicas).collect();
@@ -49,8 +49,8 @@ pub(super) fn draw(model: &FaultModel, random: &mut Random) -> Vec<Change> {
     changes
 }
 
-/// How many machines the changes bring along.
+/// How many spare machines the changes need.
 pub(super) fn spares(changes: &[Change]) -> usize {
-    let comes = |change: &&Change| !matches!(change, Change::Shrink { .. });
-    changes.iter().filter(comes).count()
+    let joining = |change: &&Change| !matches!(change, Change::Shrink { .. });
+    changes.iter().filter(joining).count()
 }

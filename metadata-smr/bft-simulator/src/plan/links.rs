@@ -1,16 +1,16 @@
-//! How links are: usually, in storms, and where everybody is far from everybody else.
+//! The conditions of links: usual, in storms, and over long distances.
 
-use super::{Plan, Trouble};
+use super::{Disturbance, Plan};
 use crate::agenda::{Instant, MICROSECOND, MILLISECOND};
 use crate::disk::Crash;
 use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
 
-/// What else delays a frame on an ordinary link, besides the distance.
+/// The longest other delay of a frame on an ordinary link, in addition to the distance.
 const JITTER_MAX: u64 = 30 * MILLISECOND;
 
-/// What the network usually does.
+/// The usual conditions of the network.
 pub(super) fn usual(profile: Profile, random: &mut Random) -> Conditions {
     let noisy = profile != Profile::Calm && random.chance(1, 2);
     let delay_max = random.between(1, 12) * MILLISECOND;
@@ -24,7 +24,7 @@ pub(super) fn usual(profile: Profile, random: &mut Random) -> Conditions {
     }
 }
 
-/// What it does in a spell of bad conditions.
+/// The conditions in a storm.
 pub(super) fn storm(random: &mut Random) -> Conditions {
     Conditions {
         delay_min: MILLISECOND,
@@ -37,7 +37,7 @@ pub(super) fn storm(random: &mut Random) -> Conditions {
 }
 
 impl Plan {
-    /// Places everybody in the profile `distant`: from one to another a frame takes 30 to 200
+    /// Places all endpoints in the profile `distant`: from one to another a frame takes 30 to 200
     /// milliseconds, and about as long each time. A replica that loses a disk loses all of it.
     pub(super) fn draw_distances(&mut self, profile: Profile, random: &mut Random) {
         if profile != Profile::Distant {
@@ -47,11 +47,11 @@ impl Plan {
         let distance = |_| random.between(15, 85) * MILLISECOND;
         self.distances = endpoints.map(distance).collect();
         self.network.delay_max = random.between(MILLISECOND, JITTER_MAX);
-        // As much as is executed meanwhile, batches are gone when a disk is lost so late, and the
-        // checkpoint that is to be taken over lasts for some round trips.
+        // Few, so that when a disk is lost so late, the batches are removed already, and the
+        // checkpoint that is to be fetched exists for some round trips.
         self.checkpoint_interval = random.between(8, 16);
         for fault in &mut self.faults {
-            if let Trouble::Crash { node, disk } = &mut fault.trouble
+            if let Disturbance::Crash { node, disk } = &mut fault.disturbance
                 && Some(*node) == self.unreliable
                 && *disk != Crash::Honest
             {

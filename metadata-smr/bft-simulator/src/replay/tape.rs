@@ -1,7 +1,7 @@
-//! The recording as it is played, and the store that the core reads from it.
+//! The recording that is replayed, and the store that the core reads from it.
 //!
-//! A core reads in the middle of a step, where nothing can be said but that the read failed. So
-//! what is wrong with a read is kept as trouble, and looked at after the step.
+//! A core reads in the middle of a step, where the store can only report a failed read. So the
+//! error of a read is kept, and handled after the step.
 
 use bytes::Bytes;
 use quorumfs_bft::recording::{Entry, Recording, Start, Unreadable};
@@ -11,21 +11,21 @@ use std::cell::RefCell;
 use std::io::Read;
 use std::rc::Rc;
 
-/// Why a read could not be answered.
-pub(super) enum Trouble {
+/// Why a read failed.
+pub(super) enum TapeError {
     /// The recording ends.
     Cut,
-    /// It has something else here.
+    /// The recording has something else here.
     Different(String),
     Unreadable(Unreadable),
 }
 
 pub(super) struct Tape<R> {
     recording: Recording<R>,
-    /// An entry that was looked at and not taken.
+    /// An entry that was read ahead.
     next: Option<Entry>,
     pub(super) reads: u64,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) error: Option<TapeError>,
 }
 
 impl<R: Read> Tape<R> {
@@ -34,7 +34,7 @@ impl<R: Read> Tape<R> {
             recording,
             next: None,
             reads: 0,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -49,7 +49,7 @@ impl<R: Read> Tape<R> {
         }
     }
 
-    /// The next record of the journal that was found, if there is one more.
+    /// The next record of the recorded journal, if there is one more.
     pub(super) fn found(&mut self) -> Result<Option<(Token, Bytes)>, Unreadable> {
         Ok(match self.take()? {
             Some(Entry::JournalRecord { token, record }) => Some((token, record)),
@@ -60,24 +60,27 @@ impl<R: Read> Tape<R> {
         })
     }
 
-    fn read(&mut self, wanted: &[u8]) -> Result<Result<Option<Bytes>, String>, Trouble> {
+    fn read(&mut self, wanted: &[u8]) -> Result<Result<Option<Bytes>, String>, TapeError> {
         match self.take() {
             Ok(Some(Entry::Read { key, found })) if key == wanted => {
                 self.reads += 1;
                 Ok(found)
             }
             Ok(Some(other)) => {
-                let (wanted, other) = (super::telling::key(wanted), super::telling::entry(&other));
+                let (wanted, other) = (
+                    super::description::key(wanted),
+                    super::description::entry(&other),
+                );
                 let what = format!("the replay reads {wanted}, the recording has {other}");
-                Err(Trouble::Different(what))
+                Err(TapeError::Different(what))
             }
-            Ok(None) => Err(Trouble::Cut),
-            Err(error) => Err(Trouble::Unreadable(error)),
+            Ok(None) => Err(TapeError::Cut),
+            Err(error) => Err(TapeError::Unreadable(error)),
         }
     }
 }
 
-/// The rows of a recording, each when it was read.
+/// The rows of a recording, each returned when it is read.
 pub(super) struct Rows<R>(pub(super) Rc<RefCell<Tape<R>>>);
 
 impl<R: Read> Store for Rows<R> {
@@ -87,12 +90,12 @@ impl<R: Read> Store for Rows<R> {
             reason,
         };
         let mut tape = self.0.borrow_mut();
-        if tape.trouble.is_none() {
+        if tape.error.is_none() {
             match tape.read(key) {
                 Ok(found) => return found.map_err(failed),
-                Err(trouble) => tape.trouble = Some(trouble),
+                Err(error) => tape.error = Some(error),
             }
         }
-        Err(failed("the recording does not say".to_owned()))
+        Err(failed("the recording has no such read".to_owned()))
     }
 }

@@ -1,4 +1,4 @@
-//! A recorded life comes again exactly; whatever is changed in it, or in the core, shows where.
+//! A recording is replayed exactly; any change in it, or in the core, is located.
 
 use super::*;
 use crate::authentication::{FakeSigner, Keyring};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 const CLIENT: Peer = Peer::Client(ConnectionId(1));
 
-/// A file that is being written, entry by entry.
+/// A file to which entries are written.
 struct Notes {
     writer: RecordingWriter,
     file: Vec<u8>,
@@ -57,7 +57,7 @@ impl Store for NotedRows {
     }
 }
 
-/// A replica alone in its cluster, so that all of its doing is here, and its disk.
+/// A replica alone in its cluster, so that all of its activity is here, and its disk.
 struct Machine {
     config: Config,
     signer: FakeSigner,
@@ -68,7 +68,7 @@ struct Machine {
     now: Now,
 }
 
-/// One life of it.
+/// One process of it.
 struct Life<'a> {
     machine: &'a mut Machine,
     core: Replica<KeyValue, NotedRows>,
@@ -149,7 +149,7 @@ impl Machine {
             lanes: 1,
             time: self.now.clock,
         };
-        self.said(Message::OpenSession(open), &self.principal)
+        self.verified(Message::OpenSession(open), &self.principal)
     }
 
     fn put(&self, number: u64, key: u8) -> Verified {
@@ -161,17 +161,17 @@ impl Machine {
             number: RequestNumber(number),
             operations: vec![RequestOperation::Execute(command)],
         };
-        self.said(Message::Request(request), &self.session)
+        self.verified(Message::Request(request), &self.session)
     }
 
-    fn said(&self, message: Message, signer: &FakeSigner) -> Verified {
+    fn verified(&self, message: Message, signer: &FakeSigner) -> Verified {
         let header = self.config.context().header(View(0));
         Unsigned::new(header, message).sign(signer)
     }
 }
 
 impl Life<'_> {
-    fn told(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         if self.poison.is_some() {
             return;
         }
@@ -185,13 +185,13 @@ impl Life<'_> {
         self.carry_out(effects);
     }
 
-    fn hear(&mut self, message: Verified) {
+    fn receive(&mut self, message: Verified) {
         let from = CLIENT;
-        self.told(Event::Received { from, message });
+        self.handle(Event::Received { from, message });
         self.pass(Nanos::from_millis(1));
     }
 
-    /// Lets time pass and timers run out.
+    /// Lets time pass and timers expire.
     fn pass(&mut self, length: Nanos) {
         let now = &mut self.machine.now;
         now.clock = now.clock.plus(length);
@@ -200,7 +200,7 @@ impl Life<'_> {
         let due: Vec<Timer> = self.timers.iter().filter_map(due).collect();
         for timer in due {
             if self.timers.remove(&timer).is_some() {
-                self.told(Event::Timer { timer });
+                self.handle(Event::Timer { timer });
             }
         }
     }
@@ -241,7 +241,7 @@ impl Life<'_> {
             }
         }
         for event in events {
-            self.told(event);
+            self.handle(event);
         }
     }
 
@@ -250,16 +250,16 @@ impl Life<'_> {
     }
 }
 
-/// A session, and operations that fill many leaves and checkpoints, one of them asked for twice.
+/// A session, and operations that fill many leaves and checkpoints, one of them submitted twice.
 fn first_life(machine: &mut Machine) -> Vec<u8> {
     let open = machine.open();
     let requests: Vec<Verified> = (1..=40).map(|it| machine.put(it, it as u8)).collect();
     let mut life = machine.live();
-    life.hear(open);
+    life.receive(open);
     for (number, request) in requests.into_iter().enumerate() {
-        life.hear(request.clone());
+        life.receive(request.clone());
         if number == 20 {
-            life.hear(request);
+            life.receive(request);
         }
     }
     life.pass(Nanos::from_secs(2));
@@ -273,17 +273,17 @@ fn again(file: &[u8], sabotage: Option<Sabotage>) -> Replayed {
 }
 
 #[test]
-fn a_recorded_life_comes_again_and_so_does_the_next_one_on_its_disk() {
+fn a_recording_is_replayed_and_so_is_the_next_process_on_its_disk() {
     let mut machine = Machine::new();
     let first = again(&first_life(&mut machine), None);
     assert_eq!(first.end, End::Same { over: None });
     assert!(first.events > 200 && first.effects > 300, "{first:?}");
     assert!(first.committed >= Sequence(40));
-    // What it begins with now is on disk: the journal is found, the rows are read.
+    // It starts from the disk now: the journal is recovered, the rows are read.
     let request = machine.put(41, 3);
     assert!(!machine.journal.is_empty());
     let mut life = machine.live();
-    life.hear(request);
+    life.receive(request);
     assert!(life.core.committed() > first.committed);
     let second = again(&life.recording(), None);
     assert_eq!(second.end, End::Same { over: None });
@@ -292,7 +292,7 @@ fn a_recorded_life_comes_again_and_so_does_the_next_one_on_its_disk() {
 }
 
 #[test]
-fn a_core_with_a_defect_is_found_where_it_first_matters() {
+fn a_core_with_a_defect_is_detected_where_it_first_matters() {
     let file = first_life(&mut Machine::new());
     let mut lines = Vec::new();
     let mut note = |line: &str| lines.push(line.to_owned());
@@ -307,24 +307,24 @@ fn a_core_with_a_defect_is_found_where_it_first_matters() {
     else {
         panic!("{replayed:?}");
     };
-    // Forty requests were made, and this one twice.
-    let retried = "connection 1 says Request 21 of lane 0 of session 1";
+    // Forty requests were submitted, and this one twice.
+    let retried = "connection 1 sends Request 21 of lane 0 of session 1";
     let mut last = before.iter().chain([&place]);
-    assert!(last.any(|it| it.told == retried), "{place}: {what}");
+    assert!(last.any(|it| it.input == retried), "{place}: {what}");
     assert_eq!(place.event, replayed.events);
     assert!(
         lines.contains(&place.to_string()),
-        "the trace has the place"
+        "the trace has the position"
     );
 }
 
 #[test]
-fn a_defect_at_the_start_is_found_at_the_start() {
+fn a_defect_at_the_start_is_detected_at_the_start() {
     let file = first_life(&mut Machine::new());
     let replayed = again(&file, Some(Sabotage::MissingStatus));
     match replayed.end {
         End::Different { place, what, .. } => {
-            assert_eq!(place.told, telling::START);
+            assert_eq!(place.input, description::START);
             assert!(what.contains("Send"), "{what}");
         }
         other => panic!("{other:?}"),
@@ -332,7 +332,7 @@ fn a_defect_at_the_start_is_found_at_the_start() {
 }
 
 #[test]
-fn a_read_that_failed_poisons_the_replay_with_the_same_words() {
+fn a_failed_read_poisons_the_replay_in_the_same_words() {
     let mut machine = Machine::new();
     first_life(&mut machine);
     let anew = |it: u64| machine.put(it, (it - 40) as u8);
@@ -340,7 +340,7 @@ fn a_read_that_failed_poisons_the_replay_with_the_same_words() {
     let mut life = machine.live();
     *life.broken.borrow_mut() = true;
     for request in requests {
-        life.hear(request);
+        life.receive(request);
     }
     let poison = life.poison.clone().expect("it has read a row");
     assert!(poison.contains("the medium is gone"), "{poison}");
@@ -355,7 +355,7 @@ fn a_read_that_failed_poisons_the_replay_with_the_same_words() {
 }
 
 #[test]
-fn wherever_a_recording_is_cut_what_is_left_comes_again() {
+fn a_truncated_recording_is_replayed_to_its_end() {
     let file = first_life(&mut Machine::new());
     let whole = again(&file, None);
     let mut events = 0;
@@ -369,7 +369,7 @@ fn wherever_a_recording_is_cut_what_is_left_comes_again() {
 }
 
 #[test]
-fn an_event_that_is_left_out_changes_what_comes_of_the_others() {
+fn an_omitted_event_is_detected() {
     let file = first_life(&mut Machine::new());
     let mut recording = Recording::open(&file[..]).expect("a recording");
     let (mut writer, mut without) = RecordingWriter::begin(recording.start());

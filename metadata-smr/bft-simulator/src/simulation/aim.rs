@@ -1,10 +1,10 @@
-//! A network that loses what matters.
+//! A network that loses critical frames.
 //!
-//! * *Stagger*: each replica learns that a batch is decided a few batches later than the first one
-//!   does, by another number in every slice of time. All of them vote, so the order goes on; but at
-//!   any moment they have executed up to different places, and move on one by one.
-//! * *Sever*: the votes for one proposal are lost, while those behind it get theirs; and of what is
-//!   decided behind it only one replica hears. In the next view everything goes.
+//! * *Stagger*: each replica learns of a decision a few batches later than the first one does, by a
+//!   number that changes in every slice of time. All of them vote, so the order goes on; but at any
+//!   moment they have executed up to different sequences, and advance one by one.
+//! * *Sever*: the votes for one proposal are lost, while later ones get theirs; and only one
+//!   replica learns of the later decisions. In the next view nothing is lost.
 
 use super::Simulation;
 use crate::plan::LAG_MAX;
@@ -15,7 +15,7 @@ use quorumfs_bft::identity::{Sequence, View};
 use quorumfs_bft::wire::Envelope;
 use quorumfs_bft::wire::message::{Kind, Message};
 
-/// What the network aims at.
+/// The frames that the network loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     Stagger {
@@ -25,8 +25,8 @@ pub(super) enum Aim {
     },
     Sever {
         fault: usize,
-        hears: usize,
-        /// What it cuts out, once it has been proposed.
+        receiver: usize,
+        /// The proposal that it cuts out, once it has been sent.
         at: Option<(View, Sequence)>,
     },
 }
@@ -39,7 +39,7 @@ impl Aim {
     }
 }
 
-/// The view and sequence of what says that a batch is decided.
+/// The view and sequence of a frame that reports a decision.
 fn decided(frame: &Bytes) -> Option<(View, Sequence)> {
     let kind = Kind::of_tag(frame.get(..8)?)?;
     if !matches!(kind, Kind::Commit | Kind::Committed) {
@@ -54,22 +54,22 @@ fn decided(frame: &Bytes) -> Option<(View, Sequence)> {
 }
 
 impl<W: Workload> Simulation<'_, W> {
-    pub(super) fn take_aim(&mut self, aim: Aim) {
+    pub(super) fn add_aim(&mut self, aim: Aim) {
         self.aims.push(aim);
     }
 
-    pub(super) fn lower_aim(&mut self, fault: usize) {
+    pub(super) fn remove_aim(&mut self, fault: usize) {
         self.aims.retain(|aim| aim.fault() != fault);
     }
 
-    /// Whether a frame between nodes is lost because something is aimed at it.
+    /// Whether a frame between nodes is lost because of an aim.
     pub(super) fn hit(&mut self, from: usize, to: usize, frame: &Bytes) -> bool {
         let mut hit = None;
         let mut aims = std::mem::take(&mut self.aims);
         for aim in &mut aims {
             let lost = match aim {
                 Aim::Stagger { slice, seed, .. } => self.staggers(to, *slice, *seed, frame),
-                Aim::Sever { hears, at, .. } => self.severs(from, to, *hears, at, frame),
+                Aim::Sever { receiver, at, .. } => self.severs(from, to, *receiver, at, frame),
             };
             if lost {
                 hit = Some(aim.fault());
@@ -97,7 +97,7 @@ impl<W: Workload> Simulation<'_, W> {
         &mut self,
         from: usize,
         to: usize,
-        hears: usize,
+        receiver: usize,
         at: &mut Option<(View, Sequence)>,
         frame: &Bytes,
     ) -> bool {
@@ -128,9 +128,9 @@ impl<W: Workload> Simulation<'_, W> {
         if view != cut_view || sequence < cut {
             return false;
         }
-        if sequence > cut && kind == Some(Kind::Commit) && to == hears {
+        if sequence > cut && kind == Some(Kind::Commit) && to == receiver {
             self.counters.count("severed");
         }
-        sequence == cut || (kind == Some(Kind::Commit) && to != hears)
+        sequence == cut || (kind == Some(Kind::Commit) && to != receiver)
     }
 }

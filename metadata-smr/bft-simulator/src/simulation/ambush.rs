@@ -1,15 +1,15 @@
-//! A network that waits for its moment.
+//! A network that waits for the critical moment.
 //!
-//! Frames lost at random leave two different certificates for one sequence behind only once in
-//! thousands of runs, and whether a view begins with the right one of them is what safety hangs on.
-//! So a network may do it on purpose, which an asynchronous one may always do:
+//! Frames lost at random leave two different certificates for one sequence only once in thousands
+//! of runs, and safety depends on whether a view begins with the right one of them. So this network
+//! does it on purpose, as an asynchronous one always may:
 //!
 //! ```text
-//!  Lock   only one replica hears PREPAREs, nobody COMMITs: it alone is prepared. Then they change
-//!         their view:
-//!  Hide   it is cut off, so the next view knows nothing of that; of what the others prepare in its
-//!         place only one hears COMMITs. When that one has executed:
-//!  Show   it is cut off instead, and the first one is back with its old certificate; it hears of
+//!  Lock   only one replica receives PREPAREs, none receives COMMITs: it alone is prepared. Then
+//!         all change their view:
+//!  Hide   it is cut off, so the next view knows nothing of its certificate; of what the others
+//!         prepare in its place only one receives COMMITs. When that one has executed:
+//!  Show   it is cut off instead, and the first one is back with its old certificate; it receives
 //!         no proposal or vote before the others change their view, so that it still has it then.
 //! ```
 
@@ -18,7 +18,7 @@ use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::wire::message::Kind;
 
-/// How far it has come.
+/// The progress of an ambush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Lock,
@@ -27,21 +27,21 @@ enum Phase {
     Over,
 }
 
-/// An ambush under way.
+/// A running ambush.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ambush {
     fault: usize,
     alone: usize,
-    hears: usize,
+    receiver: usize,
     phase: Phase,
 }
 
 impl<W: Workload> Simulation<'_, W> {
-    pub(super) fn begin_ambush(&mut self, fault: usize, alone: usize, hears: usize) {
+    pub(super) fn begin_ambush(&mut self, fault: usize, alone: usize, receiver: usize) {
         self.ambush = Some(Ambush {
             fault,
             alone,
-            hears,
+            receiver,
             phase: Phase::Lock,
         });
     }
@@ -50,11 +50,11 @@ impl<W: Workload> Simulation<'_, W> {
         self.ambush = self.ambush.filter(|ambush| ambush.fault != fault);
     }
 
-    /// A node has executed something.
-    pub(super) fn ambush_sees(&mut self, node: usize) {
+    /// A node has executed a batch.
+    pub(super) fn advance_ambush(&mut self, node: usize) {
         if let Some(ambush) = &mut self.ambush
             && ambush.phase == Phase::Hide
-            && ambush.hears == node
+            && ambush.receiver == node
         {
             ambush.phase = Phase::Show;
             self.counters.count("ambushes");
@@ -73,7 +73,7 @@ impl<W: Workload> Simulation<'_, W> {
             ambush.phase = Phase::Hide;
         }
         let changes = change && from != ambush.alone;
-        if ambush.phase == Phase::Show && changes && from != ambush.hears {
+        if ambush.phase == Phase::Show && changes && from != ambush.receiver {
             ambush.phase = Phase::Over;
         }
         let touches = |node: usize| from == node || to == node;
@@ -84,13 +84,13 @@ impl<W: Workload> Simulation<'_, W> {
                 _ => false,
             },
             Phase::Hide => {
-                touches(ambush.alone) || (kind == Some(Kind::Commit) && to != ambush.hears)
+                touches(ambush.alone) || (kind == Some(Kind::Commit) && to != ambush.receiver)
             }
             Phase::Show => {
                 let votes = matches!(kind, Some(Kind::Proposal | Kind::Prepare | Kind::Commit));
-                touches(ambush.hears) || (votes && touches(ambush.alone))
+                touches(ambush.receiver) || (votes && touches(ambush.alone))
             }
-            Phase::Over => touches(ambush.hears),
+            Phase::Over => touches(ambush.receiver),
         };
         if lost {
             self.effective.insert(ambush.fault);

@@ -1,15 +1,15 @@
-//! The honest clients: what they wish for, and what they ask next.
+//! The honest clients: their actions, and their next operations.
 
-use super::{Happening, Simulation, stewards};
+use super::{Happening, Simulation, administrator};
 use crate::agenda::MILLISECOND;
-use crate::customer::{Customer, Wish};
 use crate::history::{Call, OperationKind, SessionRead};
+use crate::honest_client::{ClientAction, HonestClient};
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::client::Failure;
 use quorumfs_bft::identity::{Monotonic, Nanos};
 
-/// How often a client that mostly reads looks for something to read.
+/// How many operations a client that mostly reads draws to find a query.
 const QUERY_DRAWS: usize = 6;
 
 impl<W: Workload> Simulation<'_, W> {
@@ -17,23 +17,28 @@ impl<W: Workload> Simulation<'_, W> {
         &mut self,
         index: usize,
         generation: u64,
-        act: impl FnOnce(&mut Customer, Monotonic) -> Vec<Wish>,
+        act: impl FnOnce(&mut HonestClient, Monotonic) -> Vec<ClientAction>,
     ) {
         let now = Monotonic(self.agenda.now().0);
-        let Some(customer) = self.customers.get_mut(index) else {
+        let Some(honest_client) = self.honest_clients.get_mut(index) else {
             return;
         };
-        if customer.generation == generation {
-            let wishes = act(customer, now);
-            self.grant(index, generation, wishes);
+        if honest_client.generation == generation {
+            let actions = act(honest_client, now);
+            self.carry_out_client(index, generation, actions);
         }
     }
 
-    pub(super) fn grant(&mut self, index: usize, generation: u64, wishes: Vec<Wish>) {
-        for wish in wishes {
-            match wish {
-                Wish::Send { to, frame } => self.ask(index, to, &frame),
-                Wish::Timer {
+    pub(super) fn carry_out_client(
+        &mut self,
+        index: usize,
+        generation: u64,
+        actions: Vec<ClientAction>,
+    ) {
+        for action in actions {
+            match action {
+                ClientAction::Send { to, frame } => self.send_request(index, to, &frame),
+                ClientAction::Timer {
                     generation: number,
                     nanos,
                 } => self.agenda.after(
@@ -44,14 +49,16 @@ impl<W: Workload> Simulation<'_, W> {
                         number,
                     },
                 ),
-                Wish::Renumber => self.renumber(index, generation),
-                Wish::Answered { call, result, .. } if stewards::asked(call) => {
-                    self.steward_hears(call, Some(&result));
+                ClientAction::Renumber => self.renumber(index, generation),
+                ClientAction::Answered { call, result, .. }
+                    if administrator::is_administrative(call) =>
+                {
+                    self.administrator_answered(call, Some(&result));
                 }
-                Wish::Unanswered { call, .. } if stewards::asked(call) => {
-                    self.steward_hears(call, None);
+                ClientAction::Unanswered { call, .. } if administrator::is_administrative(call) => {
+                    self.administrator_answered(call, None);
                 }
-                Wish::Answered {
+                ClientAction::Answered {
                     call,
                     operation,
                     result,
@@ -59,11 +66,11 @@ impl<W: Workload> Simulation<'_, W> {
                 } => {
                     let at = self.agenda.now().0;
                     self.answered += 1;
-                    self.shows(index, call, version, &operation);
+                    self.note_seen(index, call, version, &operation);
                     self.settle(index, call, &operation, Some((at, result)));
                     self.pause(index, generation);
                 }
-                Wish::Unanswered {
+                ClientAction::Unanswered {
                     call,
                     operation,
                     reason,
@@ -74,10 +81,10 @@ impl<W: Workload> Simulation<'_, W> {
                     self.settle(index, call, &operation, None);
                     self.pause(index, generation);
                 }
-                Wish::Opened { session } => {
+                ClientAction::Opened { session } => {
                     self.note(|_| format!("client {index} has session {session}"));
-                    if let Some(customer) = self.customers.get_mut(index) {
-                        customer.session_id = Some(session);
+                    if let Some(honest_client) = self.honest_clients.get_mut(index) {
+                        honest_client.session_id = Some(session);
                     }
                     for _ in 0..2 * self.plan.lanes {
                         self.pause(index, generation);
@@ -87,19 +94,19 @@ impl<W: Workload> Simulation<'_, W> {
                         self.with_client(index, generation, |it, _| it.watch(now, what));
                     }
                 }
-                Wish::Watching {
+                ClientAction::Watching {
                     what,
                     answer,
                     version,
                 } => {
-                    let customer = self.customers.get(index);
-                    if let Some(session) = customer.and_then(|it| it.session_id) {
+                    let honest_client = self.honest_clients.get(index);
+                    if let Some(session) = honest_client.and_then(|it| it.session_id) {
                         self.watching.watches(session, what, version, &answer);
                     }
                 }
-                Wish::Observed { observation } => self.observed(index, &observation),
-                Wish::Watched { watched } => self.watched(index, &watched),
-                Wish::Ended { end } => {
+                ClientAction::Observed { observation } => self.observed(index, &observation),
+                ClientAction::Watched { watched } => self.watched(index, &watched),
+                ClientAction::Ended { end } => {
                     let what = format!("client {index} lost its session: {end}");
                     self.judge.violation(what);
                 }
@@ -107,29 +114,29 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// Whoever asks and is patient is told what came of it, whichever replicas crash meanwhile.
+    /// Every call that its client did not give up has an outcome, whichever replicas crash.
     fn unanswered(&mut self, client: usize, call: usize, reason: Failure) {
         let impatient = self.impatient.remove(&call);
         if reason == Failure::OutcomeUnknown && !impatient {
-            let what = format!("client {client} was not told what came of call {call}: {reason}");
+            let what = format!("client {client} has no outcome of call {call}: {reason}");
             self.judge.violation(what);
         }
     }
 
-    /// A client is shown something of this version.
-    fn shows(&mut self, client: usize, call: usize, version: u64, operation: &Bytes) {
-        let Some(customer) = self.customers.get_mut(client) else {
+    /// A client has seen a state of this version.
+    fn note_seen(&mut self, client: usize, call: usize, version: u64, operation: &Bytes) {
+        let Some(honest_client) = self.honest_clients.get_mut(client) else {
             return;
         };
-        customer.seen = customer.seen.max(version);
-        let session = customer.session_id.unwrap_or_default();
+        honest_client.seen = honest_client.seen.max(version);
+        let session = honest_client.session_id.unwrap_or_default();
         let mut state = version;
         if let Some(before) = self.reading.remove(&call) {
-            // It is as new as all that anybody was shown before it was asked.
+            // It is as new as everything that any client had seen before it was submitted.
             state = version.max(before);
-            let asked = (session, OperationKind::Query, operation.clone());
+            let submitted = (session, OperationKind::Query, operation.clone());
             let at = self.agenda.now().0;
-            self.judge.order.read(state, at, call, asked);
+            self.judge.order.read(state, at, call, submitted);
         } else if let Some(call) = self.history.calls.get_mut(call) {
             call.version = Some(version);
         }
@@ -139,7 +146,7 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// An operation is over, for better or worse.
+    /// An operation has ended, with or without an answer.
     fn settle(
         &mut self,
         client: usize,
@@ -149,7 +156,7 @@ impl<W: Workload> Simulation<'_, W> {
     ) {
         let result = answer.as_ref().map(|(_, result)| result);
         self.workload.answered(client, operation, result);
-        let session = self.customers.get(client).and_then(|c| c.session_id);
+        let session = self.honest_clients.get(client).and_then(|c| c.session_id);
         if let Some(mut read) = self.session_reading.remove(&call) {
             read.call.answer = answer;
             read.newest = self.newest.0;
@@ -167,7 +174,7 @@ impl<W: Workload> Simulation<'_, W> {
         call.answer = answer;
     }
 
-    /// A client thinks before it goes on.
+    /// A client pauses before its next operation.
     fn pause(&mut self, client: usize, generation: u64) {
         let mut nanos = self.client_random.between(MILLISECOND, self.plan.pause);
         if let Some((on, off)) = self.plan.bursts {
@@ -181,24 +188,27 @@ impl<W: Workload> Simulation<'_, W> {
             .after(nanos, Happening::Next { client, generation });
     }
 
-    /// Whether nobody has to ask for anything more.
+    /// Whether the clients have sent enough operations.
     pub(super) fn enough(&self) -> bool {
         self.answered >= self.plan.operations && self.agenda.now() >= self.plan.healed
     }
 
     pub(super) fn next_operation(&mut self, client: usize, generation: u64) {
-        let customer = self.customers.get(client);
-        if customer.is_some_and(|customer| customer.generation == generation) && !self.enough() {
-            self.ask_something(client);
+        let honest_client = self.honest_clients.get(client);
+        if honest_client.is_some_and(|honest_client| honest_client.generation == generation)
+            && !self.enough()
+        {
+            self.submit_operation(client);
         }
     }
 
-    pub(super) fn ask_something(&mut self, client: usize) {
+    pub(super) fn submit_operation(&mut self, client: usize) {
         let at = self.agenda.now().0;
-        let Some(customer) = self.customers.get_mut(client) else {
+        let Some(honest_client) = self.honest_clients.get_mut(client) else {
             return;
         };
-        let (Some(session), generation) = (customer.session_id, customer.generation) else {
+        let (Some(session), generation) = (honest_client.session_id, honest_client.generation)
+        else {
             return;
         };
         let random = &mut self.client_random;
@@ -215,8 +225,8 @@ impl<W: Workload> Simulation<'_, W> {
         } else {
             Nanos::from_secs(120)
         };
-        let (seen, shown, newest) = (customer.seen, self.shown, self.newest.0);
-        let asked = Call {
+        let (seen, shown, newest) = (honest_client.seen, self.shown, self.newest.0);
+        let submitted = Call {
             client,
             kind,
             operation: operation.clone(),
@@ -235,7 +245,7 @@ impl<W: Workload> Simulation<'_, W> {
         let call = if way == OperationKind::SessionRead {
             self.counters.count("session_reads");
             let read = SessionRead {
-                call: asked,
+                call: submitted,
                 session: generation,
                 floor: seen,
                 newest,
@@ -245,7 +255,7 @@ impl<W: Workload> Simulation<'_, W> {
             self.session_reading.insert(call, read);
             call
         } else {
-            self.history.calls.push(asked);
+            self.history.calls.push(submitted);
             self.history.calls.len() - 1
         };
         if impatient {
@@ -261,7 +271,7 @@ impl<W: Workload> Simulation<'_, W> {
         if kind == OperationKind::Execute {
             self.judge.submitted(session, &operation);
         }
-        let wishes = customer.submit(Monotonic(at), call, way, operation, patience);
-        self.grant(client, generation, wishes);
+        let actions = honest_client.submit(Monotonic(at), call, way, operation, patience);
+        self.carry_out_client(client, generation, actions);
     }
 }

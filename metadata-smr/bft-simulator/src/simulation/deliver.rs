@@ -1,8 +1,8 @@
-//! Frames on their way: through the network, to nodes and to clients.
+//! Frames in transit: through the network, to nodes and to clients.
 
-use super::{Happening, Link, Simulation, Source};
+use super::{ClientLink, FrameSource, Happening, Simulation};
 use crate::agenda::MILLISECOND;
-use crate::liar::Told;
+use crate::liar::OutgoingFrame;
 use crate::lie::Lie;
 use crate::workload::Workload;
 use bytes::Bytes;
@@ -13,18 +13,24 @@ use quorumfs_bft::wire::message::Kind;
 use quorumfs_bft::wire::{Envelope, Message, Rejection};
 
 impl<W: Workload> Simulation<'_, W> {
-    /// The network's number of a client, or of the Byzantine client behind the honest ones.
+    /// The network's number of a client; the Byzantine client follows the honest ones.
     fn endpoint(&self, client: usize) -> usize {
         self.nodes.len() + client
     }
 
-    /// Sends what a node says to every node of a replica.
-    pub(super) fn tell(&mut self, node: usize, generation: u64, to: PublicKey, told: Told) {
-        if let Some(lie) = told.lie {
+    /// Sends a node's frame to every node of a replica.
+    pub(super) fn send_to_replica(
+        &mut self,
+        node: usize,
+        generation: u64,
+        to: PublicKey,
+        out: OutgoingFrame,
+    ) {
+        if let Some(lie) = out.lie {
             self.counters.count(lie.sent());
         }
         for to in self.nodes_of(&to) {
-            let Told { frame, lie, delay } = told.clone();
+            let OutgoingFrame { frame, lie, delay } = out.clone();
             if delay > 0 {
                 self.agenda.after(
                     delay,
@@ -42,14 +48,14 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// The nodes that are known by this key: two, if they are twins.
+    /// The nodes with this key: two, if they are twins.
     fn nodes_of(&self, key: &PublicKey) -> Vec<usize> {
         let nodes = self.nodes.iter().enumerate();
         let known = nodes.filter(|(_, node)| node.key() == *key);
         known.map(|(index, _)| index).collect()
     }
 
-    /// From node to node.
+    /// Sends a frame from node to node.
     pub(super) fn transmit(&mut self, from: usize, to: usize, frame: Bytes, lie: Option<Lie>) {
         if self.ambushed(from, to, &frame) || self.hit(from, to, &frame) {
             return;
@@ -60,13 +66,13 @@ impl<W: Workload> Simulation<'_, W> {
             return;
         };
         for (delay, corrupted) in fate.arrivals {
-            let frame = self.passed(&frame, corrupted);
+            let frame = self.after_network(&frame, corrupted);
             self.agenda.after(
                 delay,
                 Happening::FrameToNode {
                     node: to,
                     generation,
-                    from: Source::Node(from),
+                    from: FrameSource::Node(from),
                     frame,
                     lie,
                     corrupted,
@@ -75,8 +81,8 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// What a frame looks like after the network had it.
-    fn passed(&mut self, frame: &Bytes, corrupted: bool) -> Bytes {
+    /// The bytes of a frame after the network.
+    fn after_network(&mut self, frame: &Bytes, corrupted: bool) -> Bytes {
         if !corrupted {
             return frame.clone();
         }
@@ -90,11 +96,11 @@ impl<W: Workload> Simulation<'_, W> {
         Bytes::from(bytes)
     }
 
-    /// From a client, honest or not, to one node.
+    /// Sends a frame from a client, honest or not, to one node.
     fn client_to_node(&mut self, client: usize, node: usize, frame: &Bytes, lie: Option<Lie>) {
-        let connection = match self.customers.get(client) {
-            Some(customer) => customer.links.get(&node).copied(),
-            None => self.outlaw_link(node),
+        let connection = match self.honest_clients.get(client) {
+            Some(honest_client) => honest_client.links.get(&node).copied(),
+            None => self.byzantine_client_link(node),
         };
         let (Some(connection), Some(generation)) = (connection, self.generation(node)) else {
             return;
@@ -103,13 +109,13 @@ impl<W: Workload> Simulation<'_, W> {
         let fate = self.network.send(from, node, &mut self.network_random);
         self.effective.extend(fate.by);
         for (delay, corrupted) in fate.arrivals {
-            let frame = self.passed(frame, corrupted);
+            let frame = self.after_network(frame, corrupted);
             self.agenda.after(
                 delay,
                 Happening::FrameToNode {
                     node,
                     generation,
-                    from: Source::Client(connection),
+                    from: FrameSource::Client(connection),
                     frame,
                     lie,
                     corrupted,
@@ -118,10 +124,10 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// From an honest client to every node of a replica.
-    pub(super) fn ask(&mut self, client: usize, to: ReplicaId, frame: &Bytes) {
-        let customer = self.customers.get(client);
-        let known = customer.and_then(|customer| customer.membership().member(to));
+    /// Sends a frame from an honest client to every node of a replica.
+    pub(super) fn send_request(&mut self, client: usize, to: ReplicaId, frame: &Bytes) {
+        let honest_client = self.honest_clients.get(client);
+        let known = honest_client.and_then(|honest_client| honest_client.membership().member(to));
         let Some(key) = known.map(|member| member.key) else {
             return;
         };
@@ -130,27 +136,27 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// From a node to a client.
+    /// Sends a frame from a node to a client.
     pub(super) fn reply(&mut self, node: usize, to: ConnectionId, frame: Bytes) {
-        let Some(Link { client, .. }) = self.links.get(&to).copied() else {
+        let Some(ClientLink { client, .. }) = self.links.get(&to).copied() else {
             return;
         };
-        let generation = match self.customers.get(client) {
-            Some(customer) => customer.generation,
+        let generation = match self.honest_clients.get(client) {
+            Some(honest_client) => honest_client.generation,
             None => 0,
         };
         if self.nodes.get(node).is_some_and(crate::node::Node::honest)
             && frame.starts_with(&Kind::Report.tag())
             && let Ok(envelope) = Envelope::decode(frame.clone())
-            && let Message::Report(said) = envelope.message()
+            && let Message::Report(report) = envelope.message()
         {
-            self.watching.said(&said.report);
+            self.watching.reported(&report.report);
         }
         let endpoint = self.endpoint(client);
         let fate = self.network.send(node, endpoint, &mut self.network_random);
         self.effective.extend(fate.by);
         for (delay, corrupted) in fate.arrivals {
-            let frame = self.passed(&frame, corrupted);
+            let frame = self.after_network(&frame, corrupted);
             self.agenda.after(
                 delay,
                 Happening::FrameToClient {
@@ -167,13 +173,13 @@ impl<W: Workload> Simulation<'_, W> {
     pub(super) fn frame_to_node(
         &mut self,
         index: usize,
-        from: Source,
+        from: FrameSource,
         frame: Bytes,
         lie: Option<Lie>,
         corrupted: bool,
     ) {
         let peer = match from {
-            Source::Node(other) => match self.nodes.get(other) {
+            FrameSource::Node(other) => match self.nodes.get(other) {
                 Some(other) => {
                     let listener = self.nodes.get(index);
                     let key = other.key();
@@ -187,10 +193,10 @@ impl<W: Workload> Simulation<'_, W> {
                 }
                 None => return,
             },
-            Source::Client(connection) if self.links.contains_key(&connection) => {
+            FrameSource::Client(connection) if self.links.contains_key(&connection) => {
                 Peer::Client(connection)
             }
-            Source::Client(_) => return,
+            FrameSource::Client(_) => return,
         };
         let at = self.agenda.now();
         let Some(node) = self.nodes.get_mut(index) else {
@@ -207,7 +213,7 @@ impl<W: Workload> Simulation<'_, W> {
         }
         let verdict = node.admit(peer, frame.clone());
         if corrupted {
-            // TLS would have noticed; the bytes are shown to the decoder all the same.
+            // TLS would have detected it; the decoder gets the bytes all the same.
             if let Ok(message) = verdict
                 && message.message().kind().signed()
                 && message.signature() != Some(Signature::default())
@@ -222,9 +228,9 @@ impl<W: Workload> Simulation<'_, W> {
             Ok(message) => {
                 if let Some(lie) = lie.filter(|_| honest) {
                     self.counters.count(lie.accepted());
-                    if node.deceived_by(lie, message.message()) {
+                    if node.is_deceived_by(lie, message.message()) {
                         let what =
-                            format!("node {index} lets in what no correct replica does: {lie:?}");
+                            format!("node {index} admits what no correct replica admits: {lie:?}");
                         self.judge.violation(what);
                     }
                 }
@@ -243,7 +249,7 @@ impl<W: Workload> Simulation<'_, W> {
                 if let Some(lie) = lie.filter(|_| honest) {
                     self.counters.count(lie.rejected());
                 } else if honest && self.is_honest(from) && rejection != Rejection::OtherEpoch {
-                    let what = format!("node {index} refuses {peer:?}, who is honest: {rejection}");
+                    let what = format!("node {index} refuses honest {peer:?}: {rejection}");
                     self.judge.violation(what);
                 }
                 self.note(|_| {
@@ -256,13 +262,13 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    fn is_honest(&self, from: Source) -> bool {
+    fn is_honest(&self, from: FrameSource) -> bool {
         match from {
-            Source::Node(node) => self.nodes.get(node).is_some_and(crate::node::Node::honest),
-            Source::Client(connection) => self
+            FrameSource::Node(node) => self.nodes.get(node).is_some_and(crate::node::Node::honest),
+            FrameSource::Client(connection) => self
                 .links
                 .get(&connection)
-                .is_some_and(|link| link.client < self.customers.len()),
+                .is_some_and(|link| link.client < self.honest_clients.len()),
         }
     }
 
@@ -275,7 +281,7 @@ impl<W: Workload> Simulation<'_, W> {
         corrupted: bool,
     ) {
         if corrupted {
-            // The decoder has to survive it; TLS keeps it from the client.
+            // The decoder has to survive it; TLS drops it before the client.
             let _ = Envelope::decode(frame);
             return;
         }
@@ -284,11 +290,11 @@ impl<W: Workload> Simulation<'_, W> {
             let message = envelope.as_ref().map(Envelope::message);
             format!("node {node} -> client {client}: {message:?}")
         });
-        if client >= self.customers.len() {
-            self.outlaw_hears(&frame);
+        if client >= self.honest_clients.len() {
+            self.byzantine_client_receives(&frame);
             return;
         }
-        let Some(from) = self.known_as(client, node) else {
+        let Some(from) = self.number_for_client(client, node) else {
             return;
         };
         self.with_client(client, generation, |client, now| {
@@ -296,17 +302,17 @@ impl<W: Workload> Simulation<'_, W> {
         });
     }
 
-    /// The number of a node in the membership that a client knows.
-    fn known_as(&self, client: usize, node: usize) -> Option<ReplicaId> {
+    /// The number of a node in a client's membership.
+    fn number_for_client(&self, client: usize, node: usize) -> Option<ReplicaId> {
         let key = self.nodes.get(node)?.key();
-        self.customers.get(client)?.membership().place(&key)
+        self.honest_clients.get(client)?.membership().place(&key)
     }
 
-    /// A client knows another membership: its connections have other numbers now.
+    /// A client has another membership: its connections have other numbers now.
     pub(super) fn renumber(&mut self, client: usize, generation: u64) {
-        let links = self.customers.get(client).map(|it| it.links.clone());
+        let links = self.honest_clients.get(client).map(|it| it.links.clone());
         for node in links.unwrap_or_default().into_keys() {
-            if let Some(replica) = self.known_as(client, node) {
+            if let Some(replica) = self.number_for_client(client, node) {
                 self.with_client(client, generation, |client, now| {
                     client.step(now, client::Event::Connected { replica })
                 });
@@ -317,51 +323,52 @@ impl<W: Workload> Simulation<'_, W> {
     fn fresh_connection(&mut self, client: usize, node: usize) -> ConnectionId {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
-        self.links.insert(connection, Link { client, node });
+        self.links.insert(connection, ClientLink { client, node });
         connection
     }
 
-    /// A client and a node get a connection, if both are there.
+    /// Connects a client and a node, if both are running.
     pub(super) fn connect(&mut self, client: usize, node: usize) {
         let running = self.nodes.get(node).is_some_and(|node| node.running());
-        let linked = match self.customers.get(client) {
-            Some(customer) => customer.links.contains_key(&node),
-            None => self.outlaw.is_none() || self.outlaw_link(node).is_some(),
+        let linked = match self.honest_clients.get(client) {
+            Some(honest_client) => honest_client.links.contains_key(&node),
+            None => self.byzantine_client.is_none() || self.byzantine_client_link(node).is_some(),
         };
         if !running || linked {
             return;
         }
         let connection = self.fresh_connection(client, node);
         let now = Monotonic(self.agenda.now().0);
-        let replica = self.known_as(client, node);
-        if let Some(customer) = self.customers.get_mut(client) {
-            customer.links.insert(node, connection);
+        let replica = self.number_for_client(client, node);
+        if let Some(honest_client) = self.honest_clients.get_mut(client) {
+            honest_client.links.insert(node, connection);
             let Some(replica) = replica else {
                 return;
             };
-            let wishes = customer.step(now, client::Event::Connected { replica });
-            let generation = customer.generation;
-            self.grant(client, generation, wishes);
+            let actions = honest_client.step(now, client::Event::Connected { replica });
+            let generation = honest_client.generation;
+            self.carry_out_client(client, generation, actions);
         }
     }
 
-    /// A node went down: its connections are gone.
+    /// A node has stopped: its connections end.
     pub(super) fn disconnect_node(&mut self, node: usize) {
         self.links.retain(|_, link| link.node != node);
         let now = Monotonic(self.agenda.now().0);
-        for client in 0..self.customers.len() {
-            let replica = self.known_as(client, node);
-            let Some(customer) = self.customers.get_mut(client) else {
+        for client in 0..self.honest_clients.len() {
+            let replica = self.number_for_client(client, node);
+            let Some(honest_client) = self.honest_clients.get_mut(client) else {
                 continue;
             };
-            if customer.links.remove(&node).is_some() && !self.twin_linked(client, node) {
-                let (Some(customer), Some(replica)) = (self.customers.get_mut(client), replica)
+            if honest_client.links.remove(&node).is_some() && !self.twin_linked(client, node) {
+                let (Some(honest_client), Some(replica)) =
+                    (self.honest_clients.get_mut(client), replica)
                 else {
                     continue;
                 };
-                let wishes = customer.step(now, client::Event::Disconnected { replica });
-                let generation = customer.generation;
-                self.grant(client, generation, wishes);
+                let actions = honest_client.step(now, client::Event::Disconnected { replica });
+                let generation = honest_client.generation;
+                self.carry_out_client(client, generation, actions);
             }
         }
     }
@@ -373,12 +380,12 @@ impl<W: Workload> Simulation<'_, W> {
         others
             .filter(|(other, id)| *other != node && Some(*id) == replica)
             .any(|(other, _)| {
-                let customer = self.customers.get(client);
-                customer.is_some_and(|customer| customer.links.contains_key(&other))
+                let honest_client = self.honest_clients.get(client);
+                honest_client.is_some_and(|honest_client| honest_client.links.contains_key(&other))
             })
     }
 
-    /// A client went away: the nodes lose its connections.
+    /// A client has ended: its connections end.
     pub(super) fn disconnect_client(&mut self, client: usize) {
         let gone: Vec<(ConnectionId, usize)> = self
             .links
@@ -396,41 +403,41 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    fn outlaw_link(&self, node: usize) -> Option<ConnectionId> {
-        let outlaw = self.customers.len();
+    fn byzantine_client_link(&self, node: usize) -> Option<ConnectionId> {
+        let byzantine_client = self.honest_clients.len();
         let mut links = self.links.iter();
         links
-            .find(|(_, link)| link.client == outlaw && link.node == node)
+            .find(|(_, link)| link.client == byzantine_client && link.node == node)
             .map(|(connection, _)| *connection)
     }
 
-    /// The Byzantine client does something.
-    pub(super) fn outlaw_acts(&mut self) {
+    /// The Byzantine client acts once.
+    pub(super) fn byzantine_client_acts(&mut self) {
         let nodes = self.nodes.len();
-        let Some(outlaw) = &mut self.outlaw else {
+        let Some(byzantine_client) = &mut self.byzantine_client else {
             return;
         };
-        let volley = outlaw.act(nodes);
+        let volley = byzantine_client.act(nodes);
         for (node, frame, lie) in volley {
             if let Some(lie) = lie {
                 self.counters.count(lie.sent());
             }
-            self.client_to_node(self.customers.len(), node, &frame, lie);
+            self.client_to_node(self.honest_clients.len(), node, &frame, lie);
         }
         if self.agenda.now() < self.plan.healed {
             let pause = self.client_random.between(20, 120) * MILLISECOND;
-            self.agenda.after(pause, Happening::Outlaw);
+            self.agenda.after(pause, Happening::ByzantineClient);
         }
     }
 
-    fn outlaw_hears(&mut self, frame: &Bytes) {
+    fn byzantine_client_receives(&mut self, frame: &Bytes) {
         use quorumfs_bft::wire::message::Outcome;
-        let Some(outlaw) = &mut self.outlaw else {
+        let Some(byzantine_client) = &mut self.byzantine_client else {
             return;
         };
-        match outlaw.hear(frame) {
+        match byzantine_client.receive(frame) {
             Some(Outcome::SessionOpened { session, .. }) => {
-                self.outlaw_sessions.insert(session);
+                self.byzantine_sessions.insert(session);
             }
             Some(Outcome::Busy) => self.counters.count("outlaw_busy"),
             Some(Outcome::SessionRefused) => self.counters.count("outlaw_refused"),

@@ -1,33 +1,33 @@
-//! Troubles: what begins and what ends.
+//! The beginning and the end of faults.
 
 use super::aim::Aim;
 use super::{Happening, Simulation};
 use crate::agenda::MILLISECOND;
-use crate::customer::Customer;
 use crate::disk::Crash;
-use crate::plan::{Liar, Trouble};
+use crate::honest_client::HonestClient;
+use crate::plan::{Disturbance, Liar};
 use crate::workload::Workload;
 use quorumfs_bft::identity::Monotonic;
 
 impl<W: Workload> Simulation<'_, W> {
     pub(super) fn begin_fault(&mut self, index: usize) {
-        let Some(trouble) = self.plan.faults.get(index).map(|f| f.trouble.clone()) else {
+        let Some(disturbance) = self.plan.faults.get(index).map(|f| f.disturbance.clone()) else {
             return;
         };
-        self.note(|_| format!("fault {index} begins: {trouble:?}"));
-        match trouble {
-            Trouble::Crash { node, disk } => {
+        self.note(|_| format!("fault {index} begins: {disturbance:?}"));
+        match disturbance {
+            Disturbance::Crash { node, disk } => {
                 if self.crash(node, disk, index) {
                     self.effective.insert(index);
                     self.counters.count("crashes");
                 }
             }
-            Trouble::PowerFailure => {
+            Disturbance::PowerFailure => {
                 self.counters.count("power_failures");
                 self.crash_all(Crash::Honest, index);
             }
-            Trouble::Blackout => self.blackout = Some(index),
-            Trouble::Partition {
+            Disturbance::Blackout => self.blackout = Some(index),
+            Disturbance::Partition {
                 side,
                 outwards,
                 inwards,
@@ -43,7 +43,7 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
-            Trouble::LeftBehind { side } => {
+            Disturbance::LeftBehind { side } => {
                 self.counters.count("left_behind");
                 let nodes = self.nodes.len();
                 for (to, marked) in side.iter().enumerate() {
@@ -52,40 +52,40 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
-            Trouble::Storm(conditions) => {
+            Disturbance::Storm(conditions) => {
                 self.counters.count("storms");
                 self.network.begin_storm(conditions, index);
             }
-            Trouble::SlowDisk { node, factor } => {
+            Disturbance::SlowDisk { node, factor } => {
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.disk_factor = factor;
                     self.effective.insert(index);
                     self.counters.count("slow_disks");
                 }
             }
-            Trouble::ClockJump { node, nanos } => self.clock_jump(node, nanos, index),
-            Trouble::ClientRestart { client } => self.restart_client(client, index),
-            Trouble::Ambush { alone, hears } => self.begin_ambush(index, alone, hears),
-            Trouble::Stagger { slice, seed } => self.take_aim(Aim::Stagger {
+            Disturbance::ClockJump { node, nanos } => self.clock_jump(node, nanos, index),
+            Disturbance::ClientRestart { client } => self.restart_client(client, index),
+            Disturbance::Ambush { alone, receiver } => self.begin_ambush(index, alone, receiver),
+            Disturbance::Stagger { slice, seed } => self.add_aim(Aim::Stagger {
                 fault: index,
                 slice,
                 seed,
             }),
-            Trouble::Sever { hears } => self.take_aim(Aim::Sever {
+            Disturbance::Sever { receiver } => self.add_aim(Aim::Sever {
                 fault: index,
-                hears,
+                receiver,
                 at: None,
             }),
         }
     }
 
     pub(super) fn end_fault(&mut self, index: usize) {
-        let Some(trouble) = self.plan.faults.get(index).map(|f| f.trouble.clone()) else {
+        let Some(disturbance) = self.plan.faults.get(index).map(|f| f.disturbance.clone()) else {
             return;
         };
-        self.note(|_| format!("fault {index} is over: {trouble:?}"));
-        match trouble {
-            Trouble::Crash { .. } | Trouble::PowerFailure | Trouble::Blackout => {
+        self.note(|_| format!("fault {index} is over: {disturbance:?}"));
+        match disturbance {
+            Disturbance::Crash { .. } | Disturbance::PowerFailure | Disturbance::Blackout => {
                 self.blackout = self.blackout.filter(|waiting| *waiting != index);
                 for node in 0..self.nodes.len() {
                     if self.down.get(node) == Some(&Some(index)) {
@@ -93,21 +93,23 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
-            Trouble::Partition { .. } | Trouble::LeftBehind { .. } => self.network.mend(index),
-            Trouble::Storm(_) => self.network.end_storm(index),
-            Trouble::SlowDisk { node, .. } => {
+            Disturbance::Partition { .. } | Disturbance::LeftBehind { .. } => {
+                self.network.mend(index)
+            }
+            Disturbance::Storm(_) => self.network.end_storm(index),
+            Disturbance::SlowDisk { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.disk_factor = 1;
                 }
             }
-            Trouble::ClockJump { node, nanos } => {
+            Disturbance::ClockJump { node, nanos } => {
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.clock.jump(-nanos);
                 }
             }
-            Trouble::ClientRestart { .. } => {}
-            Trouble::Ambush { .. } => self.end_ambush(index),
-            Trouble::Stagger { .. } | Trouble::Sever { .. } => self.lower_aim(index),
+            Disturbance::ClientRestart { .. } => {}
+            Disturbance::Ambush { .. } => self.end_ambush(index),
+            Disturbance::Stagger { .. } | Disturbance::Sever { .. } => self.remove_aim(index),
         }
     }
 
@@ -125,9 +127,9 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// The moment that a blackout has waited for.
+    /// The moment of a blackout has come.
     pub(super) fn black_out(&mut self, index: usize) {
-        self.note(|_| format!("fault {index}: the lights go out"));
+        self.note(|_| format!("fault {index}: the blackout begins"));
         self.counters.count("blackouts");
         self.crash_all(Crash::Bare, index);
     }
@@ -140,7 +142,7 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// Stops a node. False if it was down already.
+    /// Stops a node. Returns false if it was stopped already.
     fn crash(&mut self, index: usize, how: Crash, by: usize) -> bool {
         let Some(node) = self.nodes.get_mut(index) else {
             return false;
@@ -148,7 +150,7 @@ impl<W: Workload> Simulation<'_, W> {
         if !node.running() {
             return false;
         }
-        let doubts = node.doubts_itself();
+        let suspects = node.suspects_own_disk();
         node.crash(how, &mut self.disk_random, &mut self.counters);
         if let Some(down) = self.down.get_mut(index) {
             *down = Some(by);
@@ -161,14 +163,14 @@ impl<W: Workload> Simulation<'_, W> {
             Crash::Bereft => self.counters.count("states_lost"),
             Crash::RolledBack => self.counters.count("disks_rolled_back"),
         }
-        if doubts {
-            self.doubted(index);
+        if suspects {
+            self.suspected_disk(index);
         }
         self.disconnect_node(index);
         true
     }
 
-    /// Starts a node on what its disk has.
+    /// Starts a node from its disk.
     pub(super) fn start(&mut self, index: usize) {
         let at = self.agenda.now();
         if let Some(down) = self.down.get_mut(index) {
@@ -187,7 +189,7 @@ impl<W: Workload> Simulation<'_, W> {
             format!("node {index} starts {habits} as {status:?}")
         });
         self.carry_out(index, acts);
-        for client in 0..=self.customers.len() {
+        for client in 0..=self.honest_clients.len() {
             let delay = self.client_random.between(1, 30) * MILLISECOND;
             self.agenda.after(
                 delay,
@@ -207,19 +209,19 @@ impl<W: Workload> Simulation<'_, W> {
             self.agenda
                 .after(delay, Happening::Connect { client, node });
         }
-        if let Some(customer) = self.customers.get_mut(client) {
-            let wishes = customer.open_session(now);
-            let generation = customer.generation;
-            self.grant(client, generation, wishes);
+        if let Some(honest_client) = self.honest_clients.get_mut(client) {
+            let actions = honest_client.open_session(now);
+            let generation = honest_client.generation;
+            self.carry_out_client(client, generation, actions);
         }
     }
 
-    /// A client's process ends, what it waited for stays unknown, and another one begins.
+    /// A client's process ends, its pending calls stay unknown, and another process begins.
     fn restart_client(&mut self, client: usize, index: usize) {
         let Some(principal) = self.principals.get(client).cloned() else {
             return;
         };
-        let Some(old) = self.customers.get(client) else {
+        let Some(old) = self.honest_clients.get(client) else {
             return;
         };
         let generation = old.generation + 1;
@@ -231,9 +233,9 @@ impl<W: Workload> Simulation<'_, W> {
         let random = &mut self.client_random;
         let (plan, keyring) = (&self.plan, &self.keyring);
         let (known, settings) = ((self.cluster, &self.genesis), (plan, self.options.sabotage));
-        let fresh = Customer::new(known, settings, principal, keyring, generation, random);
-        if let Some(customer) = self.customers.get_mut(client) {
-            *customer = fresh;
+        let fresh = HonestClient::new(known, settings, principal, keyring, generation, random);
+        if let Some(honest_client) = self.honest_clients.get_mut(client) {
+            *honest_client = fresh;
         }
         self.start_client(client);
     }

@@ -1,4 +1,4 @@
-//! Looking at a run from outside.
+//! Observing a run from outside.
 
 use super::Simulation;
 use crate::profile::Profile;
@@ -10,7 +10,7 @@ use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::Rejection;
 
 impl<W: Workload> Simulation<'_, W> {
-    /// Takes note of what a node has executed.
+    /// Records the batches that a node has executed.
     pub(super) fn observe(&mut self, index: usize) {
         let Some(node) = self.nodes.get(index) else {
             return;
@@ -21,7 +21,7 @@ impl<W: Workload> Simulation<'_, W> {
             self.newest = self.newest.max(status.sequence);
         }
         if !executed.is_empty() {
-            self.ambush_sees(index);
+            self.advance_ambush(index);
         }
         for batch in executed {
             if honest {
@@ -38,9 +38,9 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// A node's state has a root. Before the first one pieces of another state are written under
-    /// none.
-    pub(super) fn saw_root(&mut self, index: usize, root: DurableRoot) {
+    /// A node's state has a root. Before the first one, parts of another state are written under no
+    /// root.
+    pub(super) fn root_observed(&mut self, index: usize, root: DurableRoot) {
         if let Some(node) = self.nodes.get(index)
             && node.honest()
             && root.sequence > Sequence(0)
@@ -58,13 +58,13 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// A node thought that its disk was put back to an older state.
-    pub(super) fn doubted(&mut self, index: usize) {
-        let what = format!("node {index} does not believe its disk, which is whole");
+    /// A node suspects that its disk was rolled back.
+    pub(super) fn suspected_disk(&mut self, index: usize) {
+        let what = format!("node {index} suspects its disk, which is intact");
         self.judge.violation(what);
     }
 
-    /// A node refused a frame: if the sender is to blame it does not listen to it any more.
+    /// A node refused a frame: if the sender is to blame, it ignores the sender for a while.
     pub(super) fn refused(&mut self, index: usize, peer: Peer, rejection: Rejection) {
         let at = self.agenda.now();
         if let Some(node) = self.nodes.get_mut(index)
@@ -76,8 +76,8 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// The honest replicas that have not executed all that one of them has.
-    pub(super) fn behind(&self) -> Vec<String> {
+    /// The honest replicas that have not executed everything that one of them has.
+    pub(super) fn lagging_nodes(&self) -> Vec<String> {
         let mut at: Vec<(usize, Option<Sequence>)> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             if node.honest() {
@@ -98,7 +98,7 @@ impl<W: Workload> Simulation<'_, W> {
         for index in 0..self.nodes.len() {
             let state = self.nodes.get_mut(index).and_then(crate::node::Node::state);
             match state {
-                Some(Ok(root)) => self.saw_root(index, root),
+                Some(Ok(root)) => self.root_observed(index, root),
                 Some(Err(error)) => self.poisoned(index, &error.to_string()),
                 None => {}
             }
@@ -113,25 +113,25 @@ impl<W: Workload> Simulation<'_, W> {
         }
         for index in 0..self.nodes.len() {
             let node = self.nodes.get(index);
-            if node.is_some_and(crate::node::Node::doubts_itself) {
-                self.doubted(index);
+            if node.is_some_and(crate::node::Node::suspects_own_disk) {
+                self.suspected_disk(index);
             }
         }
-        for customer in &self.customers {
-            self.counters.add("retries", customer.retries());
-            self.counters.add("busy_replies", customer.busy());
-            let (accepted, fallen_back) = customer.reads();
+        for honest_client in &self.honest_clients {
+            self.counters.add("retries", honest_client.retries());
+            self.counters.add("busy_replies", honest_client.busy());
+            let (accepted, fallen_back) = honest_client.reads();
             self.counters.add("reads_accepted", accepted);
             self.counters.add("reads_fallen_back", fallen_back);
         }
         self.counters
             .add("roots_compared", self.judge.roots_compared);
-        let outlaws: Vec<SessionId> = self.outlaw_sessions.iter().copied().collect();
-        self.judge.close(&outlaws);
+        let byzantine_clients: Vec<SessionId> = self.byzantine_sessions.iter().copied().collect();
+        self.judge.close(&byzantine_clients);
         let order = self.judge.order.calls(&self.history.calls);
         (self.history.sequences, self.history.order) = order.into_iter().unzip();
-        // A defect that was asked for need not be found twice, and answers that no order explains
-        // take long to search.
+        // A planted defect need not be found twice, and searching for an order that explains
+        // impossible answers takes long.
         let caught = !self.judge.violations.is_empty() || !self.stalls.is_empty();
         let enough = caught && self.options.sabotage.is_some();
         if !enough && let Err(what) = self.workload.judge(&self.history) {
@@ -173,7 +173,7 @@ pub(super) fn config(
     (checkpoint_interval, leaf_bytes_max): (u64, u64),
     sabotage: Option<quorumfs_bft::sabotage::Sabotage>,
 ) -> quorumfs_bft::replica::Config {
-    let incarnation = super::stewards::first_incarnation(&key);
+    let incarnation = super::administrator::first_incarnation(&key);
     let config = quorumfs_bft::replica::Config::member(
         key,
         incarnation,

@@ -1,24 +1,24 @@
-//! What can be chosen about a run.
+//! The options of a run.
 
 use crate::profile::Profile;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::sabotage::Sabotage;
 
-/// What can be chosen about a run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Decides everything.
+    /// The seed, which decides everything.
     pub seed: u64,
-    /// What may go wrong.
+    /// The kinds of faults.
     pub profile: Profile,
-    /// A defect to build into every honest replica, to see it caught.
+    /// A defect to plant in every honest replica, to check that it is found.
     pub sabotage: Option<Sabotage>,
     /// The fault model, if it is not to be drawn from the seed.
     pub fault_model: Option<FaultModel>,
 }
 
 impl Options {
-    /// Nothing but the seed and the profile.
+    /// Only a seed and a profile.
     #[must_use]
     pub const fn new(seed: u64, profile: Profile) -> Self {
         Self {

@@ -1,10 +1,10 @@
-//! A time in which next to nothing happens.
+//! A period of almost no activity.
 //!
-//! A session ends when it has been idle for long on the clock that leases run on. That clock
-//! advances by a second a batch at most, so time cannot be skipped: one client goes on asking, once
-//! a second, while all others (and the sessions that crashed clients left behind) fall asleep. In
-//! such a run sessions are idle after a minute and a half, not half an hour, and the quiet comes
-//! after everything else has been judged done.
+//! A session ends when it has been idle for long on the clock of leases. That clock advances by at
+//! most a second per batch, so time cannot be skipped: one client continues to send requests, once
+//! a second, while all others (and the sessions of crashed clients) become idle. In such a run
+//! sessions are idle after a minute and a half, not half an hour, and the quiet comes after
+//! everything else has finished.
 
 use super::{Happening, Simulation};
 use crate::agenda::{MILLISECOND, SECOND};
@@ -12,18 +12,18 @@ use crate::plan::Plan;
 use crate::workload::Workload;
 use quorumfs_bft::wire::limits::SESSION_TOUCHES;
 
-/// How long the one client waits between two operations: more than the second by which the clock
-/// of leases advances at most.
+/// The active client's pause between two operations: more than the second by which the clock of
+/// leases advances at most.
 const PAUSE: u64 = 1_010 * MILLISECOND;
 
-/// Whether the quiet is to come.
+/// The state of the quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// This seed has none.
     Never,
-    /// It comes when everything else is done.
+    /// It comes when everything else has finished.
     Ahead,
-    /// It is here, and the run ends with it.
+    /// It has begun, and the run ends with it.
     Here,
 }
 
@@ -37,15 +37,15 @@ impl Quiet {
 }
 
 impl<W: Workload> Simulation<'_, W> {
-    /// Begins the quiet if it is to come, and says whether it did.
-    pub(super) fn fall_quiet(&mut self) -> bool {
+    /// Begins the quiet if it is due, and returns whether it did.
+    pub(super) fn begin_quiet(&mut self) -> bool {
         if self.quiet != Quiet::Ahead {
             return false;
         }
         self.note(|_| "the quiet begins".into());
         self.quiet = Quiet::Here;
         self.done = None;
-        // A margin, for a session is noted as active only so often.
+        // A margin, because a session's activity is noted only at intervals.
         let idle = self.plan.session_idle.0;
         let length = (idle + 2 * idle / SESSION_TOUCHES) / SECOND * PAUSE;
         self.settled = self.agenda.now().plus(length);
@@ -55,10 +55,10 @@ impl<W: Workload> Simulation<'_, W> {
         true
     }
 
-    /// The one client that is awake asks for something.
-    pub(super) fn murmur(&mut self) {
+    /// The active client submits an operation.
+    pub(super) fn send_quiet_request(&mut self) {
         if self.agenda.now() < self.settled {
-            self.ask_something(0);
+            self.submit_operation(0);
             self.agenda.after(PAUSE, Happening::Murmur);
         }
     }

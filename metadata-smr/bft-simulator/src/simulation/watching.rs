@@ -1,8 +1,8 @@
-//! Clients that observe replicas and watch keys, and whether what they are told is so.
+//! Clients that observe replicas and watch keys, and whether the reports they get are true.
 //!
-//! The truth about changes comes from whoever looks over the services' shoulders, that about
-//! replicas from what the honest ones said. A watcher is told of every change in order, or told to
-//! look again; what a quorum is said to be, an honest replica was.
+//! The logged services show the real changes, and the honest replicas' reports show the real
+//! statuses. A watcher gets every change in order, or is asked to look again; a status reported by
+//! a quorum must be one that an honest replica had.
 
 use super::Simulation;
 use crate::workload::Workload;
@@ -11,22 +11,22 @@ use quorumfs_bft::identity::{Epoch, Sequence, SessionId, View};
 use quorumfs_bft::observer::{Activity, Fact, Observation, Report, WatchAnswer, WatchId, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a session watches, and how far it was told.
+/// The watches of a session, and how far they are covered.
 #[derive(Debug, Default)]
 struct Watcher {
-    /// What, and since which batch.
+    /// The key of each watch, and the batch since which it is watched.
     watches: BTreeMap<WatchId, (Bytes, Sequence)>,
-    /// All changes up to here were told, or will be looked for.
+    /// All changes up to here were reported, or the session will look for them.
     covered: Sequence,
 }
 
-/// All watchers, and what is true.
+/// All watchers, and the facts.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
-    /// What changed in which batch.
+    /// The changed keys of each batch.
     changed: BTreeMap<Sequence, Vec<Bytes>>,
     watchers: BTreeMap<SessionId, Watcher>,
-    /// The most that an honest replica ever said.
+    /// The highest values that honest replicas have reported.
     epoch: Epoch,
     views: BTreeMap<Epoch, View>,
     executed: Sequence,
@@ -43,8 +43,8 @@ impl Watching {
         }
     }
 
-    /// An honest replica says what it is.
-    pub(super) fn said(&mut self, report: &Report) {
+    /// An honest replica reports its status.
+    pub(super) fn reported(&mut self, report: &Report) {
         self.epoch = self.epoch.max(report.epoch);
         let view = self.views.entry(report.epoch).or_default();
         *view = report.view.max(*view);
@@ -54,7 +54,7 @@ impl Watching {
         self.activities.insert(activity);
     }
 
-    /// Whether what an observer in `epoch` was told is wrong.
+    /// Whether an observation is wrong for an observer in `epoch`.
     fn refuted(&self, observation: &Observation, epoch: Epoch) -> bool {
         match *observation {
             Observation::Fact(fact) => match fact {
@@ -76,7 +76,7 @@ impl Watching {
         }
     }
 
-    /// A session watches something.
+    /// A session watches a key.
     pub(super) fn watches(&mut self, session: SessionId, what: Bytes, at: u64, answer: &[u8]) {
         if let Some(WatchAnswer::Watching { watch, .. }) = WatchAnswer::decode(answer) {
             let at = Sequence(at);
@@ -89,10 +89,14 @@ impl Watching {
         }
     }
 
-    /// A watcher was told something. What is wrong with it, if something is.
-    pub(super) fn told(&mut self, session: SessionId, watched: &Watched) -> Option<String> {
+    /// Checks what a watcher got; returns the error, if there is one.
+    pub(super) fn check_watched(
+        &mut self,
+        session: SessionId,
+        watched: &Watched,
+    ) -> Option<String> {
         let watcher = self.watchers.get_mut(&session)?;
-        let (up_to, told) = match watched {
+        let (up_to, reported) = match watched {
             Watched::Blind => return None,
             Watched::Revalidate { up_to } => {
                 watcher.covered = watcher.covered.max(*up_to);
@@ -103,7 +107,7 @@ impl Watching {
         let covered = watcher.covered;
         watcher.covered = covered.max(up_to);
         if up_to <= covered {
-            // Of a batch that it had registered in: it may have looked before it was told.
+            // Of its registration's batch: it may have looked before it got this.
             return None;
         }
         let nothing = Vec::new();
@@ -115,23 +119,23 @@ impl Watching {
                 .find(|(at, changed)| *at > since && changed.contains(what));
             if let Some((at, _)) = missed {
                 return Some(format!(
-                    "a watcher of session {session} was told of {up_to} and not of the change of \
+                    "a watcher of session {session} got {up_to} but not the change of \
                      watch {watch} at {at}"
                 ));
             }
-            let (says, is) = (told.contains(watch), now.contains(what));
-            if says != is && up_to > *since {
+            let (claimed, real) = (reported.contains(watch), now.contains(what));
+            if claimed != real && up_to > *since {
                 return Some(format!(
-                    "a watcher of session {session} was told that watch {watch} changed at \
-                     {up_to}: {says}, but it did: {is}"
+                    "a watcher of session {session} got for watch {watch} at {up_to}: \
+                     changed {claimed}, but it is {real}"
                 ));
             }
         }
         None
     }
 
-    /// Until when a session has not been told what happened, if something did.
-    fn behind(&self, session: SessionId) -> Option<Sequence> {
+    /// The last change that a session has not learned of, if there is one.
+    fn missed_change(&self, session: SessionId) -> Option<Sequence> {
         let watcher = self.watchers.get(&session)?;
         let all = self.changed.range(watcher.covered.next()..).rev();
         let covers = |at: &Sequence, changed: &Vec<Bytes>| {
@@ -145,7 +149,7 @@ impl Watching {
 }
 
 impl<W: Workload> Simulation<'_, W> {
-    /// What clients of this run watch.
+    /// The keys that clients of this run watch.
     pub(super) fn watched_keys(&self) -> Vec<Bytes> {
         match self.plan.watching {
             true => self.workload.watches(),
@@ -160,36 +164,36 @@ impl<W: Workload> Simulation<'_, W> {
             Observation::Fact(_) => self.counters.count("facts"),
             Observation::Activity(_) => self.counters.count("activities"),
         }
-        let customer = self.customers.get(client);
-        let epoch = customer.map_or(Epoch(0), |it| it.membership().epoch);
+        let honest_client = self.honest_clients.get(client);
+        let epoch = honest_client.map_or(Epoch(0), |it| it.membership().epoch);
         if self.watching.refuted(observation, epoch) {
-            let what = format!("client {client} was told what no correct replica was");
+            let what = format!("client {client} got a status that no correct replica had");
             self.judge.violation(format!("{what}: {observation:?}"));
         }
     }
 
     pub(super) fn watched(&mut self, client: usize, watched: &Watched) {
-        self.note(|_| format!("client {client} is told: {watched:?}"));
+        self.note(|_| format!("client {client} gets: {watched:?}"));
         self.counters.count(match watched {
             Watched::Changed { .. } => "changes_told",
             Watched::Revalidate { .. } => "revalidations",
             Watched::Blind => "watchers_blind",
         });
-        let customer = self.customers.get(client);
-        if let Some(session) = customer.and_then(|customer| customer.session_id)
-            && let Some(what) = self.watching.told(session, watched)
+        let honest_client = self.honest_clients.get(client);
+        if let Some(session) = honest_client.and_then(|honest_client| honest_client.session_id)
+            && let Some(what) = self.watching.check_watched(session, watched)
         {
             self.judge.violation(what);
         }
     }
 
-    /// The watchers that were not told of the last change.
-    pub(super) fn watchers_behind(&self) -> Vec<String> {
-        let sessions = self.customers.iter().filter_map(|it| it.session_id);
-        let behind = |session| Some((session, self.watching.behind(session)?));
+    /// The watchers that have not learned of the last change.
+    pub(super) fn lagging_watchers(&self) -> Vec<String> {
+        let sessions = self.honest_clients.iter().filter_map(|it| it.session_id);
+        let behind = |session| Some((session, self.watching.missed_change(session)?));
         sessions
             .filter_map(behind)
-            .map(|(session, at)| format!("session {session} was not told of the change at {at}"))
+            .map(|(session, at)| format!("session {session} did not learn of the change at {at}"))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Segments that grow, are filled, are used again, and are damaged.
+//! Segments that grow, are filled, are reused, and are damaged.
 
 use super::*;
 use crate::disk::segment::{FIRST_GROUP, header_of};
@@ -10,7 +10,7 @@ use quorumfs_bft::journal::{Framing, SegmentIdentity};
 /// Writes one group.
 fn write(appender: &mut Appender, tokens: std::ops::RangeInclusive<u64>) {
     let lengths = tokens.clone().map(|token| body(token).len());
-    appender.begin_group(lengths).expect("room");
+    appender.begin_group(lengths).expect("enough space");
     for token in tokens {
         appender.put(Token(token), &body(token)).expect("in turn");
     }
@@ -18,7 +18,7 @@ fn write(appender: &mut Appender, tokens: std::ops::RangeInclusive<u64>) {
     appender.sync().expect("synced");
 }
 
-/// Makes every segment one that is filled, over the bytes of whole records under these tokens.
+/// Fills every segment in advance with the bytes of complete records under these tokens.
 fn fill_with_old_records(path: &Path, tokens: std::ops::RangeInclusive<u64>) -> Spares {
     let framing = Framing::new(SegmentIdentity([9; 16]));
     let journal = path.join("journal");
@@ -53,7 +53,7 @@ fn a_long_segment_is_followed_by_another() {
             expected: 13
         })
     ));
-    assert_eq!(kept(directory.path()), due(1..=12));
+    assert_eq!(recovered(directory.path()), expected(1..=12));
 }
 
 /// Has written its first record, to a segment that grew, and takes a spare for the second.
@@ -70,7 +70,7 @@ fn lengths(path: &Path) -> Vec<u64> {
 }
 
 #[test]
-fn a_process_that_writes_little_uses_no_spare_up() {
+fn a_process_that_writes_little_uses_no_spare() {
     let directory = created();
     drop(fill_with_old_records(directory.path(), 1..=2));
     let spare = directory.path().join("journal/0.spare");
@@ -80,7 +80,7 @@ fn a_process_that_writes_little_uses_no_spare_up() {
         assert!(spare.exists(), "it was taken");
     }
     assert!(lengths(directory.path()).iter().all(|it| *it < 65_536));
-    assert_eq!(kept(directory.path()), due(1..=5));
+    assert_eq!(recovered(directory.path()), expected(1..=5));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_spare_that_is_short_or_gone_is_no_segment() {
             false => fs::write(&spare, "short").expect("there"),
         }
         write(&mut appender, 2..=3);
-        assert_eq!(kept(directory.path()), due(1..=3), "gone: {gone}");
+        assert_eq!(recovered(directory.path()), expected(1..=3), "gone: {gone}");
     }
     let directory = created();
     fs::write(directory.path().join("journal/0.spare"), "short").expect("written");
@@ -106,7 +106,7 @@ fn a_spare_that_is_short_or_gone_is_no_segment() {
 }
 
 #[test]
-fn old_records_in_a_segment_that_is_used_again_are_never_read() {
+fn old_records_in_a_reused_segment_are_never_read() {
     for old in [2..=20, 4..=20, 6..=9_u64] {
         let directory = created();
         drop(fill_with_old_records(directory.path(), old));
@@ -115,14 +115,14 @@ fn old_records_in_a_segment_that_is_used_again_are_never_read() {
         assert_eq!(lengths(directory.path())[1], SEGMENT_BYTES);
         write(&mut appender, 4..=5);
         // The process dies before the seal, or after it.
-        assert_eq!(kept(directory.path()), due(1..=5));
+        assert_eq!(recovered(directory.path()), expected(1..=5));
         appender.seal().expect("sealed");
-        assert_eq!(kept(directory.path()), due(1..=5));
+        assert_eq!(recovered(directory.path()), expected(1..=5));
     }
 }
 
 #[test]
-fn a_segment_that_was_given_up_is_used_again_and_one_is_kept_ready() {
+fn a_given_up_segment_is_reused_and_a_spare_is_kept_ready() {
     let directory = created();
     let spares = Arc::new(fill_with_old_records(directory.path(), 1..=2));
     let journal = directory.path().join("journal");
@@ -139,7 +139,7 @@ fn a_segment_that_was_given_up_is_used_again_and_one_is_kept_ready() {
         }
     };
     for first in [1, 4, 7, 10_u64] {
-        // The first was there; the others are prepared by then.
+        // The first existed; the others have been prepared by then.
         await_spare();
         write(&mut appender, first..=first + 2);
         appender.seal().expect("sealed");
@@ -164,7 +164,7 @@ fn a_segment_that_was_given_up_is_used_again_and_one_is_kept_ready() {
         "{lengths:?}"
     );
     assert!((2..=5).contains(&lengths.len()), "{lengths:?}");
-    assert_eq!(kept(directory.path()), due(10..=12));
+    assert_eq!(recovered(directory.path()), expected(10..=12));
 }
 
 #[test]
@@ -176,14 +176,14 @@ fn a_group_that_fits_no_segment_has_one_of_its_own() {
     let long = vec![7; 6 << 20];
     appender
         .begin_group([long.len(); 3].into_iter())
-        .expect("room");
+        .expect("enough space");
     for token in 2..=4 {
         appender.put(Token(token), &long).expect("in turn");
     }
     appender.write_group().expect("written");
     write(&mut appender, 5..=5);
     assert_eq!(segments(directory.path()).len(), 3);
-    let records = kept(directory.path());
+    let records = recovered(directory.path());
     assert_eq!(records.len(), 5);
     assert!(records[1..4].iter().all(|(_, record)| *record == long));
 }
@@ -196,14 +196,14 @@ proptest! {
     })]
 
     #[test]
-    fn a_flipped_bit_in_what_was_reported_loses_the_journal_for_good(
+    fn a_flipped_bit_in_persisted_records_loses_the_journal_for_good(
         place in any::<prop::sample::Index>(),
     ) {
         let directory = created();
         write_and_die(directory.path(), Durability::Os, 1..=6);
         let path = segments(directory.path()).pop().expect("a segment");
         let mut bytes = fs::read(&path).expect("readable");
-        // The header, and then the bytes of a record, which stands somewhere.
+        // The header, or the bytes of a record.
         let header = usize::try_from(FIRST_GROUP).expect("small");
         let whole = body(6);
         let last = bytes.windows(whole.len()).rposition(|found| found == whole).expect("there");
@@ -218,7 +218,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_of_a_growing_segment_drops_the_cut_records_and_it_goes_on_behind_them(
+    fn a_truncated_growing_segment_drops_the_truncated_records_and_appending_continues(
         place in any::<prop::sample::Index>(),
     ) {
         let directory = created();
@@ -229,13 +229,13 @@ proptest! {
         let end = bytes.windows(body(6).len()).rposition(|found| found == body(6)).expect("there");
         let at = header + place.index(end + body(6).len() - header);
         fs::write(&path, &bytes[..at]).expect("writable");
-        let records = kept(directory.path());
+        let records = recovered(directory.path());
         prop_assert!(records.len() < 6);
-        prop_assert_eq!(&records, &due(1..=records.len() as u64));
+        prop_assert_eq!(&records, &expected(1..=records.len() as u64));
         // Both parts are read.
         let next = records.len() as u64 + 1;
         write_and_die(directory.path(), Durability::Os, next..=next + 3);
-        prop_assert_eq!(kept(directory.path()), due(1..=next + 3));
+        prop_assert_eq!(recovered(directory.path()), expected(1..=next + 3));
     }
 }
 

@@ -1,30 +1,30 @@
-//! Events and effects for people: who said what about which batch.
+//! Descriptions of events and effects, for traces and differences.
 
 use quorumfs_bft::recording::Entry;
 use quorumfs_bft::step::{Destination, Effect, Event, Peer};
 use quorumfs_bft::wire::{Envelope, Header, Message};
 
-/// What is told at the start.
+/// The description of the start.
 pub(super) const START: &str = "the start";
 
-pub(super) fn told(event: Option<&Event>) -> String {
+pub(super) fn event(event: Option<&Event>) -> String {
     match event {
         None => START.to_owned(),
         Some(Event::Received { from, message: it }) => {
             let what = message(it.header(), it.message());
             match from {
-                Peer::Replica(id) => format!("replica {id} says {what}"),
-                Peer::Client(connection) => format!("connection {connection} says {what}"),
+                Peer::Replica(id) => format!("replica {id} sends {what}"),
+                Peer::Client(connection) => format!("connection {connection} sends {what}"),
             }
         }
         Some(Event::Signed { message: it }) => {
-            format!("signed is {}", message(it.header(), it.message()))
+            format!("signed: {}", message(it.header(), it.message()))
         }
-        Some(Event::Persisted { token }) => format!("durable is record {}", token.0),
-        Some(Event::Flushed { sequence }) => format!("durable is the state after {sequence}"),
+        Some(Event::Persisted { token }) => format!("record {} is durable", token.0),
+        Some(Event::Flushed { sequence }) => format!("the state after {sequence} is durable"),
         Some(Event::Timer { timer }) => format!("timer {timer:?}"),
         Some(Event::Connected { replica }) => format!("replica {replica} is connected"),
-        Some(Event::Disconnected { connection }) => format!("connection {connection} is gone"),
+        Some(Event::Disconnected { connection }) => format!("connection {connection} has ended"),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn effect(effect: &Effect) -> String {
 pub(super) fn entry(entry: &Entry) -> String {
     match entry {
         Entry::JournalRecord { token, .. } => format!("record {} of the journal", token.0),
-        Entry::Event { event, .. } => format!("an event ({})", told(Some(event))),
+        Entry::Event { event: it, .. } => format!("an event ({})", event(Some(it))),
         Entry::Read { key: at, .. } => format!("a read of {}", key(at)),
         Entry::Effects { effects } => format!("an outcome of {} effects", effects.len()),
         Entry::End { why } => format!("its end ({why})"),
@@ -80,7 +80,7 @@ fn message(header: &Header, message: &Message) -> String {
             "Request {} of lane {} of session {}",
             it.number, it.lane, it.session
         ),
-        Message::Stray(it) => format!("something of session {}, not known here", it.session),
+        Message::Stray(it) => format!("a message of session {}, unknown here", it.session),
         Message::Proposal(it) => format!(
             "Proposal of {} with {} requests in view {view}",
             it.sequence,

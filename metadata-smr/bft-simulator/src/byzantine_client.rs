@@ -1,9 +1,8 @@
-//! A Byzantine client: it has a principal of its own, and no manners.
+//! A Byzantine client: it has a principal of its own, and misbehaves.
 //!
-//! It opens a session like anybody else and then contradicts itself (one number, different
+//! It opens a session like other clients and then contradicts itself (one number, different
 //! requests for different replicas), floods beyond its credit, skips numbers, signs for sessions
-//! that are not its own, and sends what is no message at all. Whatever it does, it can harm
-//! nobody but itself.
+//! of others, and sends bytes that are not messages. Whatever it does, it can harm only itself.
 
 use crate::authentication::FakeSigner;
 use crate::clock::EPOCH;
@@ -21,7 +20,7 @@ use quorumfs_bft::wire::message::{
 
 /// A client that lies.
 #[derive(Debug)]
-pub(crate) struct Outlaw {
+pub(crate) struct ByzantineClient {
     cluster: ClusterId,
     principal: FakeSigner,
     session_key: FakeSigner,
@@ -30,10 +29,10 @@ pub(crate) struct Outlaw {
     random: Random,
 }
 
-/// A frame for each node that gets one, and what is wrong with it.
+/// A frame for each node that gets one, and its defect.
 pub(crate) type Volley = Vec<(usize, Bytes, Option<Lie>)>;
 
-impl Outlaw {
+impl ByzantineClient {
     pub(crate) fn new(
         cluster: ClusterId,
         principal: FakeSigner,
@@ -50,8 +49,8 @@ impl Outlaw {
         }
     }
 
-    /// Learns its session from any replica's word, and moves on when it is answered.
-    pub(crate) fn hear(&mut self, frame: &Bytes) -> Option<Outcome> {
+    /// Learns its session from any replica's message, and continues when it is answered.
+    pub(crate) fn receive(&mut self, frame: &Bytes) -> Option<Outcome> {
         let envelope = Envelope::decode(frame.clone()).ok()?;
         let Message::Reply(reply) = envelope.message() else {
             return None;
@@ -64,10 +63,10 @@ impl Outlaw {
         Some(reply.outcome.clone())
     }
 
-    /// Misbehaves once towards `nodes` nodes. What it asks the service to do is nonsense, so that
-    /// the honest clients' history explains itself without it.
+    /// Misbehaves once towards `nodes` nodes. Its operations have no effect on the service, so the
+    /// honest clients' history can be explained without them.
     pub(crate) fn act(&mut self, nodes: usize) -> Volley {
-        let everybody = 0..nodes;
+        let all = 0..nodes;
         let Some(session) = self.session else {
             let open = OpenSession {
                 principal: self.principal.public_key(),
@@ -77,10 +76,10 @@ impl Outlaw {
             };
             let message = Unsigned::new(self.header(), Message::OpenSession(open));
             let frame = message.sign(&self.principal).frame().clone();
-            return everybody.map(|node| (node, frame.clone(), None)).collect();
+            return all.map(|node| (node, frame.clone(), None)).collect();
         };
         match self.random.below(16) {
-            0..5 => everybody
+            0..5 => all
                 .map(|node| {
                     let mark = Bytes::from(vec![node as u8; 3]);
                     let operations = vec![RequestOperation::Execute(mark)];
@@ -92,7 +91,7 @@ impl Outlaw {
                 let number = self.number;
                 let operations = vec![RequestOperation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, Lane(0), number, operations);
-                everybody.map(|node| (node, frame.clone(), None)).collect()
+                all.map(|node| (node, frame.clone(), None)).collect()
             }
             8..10 => {
                 let mut volley = Vec::new();
@@ -101,7 +100,7 @@ impl Outlaw {
                         let big = Bytes::from(vec![lane as u8; 9000]);
                         let operations = vec![RequestOperation::Execute(big)];
                         let frame = self.request(session, Lane(lane), number, operations);
-                        for node in everybody.clone() {
+                        for node in all.clone() {
                             volley.push((node, frame.clone(), Some(Lie::Flood)));
                         }
                     }
@@ -113,8 +112,7 @@ impl Outlaw {
                 let lane = Lane(self.random.below(70) as u16);
                 let operations = vec![RequestOperation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, lane, number, operations);
-                everybody
-                    .map(|node| (node, frame.clone(), Some(Lie::SkippedNumber)))
+                all.map(|node| (node, frame.clone(), Some(Lie::SkippedNumber)))
                     .collect()
             }
             11 => {
@@ -132,13 +130,13 @@ impl Outlaw {
             12 => {
                 let query = Message::StatusQuery(StatusQuery { nonce: 5 });
                 let frame = quorumfs_bft::wire::encode(self.header(), &query);
-                everybody.map(|node| (node, frame.clone(), None)).collect()
+                all.map(|node| (node, frame.clone(), None)).collect()
             }
             13 if self.random.chance(1, 8) => {
                 let close = Message::CloseSession(CloseSession { session });
                 let message = Unsigned::new(self.header(), close);
                 let frame = message.sign(&self.session_key).frame().clone();
-                everybody.map(|node| (node, frame.clone(), None)).collect()
+                all.map(|node| (node, frame.clone(), None)).collect()
             }
             14 => {
                 let open = OpenSession {
@@ -149,8 +147,7 @@ impl Outlaw {
                 };
                 let message = Unsigned::new(self.header(), Message::OpenSession(open));
                 let frame = message.sign(&self.session_key).frame().clone();
-                everybody
-                    .map(|node| (node, frame.clone(), Some(Lie::UnknownPrincipal)))
+                all.map(|node| (node, frame.clone(), Some(Lie::UnknownPrincipal)))
                     .collect()
             }
             _ => {

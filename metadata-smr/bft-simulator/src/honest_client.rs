@@ -1,4 +1,4 @@
-//! An honest client: the real client core with its keys, its connections and its closed loops.
+//! An honest client: the real client core with its keys, its connections and its lanes.
 
 use crate::authentication::{FakeSigner, Keyring};
 use crate::clock::EPOCH;
@@ -15,9 +15,9 @@ use quorumfs_bft::observer::{Observation, Watched};
 use quorumfs_bft::sabotage::{Planted, Sabotage};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a client wants done by the simulation.
+/// An action that a client wants the simulation to carry out.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum ClientAction {
     Send {
         to: ReplicaId,
         frame: Bytes,
@@ -40,7 +40,7 @@ pub(crate) enum Wish {
     Opened {
         session: SessionId,
     },
-    /// An attempt to watch was answered.
+    /// A request for a watch was answered.
     Watching {
         what: Bytes,
         answer: Bytes,
@@ -60,14 +60,14 @@ pub(crate) enum Wish {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingCall {
     call: usize,
     operation: Bytes,
 }
 
 /// A client's process; a restart makes another one.
 #[derive(Debug)]
-pub(crate) struct Customer {
+pub(crate) struct HonestClient {
     core: Client,
     principal: FakeSigner,
     session: FakeSigner,
@@ -76,21 +76,21 @@ pub(crate) struct Customer {
     pub(crate) generation: u64,
     pub(crate) links: BTreeMap<usize, ConnectionId>,
     pub(crate) session_id: Option<SessionId>,
-    /// The newest batch that its session is known to have been shown.
+    /// The newest batch that its session is known to have seen.
     pub(crate) seen: u64,
-    asked: BTreeMap<Ticket, Asked>,
+    pending: BTreeMap<Ticket, PendingCall>,
     next_ticket: u64,
     timer: u64,
-    /// Whether it wants to be told what happens.
+    /// Whether it observes the replicas.
     watching: bool,
-    /// What it has asked to watch and was not answered.
+    /// Its requests for watches that are not answered yet.
     watches: BTreeMap<Ticket, Bytes>,
 }
 
-/// How long it waits for the answer to an attempt to watch.
+/// How long it waits for the answer to a request for a watch.
 const WATCH_PATIENCE: Nanos = Nanos::from_secs(120);
 
-impl Customer {
+impl HonestClient {
     pub(crate) fn new(
         (cluster, membership): (ClusterId, &Membership),
         (plan, sabotage): (&Plan, Option<Sabotage>),
@@ -118,7 +118,7 @@ impl Customer {
             links: BTreeMap::new(),
             session_id: None,
             seen: 0,
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             next_ticket: 0,
             timer: 0,
             watching: plan.watching,
@@ -131,23 +131,23 @@ impl Customer {
         self.core.membership().unwrap_or(&self.genesis)
     }
 
-    /// Begins.
-    pub(crate) fn open_session(&mut self, now: Monotonic) -> Vec<Wish> {
+    /// Opens its session.
+    pub(crate) fn open_session(&mut self, now: Monotonic) -> Vec<ClientAction> {
         let event = Event::Open {
             session_key: self.session.public_key(),
             time: EPOCH.plus(Nanos(now.0)),
         };
-        let mut wishes = Vec::new();
+        let mut actions = Vec::new();
         if self.watching {
             let (reports, watches) = (true, true);
-            wishes = self.step(now, Event::Observe { reports, watches });
+            actions = self.step(now, Event::Observe { reports, watches });
         }
-        wishes.extend(self.step(now, event));
-        wishes
+        actions.extend(self.step(now, event));
+        actions
     }
 
-    /// Asks to watch something.
-    pub(crate) fn watch(&mut self, now: Monotonic, operation: Bytes) -> Vec<Wish> {
+    /// Submits a request for a watch.
+    pub(crate) fn watch(&mut self, now: Monotonic, operation: Bytes) -> Vec<ClientAction> {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.watches.insert(ticket, operation.clone());
@@ -160,7 +160,7 @@ impl Customer {
         self.step(now, submit)
     }
 
-    /// Asks for one operation.
+    /// Submits one operation.
     pub(crate) fn submit(
         &mut self,
         now: Monotonic,
@@ -168,14 +168,14 @@ impl Customer {
         kind: OperationKind,
         operation: Bytes,
         patience: Nanos,
-    ) -> Vec<Wish> {
+    ) -> Vec<ClientAction> {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let asked = Asked {
+        let pending = PendingCall {
             call,
             operation: operation.clone(),
         };
-        self.asked.insert(ticket, asked);
+        self.pending.insert(ticket, pending);
         let deadline = now.plus(patience);
         self.step(
             now,
@@ -188,8 +188,8 @@ impl Customer {
         )
     }
 
-    /// The timer of this generation ran out.
-    pub(crate) fn timer(&mut self, now: Monotonic, generation: u64) -> Vec<Wish> {
+    /// The timer of this generation has expired.
+    pub(crate) fn timer(&mut self, now: Monotonic, generation: u64) -> Vec<ClientAction> {
         if generation != self.timer {
             return Vec::new();
         }
@@ -197,8 +197,8 @@ impl Customer {
     }
 
     /// Handles an input, and the signatures that follow from it.
-    pub(crate) fn step(&mut self, now: Monotonic, event: Event) -> Vec<Wish> {
-        let mut wishes = Vec::new();
+    pub(crate) fn step(&mut self, now: Monotonic, event: Event) -> Vec<ClientAction> {
+        let mut actions = Vec::new();
         let mut effects = Effects::default();
         let mut events = VecDeque::from([event]);
         loop {
@@ -207,7 +207,7 @@ impl Customer {
                 None => {
                     self.core.dispatch(now, &mut effects);
                     if effects.is_empty() {
-                        return wishes;
+                        return actions;
                     }
                 }
             }
@@ -223,10 +223,10 @@ impl Customer {
                             message: message.sign(signer),
                         });
                     }
-                    Effect::Send { to, frame } => wishes.push(Wish::Send { to, frame }),
+                    Effect::Send { to, frame } => actions.push(ClientAction::Send { to, frame }),
                     Effect::SetTimer { after } => {
                         self.timer += 1;
-                        wishes.push(Wish::Timer {
+                        actions.push(ClientAction::Timer {
                             generation: self.timer,
                             nanos: after.0,
                         });
@@ -237,14 +237,14 @@ impl Customer {
                         version,
                     } => {
                         if let Some(what) = self.watches.remove(&ticket) {
-                            wishes.push(Wish::Watching {
+                            actions.push(ClientAction::Watching {
                                 what,
                                 answer: result,
                                 version: version.0,
                             });
-                        } else if let Some(asked) = self.asked.remove(&ticket) {
-                            let Asked { call, operation } = asked;
-                            wishes.push(Wish::Answered {
+                        } else if let Some(pending) = self.pending.remove(&ticket) {
+                            let PendingCall { call, operation } = pending;
+                            actions.push(ClientAction::Answered {
                                 call,
                                 operation,
                                 result,
@@ -253,22 +253,25 @@ impl Customer {
                         }
                     }
                     Effect::Failed { ticket, reason } => {
-                        if let Some(Asked { call, operation }) = self.asked.remove(&ticket) {
-                            wishes.push(Wish::Unanswered {
+                        if let Some(PendingCall { call, operation }) = self.pending.remove(&ticket)
+                        {
+                            actions.push(ClientAction::Unanswered {
                                 call,
                                 operation,
                                 reason,
                             });
                         }
                     }
-                    Effect::Opened { session, .. } => wishes.push(Wish::Opened { session }),
-                    Effect::Observed { observation } => {
-                        wishes.push(Wish::Observed { observation });
+                    Effect::Opened { session, .. } => {
+                        actions.push(ClientAction::Opened { session })
                     }
-                    Effect::Watched { watched } => wishes.push(Wish::Watched { watched }),
-                    Effect::Ended { end } => wishes.push(Wish::Ended { end }),
+                    Effect::Observed { observation } => {
+                        actions.push(ClientAction::Observed { observation });
+                    }
+                    Effect::Watched { watched } => actions.push(ClientAction::Watched { watched }),
+                    Effect::Ended { end } => actions.push(ClientAction::Ended { end }),
                     Effect::Follow { frame } => follow.push(frame),
-                    Effect::NewEpoch { .. } => wishes.push(Wish::Renumber),
+                    Effect::NewEpoch { .. } => actions.push(ClientAction::Renumber),
                 }
             }
             for frame in follow {
@@ -279,20 +282,20 @@ impl Customer {
 
     /// How many operations are not answered yet.
     pub(crate) fn outstanding(&self) -> usize {
-        self.asked.len()
+        self.pending.len()
     }
 
-    /// How often something was sent again.
+    /// How many requests were sent again.
     pub(crate) const fn retries(&self) -> u64 {
         self.core.retries()
     }
 
-    /// How many queries were answered out of order, and how many had to be put into it.
+    /// How many queries were answered unordered, and how many had to be ordered.
     pub(crate) const fn reads(&self) -> (u64, u64) {
         self.core.reads()
     }
 
-    /// How often a replica was too busy.
+    /// How many replies said that a replica was too busy.
     pub(crate) const fn busy(&self) -> u64 {
         self.core.busy()
     }

@@ -1,9 +1,10 @@
-//! Those who see to the membership: an administrator, and the machines that speak for themselves.
+//! The administration of the membership: an administrator, and the machines that submit commands
+//! themselves.
 //!
-//! The plan says which changes are wanted; they are asked for one after the other, through the
-//! sessions of clients whose principals have the right keys, and asked for again when they were
-//! refused or nothing came of them. What has been reached is read off the memberships that honest
-//! nodes are in. A machine that has lost its disk asks to rejoin by itself.
+//! The plan has the wanted changes; they are submitted one after the other, through the sessions of
+//! clients whose principals have the right keys, and submitted again when they were refused or had
+//! no effect. The memberships of honest nodes show which changes have been made. A machine that has
+//! lost its disk submits its own command to rejoin.
 
 use super::{Happening, Simulation};
 use crate::agenda::{MILLISECOND, SECOND};
@@ -17,23 +18,23 @@ use quorumfs_bft::identity::{Incarnation, Monotonic, Nanos, PublicKey, Sequence}
 use quorumfs_bft::membership::{Answer, Command, Member, Membership};
 use quorumfs_bft::metrics::Voting;
 
-/// How often somebody looks what is to be done.
+/// The pause between two checks for a due command.
 const PAUSE: u64 = 60 * MILLISECOND;
-/// How long a liar that is to vote is waited for once everything has healed.
+/// How long a liar may take to become a voter once everything has healed.
 const GIVE_UP: u64 = 4 * SECOND;
-/// How long an answer is waited for.
+/// The time limit for an answer.
 const PATIENCE: Nanos = Nanos::from_millis(2_500);
-/// Calls from here on are the stewards'.
+/// Calls from here on are administrative.
 const CALLS: usize = usize::MAX / 2;
-/// So many at the most, far from those that session reads use.
+/// The most such calls; session reads use numbers far beyond.
 const CALLS_MAX: usize = 1 << 32;
 
-/// Whether a call is one of the stewards'.
-pub(super) const fn asked(call: usize) -> bool {
+/// Whether a call is administrative.
+pub(super) const fn is_administrative(call: usize) -> bool {
     call >= CALLS && call < CALLS + CALLS_MAX
 }
 
-/// What a machine's first journal begins with.
+/// The incarnation of a machine's first journal.
 pub(super) fn first_incarnation(key: &PublicKey) -> Incarnation {
     let mut incarnation = Incarnation::default();
     for (to, from) in incarnation.0.iter_mut().zip(key.0) {
@@ -42,23 +43,23 @@ pub(super) fn first_incarnation(key: &PublicKey) -> Incarnation {
     incarnation
 }
 
-/// The machines that have a client to speak for them, in the order of the clients.
-fn speakers(plan: &Plan) -> Vec<usize> {
-    let comes = |change: &Change| match change {
+/// The machines for which a client submits commands, in the order of the clients.
+fn represented_machines(plan: &Plan) -> Vec<usize> {
+    let joining = |change: &Change| match change {
         Change::Swap { into, .. } | Change::Grow { into } => Some(*into),
         Change::Shrink { .. } => None,
     };
-    let mut speakers: Vec<usize> = plan.changes.iter().filter_map(comes).collect();
-    let unreliable = plan.unreliable.filter(|it| !speakers.contains(it));
+    let mut machines: Vec<usize> = plan.changes.iter().filter_map(joining).collect();
+    let unreliable = plan.unreliable.filter(|it| !machines.contains(it));
     if !plan.changes.is_empty() {
-        speakers.extend(unreliable);
+        machines.extend(unreliable);
     }
-    speakers
+    machines
 }
 
 /// Gives some clients the keys of machines.
-pub(super) fn speak_for(plan: &Plan, signers: &[FakeSigner], principals: &mut [FakeSigner]) {
-    for (machine, principal) in speakers(plan)
+pub(super) fn assign_keys(plan: &Plan, signers: &[FakeSigner], principals: &mut [FakeSigner]) {
+    for (machine, principal) in represented_machines(plan)
         .into_iter()
         .zip(principals.iter_mut().skip(1))
     {
@@ -68,7 +69,7 @@ pub(super) fn speak_for(plan: &Plan, signers: &[FakeSigner], principals: &mut [F
     }
 }
 
-/// The membership that everybody begins with; the first client is its administrator.
+/// The membership at genesis; the first client is its administrator.
 pub(super) fn genesis(
     plan: &Plan,
     signers: &[FakeSigner],
@@ -95,9 +96,9 @@ pub(super) fn genesis(
     }
 }
 
-/// What is being done about the membership.
+/// The state of the administration.
 #[derive(Debug, Default)]
-pub(super) struct Stewards {
+pub(super) struct Administration {
     /// Changes that are not made yet.
     wanted: Vec<Change>,
     /// The call that is not answered yet.
@@ -106,7 +107,7 @@ pub(super) struct Stewards {
     watches: bool,
 }
 
-impl Stewards {
+impl Administration {
     pub(super) fn of(plan: &Plan) -> Self {
         Self {
             wanted: plan.changes.clone(),
@@ -117,21 +118,21 @@ impl Stewards {
 }
 
 impl<W: Workload> Simulation<'_, W> {
-    pub(super) fn begin_stewards(&mut self) {
-        if self.stewards.watches {
-            self.agenda.after(600 * MILLISECOND, Happening::Steward);
+    pub(super) fn begin_administration(&mut self) {
+        if self.administrator.watches {
+            self.agenda.after(600 * MILLISECOND, Happening::Administer);
         }
     }
 
-    /// What has not been reached.
+    /// The changes that are not made yet.
     pub(super) fn unsettled(&self) -> Vec<String> {
-        if !self.stewards.watches {
+        if !self.administrator.watches {
             return Vec::new();
         }
-        // A liar need not get as far as voting.
+        // A liar need not become a voter.
         let liar = |it: &&Change| !self.brings_a_liar(it);
-        let changes = self.stewards.wanted.iter().filter(liar);
-        let mut waiting: Vec<String> = changes.map(|it| format!("{it:?} is not done")).collect();
+        let changes = self.administrator.wanted.iter().filter(liar);
+        let mut waiting: Vec<String> = changes.map(|it| format!("{it:?} is not made")).collect();
         let newest = self.newest();
         for (index, node) in self.nodes.iter().enumerate() {
             let key = node.key();
@@ -142,8 +143,8 @@ impl<W: Workload> Simulation<'_, W> {
                 Some((Voting::Observing, epoch)) => !voter && epoch == newest.epoch,
                 _ => !voter && newest.place(&key).is_none(),
             };
-            let told = newest.place(&key).is_some();
-            if node.honest() && told && !settled {
+            let listed = newest.place(&key).is_some();
+            if node.honest() && listed && !settled {
                 waiting.push(format!("node {index} is {voting:?} in {:?}", newest.epoch));
             }
         }
@@ -159,16 +160,16 @@ impl<W: Workload> Simulation<'_, W> {
         newest.unwrap_or(&self.genesis).clone()
     }
 
-    /// Looks what is to be done, and asks for it.
-    pub(super) fn steward(&mut self) {
-        if self.stewards.open.is_none() {
+    /// Submits the next due command.
+    pub(super) fn administer(&mut self) {
+        if self.administrator.open.is_none() {
             let newest = self.newest();
-            self.tick_off(&newest);
+            self.remove_made_changes(&newest);
             if let Some((client, command)) = self.next_command(&newest) {
-                self.ask_steward(client, &command);
+                self.submit_administration(client, &command);
             }
         }
-        self.agenda.after(PAUSE, Happening::Steward);
+        self.agenda.after(PAUSE, Happening::Administer);
     }
 
     fn key_of(&self, machine: usize) -> PublicKey {
@@ -184,27 +185,28 @@ impl<W: Workload> Simulation<'_, W> {
         self.nodes.get(*into).is_some_and(|node| !node.honest())
     }
 
-    /// Who has not let a liar in by now does without it, and keeps whoever was to make room for it.
+    /// Gives up changes that wait for a liar for too long, and keeps the voter that it was to
+    /// replace.
     fn give_up(&mut self) {
         let late = self.agenda.now().since(self.plan.healed) > GIVE_UP;
-        let grows = matches!(self.stewards.wanted.first(), Some(Change::Grow { .. }));
+        let grows = matches!(self.administrator.wanted.first(), Some(Change::Grow { .. }));
         let liar = self
-            .stewards
+            .administrator
             .wanted
             .first()
             .is_some_and(|it| self.brings_a_liar(it));
         if late && liar {
             let gone = 1 + usize::from(grows);
-            let gone = gone.min(self.stewards.wanted.len());
-            let dropped: Vec<Change> = self.stewards.wanted.drain(..gone).collect();
-            // Whoever was to be replaced by it is replaced by whoever was to replace it.
+            let gone = gone.min(self.administrator.wanted.len());
+            let dropped: Vec<Change> = self.administrator.wanted.drain(..gone).collect();
+            // The machine that the liar was to replace is replaced by the liar's own successor.
             let (stays, absent) = match *dropped.as_slice() {
                 [Change::Swap { out, into }] | [Change::Grow { into }, Change::Shrink { out }] => {
                     (out, into)
                 }
                 _ => return,
             };
-            for change in &mut self.stewards.wanted {
+            for change in &mut self.administrator.wanted {
                 if let Change::Swap { out, .. } | Change::Shrink { out } = change
                     && *out == absent
                 {
@@ -214,10 +216,10 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// What has been reached is wanted no more.
-    fn tick_off(&mut self, newest: &Membership) {
+    /// Removes the changes that have been made.
+    fn remove_made_changes(&mut self, newest: &Membership) {
         self.give_up();
-        while let Some(change) = self.stewards.wanted.first().copied() {
+        while let Some(change) = self.administrator.wanted.first().copied() {
             let votes = |machine| {
                 let key = self.key_of(machine);
                 newest.voters.iter().any(|it| it.key == key)
@@ -234,13 +236,13 @@ impl<W: Workload> Simulation<'_, W> {
                 Change::Grow { .. } => "replicas_added",
                 Change::Shrink { .. } => "replicas_removed",
             });
-            self.note(|_| format!("{change:?} is done"));
-            self.stewards.wanted.remove(0);
+            self.note(|_| format!("{change:?} is made"));
+            self.administrator.wanted.remove(0);
         }
     }
 
     fn next_command(&self, newest: &Membership) -> Option<(usize, Command)> {
-        for (machine, client) in speakers(&self.plan).into_iter().zip(1..) {
+        for (machine, client) in represented_machines(&self.plan).into_iter().zip(1..) {
             let node = self.nodes.get(machine)?;
             let place = newest.place(&node.key());
             let member = place.and_then(|place| newest.member(place));
@@ -257,7 +259,7 @@ impl<W: Workload> Simulation<'_, W> {
         }
         let model = newest.model;
         let (up, right) = (model.up(), model.right());
-        match *self.stewards.wanted.first()? {
+        match *self.administrator.wanted.first()? {
             Change::Swap { out, into } => {
                 let (out, key) = (self.key_of(out), self.key_of(into));
                 self.bring_in(newest, into, Command::Replace { out, into: key })
@@ -273,7 +275,7 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// The next step towards `last`, by which a spare machine becomes a voter.
+    /// The next command towards `last`, by which a spare machine becomes a voter.
     fn bring_in(
         &self,
         newest: &Membership,
@@ -294,13 +296,13 @@ impl<W: Workload> Simulation<'_, W> {
                 },
             ));
         }
-        let place = speakers(&self.plan)
+        let place = represented_machines(&self.plan)
             .into_iter()
             .position(|it| it == machine)?;
         let status = node.status()?;
-        // Every other time it says again what it holds; then somebody tries.
-        let speaks = self.stewards.calls.is_multiple_of(2);
-        match status.epoch == newest.epoch && status.durable > Sequence(0) && speaks {
+        // Every other time it reports its checkpoint again; then the administrator tries.
+        let reports = self.administrator.calls.is_multiple_of(2);
+        match status.epoch == newest.epoch && status.durable > Sequence(0) && reports {
             true => {
                 let checkpoint = status.durable;
                 Some((place + 1, Command::Ready { checkpoint }))
@@ -309,29 +311,29 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    fn ask_steward(&mut self, client: usize, command: &Command) {
+    fn submit_administration(&mut self, client: usize, command: &Command) {
         let now = Monotonic(self.agenda.now().0);
-        let Some(customer) = self.customers.get_mut(client) else {
+        let Some(honest_client) = self.honest_clients.get_mut(client) else {
             return;
         };
-        if customer.session_id.is_none() {
+        if honest_client.session_id.is_none() {
             return;
         }
-        self.stewards.calls += 1;
-        let call = CALLS + self.stewards.calls;
-        self.stewards.open = Some(call);
-        let generation = customer.generation;
+        self.administrator.calls += 1;
+        let call = CALLS + self.administrator.calls;
+        self.administrator.open = Some(call);
+        let generation = honest_client.generation;
         let operation = command.encode();
-        let wishes = customer.submit(now, call, OperationKind::Administer, operation, PATIENCE);
+        let actions = honest_client.submit(now, call, OperationKind::Administer, operation, PATIENCE);
         self.note(|_| format!("client {client} asks for {command:?}"));
         self.counters.count("membership_commands");
-        self.grant(client, generation, wishes);
+        self.carry_out_client(client, generation, actions);
     }
 
-    /// A command was answered, or nobody knows what became of it.
-    pub(super) fn steward_hears(&mut self, call: usize, answer: Option<&Bytes>) {
-        if self.stewards.open == Some(call) {
-            self.stewards.open = None;
+    /// A command was answered, or its outcome is unknown.
+    pub(super) fn administrator_answered(&mut self, call: usize, answer: Option<&Bytes>) {
+        if self.administrator.open == Some(call) {
+            self.administrator.open = None;
         }
         let answer = answer.map(Answer::decode);
         self.note(|_| format!("command {call} is answered: {answer:?}"));

@@ -1,24 +1,24 @@
-//! Faults for runs that had too few.
+//! Additional faults for runs that had too few.
 //!
-//! A plan draws more than enough, but some come to nothing: a crash of what is down already, a
-//! partition that nobody talks across. When the last one is over, what is missing is made up for
-//! with crashes, which always have an effect on a replica that runs.
+//! A plan draws more than enough faults, but some have no effect: a crash of a stopped node, a
+//! partition without traffic across it. When the last one is over, the missing ones are replaced by
+//! crashes, which always have an effect on a running replica.
 
 use super::{Happening, Simulation};
 use crate::agenda::MILLISECOND;
 use crate::disk::Crash;
-use crate::plan::{FAULTS_MIN, Fault, Liar, Trouble};
+use crate::plan::{Disturbance, FAULTS_MIN, Fault, Liar};
 use crate::profile::Profile;
 use crate::workload::Workload;
 
 impl<W: Workload> Simulation<'_, W> {
-    /// The faults that had an effect so far. Who lies does so all the time.
+    /// The faults that had an effect so far. Liars always count.
     pub(super) fn faults(&self) -> usize {
         self.effective.len() + self.plan.liars.iter().flatten().count()
     }
 
     /// Adds a fault if the last one is over and there were too few.
-    pub(super) fn make_up(&mut self) {
+    pub(super) fn add_missing_fault(&mut self) {
         let now = self.agenda.now();
         let few = self.faults() < FAULTS_MIN && self.options.profile != Profile::Calm;
         if now < self.plan.healed || !few {
@@ -40,7 +40,7 @@ impl<W: Workload> Simulation<'_, W> {
         self.plan.faults.push(Fault {
             from,
             until,
-            trouble: Trouble::Crash { node, disk },
+            disturbance: Disturbance::Crash { node, disk },
         });
         (self.plan.healed, self.settled) = (until, until);
         self.agenda.put(from, Happening::Begin(index));
