@@ -128,7 +128,8 @@ pub const WRITE_CHUNK_BYTES: usize = 256 << 10;
 pub const INLINE_FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// How long a node is ignored that signed what no correct node would sign.
-pub const BLACKLIST_TIME: Duration = Duration::from_nanos(quorumfs_bft::wire::limits::BLACKLIST_TIME.0);
+pub const BLACKLIST_TIME: Duration =
+    Duration::from_nanos(quorumfs_bft::wire::limits::BLACKLIST_TIME.0);
 
 /// Peers that are remembered as blacklisted; beyond this the oldest is forgotten.
 pub const BLACKLIST_MAX: usize = 4096;

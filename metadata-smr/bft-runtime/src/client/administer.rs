@@ -31,7 +31,9 @@ impl Client {
     /// # Errors
     /// Like [`Client::execute`], and [`ClientError::CommandRefused`] with the reason in words.
     pub async fn administer(&self, command: Command) -> Result<Administered, ClientError> {
-        let answer = self.submit(OperationKind::Administer, command.encode()).await?;
+        let answer = self
+            .submit(OperationKind::Administer, command.encode())
+            .await?;
         // Enough replicas gave this answer that at least one of them is correct.
         let unknown = |_| ClientError::UnknownAnswer;
         match Answer::decode(&answer).map_err(unknown)? {

@@ -324,7 +324,8 @@ impl<W: Workload> Simulation<'_, W> {
         self.administrator.open = Some(call);
         let generation = honest_client.generation;
         let operation = command.encode();
-        let actions = honest_client.submit(now, call, OperationKind::Administer, operation, PATIENCE);
+        let actions =
+            honest_client.submit(now, call, OperationKind::Administer, operation, PATIENCE);
         self.note(|_| format!("client {client} asks for {command:?}"));
         self.counters.count("membership_commands");
         self.carry_out_client(client, generation, actions);
