@@ -44,7 +44,7 @@ pub const SMALLER: u32 = 2000;
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CrowdPlan {
     /// How many entries.
     pub entries: u32,
     /// How many of them are made and removed in the mount; the others with `put` and `rm`.
@@ -55,7 +55,7 @@ pub struct Plan {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct CrowdReport {
     /// How many entries there were.
     pub entries: u32,
     /// Made in the mount, in entries a second: the first ones, the last ones.
@@ -82,12 +82,12 @@ pub struct Report {
     pub replica_mib: u64,
 }
 
-struct Run {
+struct CrowdRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Pid,
-    plan: Plan,
-    report: Report,
+    plan: CrowdPlan,
+    report: CrowdReport,
 }
 
 /// Does all of it.
@@ -95,20 +95,20 @@ struct Run {
 /// # Panics
 /// If anything is not as it has to be.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: CrowdPlan) -> CrowdReport {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
     cluster.start();
     let point = cluster.mount_point();
-    let mut run = Run {
+    let mut run = CrowdRun {
         mounted: mount_in_background(&cluster, &point, &[]),
         cluster,
         point,
         plan,
-        report: Report {
+        report: CrowdReport {
             entries: plan.entries,
-            ..Report::default()
+            ..CrowdReport::default()
         },
     };
     run.make();
@@ -146,7 +146,7 @@ fn per_second(count: u32, began: Instant) -> f64 {
     f64::from(count) / began.elapsed().as_secs_f64()
 }
 
-impl Run {
+impl CrowdRun {
     fn crowd(&self) -> PathBuf {
         self.point.join("crowd")
     }

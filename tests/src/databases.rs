@@ -96,7 +96,7 @@ impl Mode {
 
 /// What is to happen.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DatabasePlan {
     /// A program whose `client` does [`work`].
     pub program: PathBuf,
     /// Which modes, one after the other.
@@ -113,7 +113,7 @@ pub struct Plan {
 
 /// What came of one mode.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct DatabaseReport {
     /// Which one.
     pub mode: Mode,
     /// Transactions that were acknowledged and are there.
@@ -136,11 +136,11 @@ pub struct Report {
     pub mount_mib: u64,
 }
 
-struct Run {
+struct DatabaseRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Option<Pid>,
-    plan: Plan,
+    plan: DatabasePlan,
     random: Random,
 }
 
@@ -148,14 +148,14 @@ struct Run {
 ///
 /// # Panics
 /// If anything is not as it has to be.
-pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
+pub fn run(plan: DatabasePlan, mut report: impl FnMut(&DatabaseReport)) {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.set_tier("local");
     cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
     cluster.start();
     let point = cluster.mount_point();
-    let mut run = Run {
+    let mut run = DatabaseRun {
         mounted: Some(mount_in_background(&cluster, &point, &[])),
         cluster,
         point,
@@ -168,7 +168,7 @@ pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
     run.compare_the_clouds();
 }
 
-impl Run {
+impl DatabaseRun {
     fn path(&self, mode: Mode) -> PathBuf {
         self.point.join(format!("{}.sqlite", mode.name()))
     }
@@ -184,8 +184,8 @@ impl Run {
     }
 
     /// All of one mode.
-    fn mode(&mut self, mode: Mode) -> Report {
-        let mut report = Report {
+    fn mode(&mut self, mode: Mode) -> DatabaseReport {
+        let mut report = DatabaseReport {
             mode,
             transactions: 0,
             clients_killed: 0,
@@ -227,7 +227,7 @@ impl Run {
     }
 
     /// What memory the mount had until now, which has to be what it is given.
-    fn measure(&self, report: &mut Report) {
+    fn measure(&self, report: &mut DatabaseReport) {
         let mounted = self.mounted.expect("it is mounted");
         let mount = peak_mib(u32::try_from(mounted.as_raw_pid()).unwrap());
         report.mount_mib = report.mount_mib.max(mount.expect("it is there"));
@@ -238,7 +238,13 @@ impl Run {
     }
 
     /// Lets a client work until `after` transactions, kills it or the mount, and compares.
-    fn interrupt(&mut self, model: &mut Model, after: u64, the_mount: bool, report: &mut Report) {
+    fn interrupt(
+        &mut self,
+        model: &mut Model,
+        after: u64,
+        the_mount: bool,
+        report: &mut DatabaseReport,
+    ) {
         let mut client = Client::start(&self.plan.program, &self.task(report.mode));
         while client.said() < after {
             assert!(!client.has_ended(), "the client gave up");

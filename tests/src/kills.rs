@@ -41,7 +41,7 @@ use writer::Writer;
 const FOUR: usize = 4;
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct KillPlan {
     /// How often the mount is killed.
     pub kills: u32,
     /// Who writes side by side.
@@ -52,7 +52,7 @@ pub struct Plan {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct KillReport {
     /// How often the mount was killed.
     pub kills: u32,
     /// How often one replica was killed with it.
@@ -75,13 +75,13 @@ pub struct Report {
     pub longest_mount_seconds: f64,
 }
 
-struct Run {
+struct KillRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Option<Pid>,
     writers: Vec<Writer>,
     random: Random,
-    report: Report,
+    report: KillReport,
 }
 
 /// Does all of it.
@@ -89,7 +89,7 @@ struct Run {
 /// # Panics
 /// If anything is not as it has to be.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: KillPlan) -> KillReport {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.set_tier("local");
@@ -99,13 +99,13 @@ pub fn run(plan: Plan) -> Report {
     let writers = (0..plan.writers)
         .map(|number| Writer::new(number, random.fork(number as u64)))
         .collect();
-    let mut run = Run {
+    let mut run = KillRun {
         mounted: Some(mount_in_background(&cluster, &point, &[])),
         cluster,
         point,
         writers,
         random,
-        report: Report::default(),
+        report: KillReport::default(),
     };
     for _ in 0..plan.kills {
         run.round();
@@ -124,7 +124,7 @@ pub fn run(plan: Plan) -> Report {
     run.report
 }
 
-impl Run {
+impl KillRun {
     /// Writes, kills, mounts, compares.
     fn round(&mut self) {
         let without_clouds = self.random.chance(1, 3);

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct RepositoryPlan {
     /// Files of the newest commit, more or less.
     pub files: usize,
     /// Commits.
@@ -37,7 +37,7 @@ pub struct Plan {
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RepositoryReport {
     /// Files of the newest commit.
     pub files: usize,
     /// Bytes of the clone's packs.
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 /// The two places, and what was done in both.
-struct Places {
+struct RepositoryRun {
     ours: PathBuf,
     local: PathBuf,
     origin: String,
@@ -59,7 +59,7 @@ struct Places {
 /// # Panics
 /// If anything fails, or is not in the mount as it is on the local disk.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: RepositoryPlan) -> RepositoryReport {
     require_fuse();
     let elsewhere = tempfile::tempdir().unwrap();
     let origin = elsewhere.path().join("origin");
@@ -72,7 +72,7 @@ pub fn run(plan: Plan) -> Report {
     cluster.start();
     let point = cluster.mount_point();
     let _ = mount_in_background(&cluster, &point, &[]);
-    let mut places = Places {
+    let mut places = RepositoryRun {
         ours: point.clone(),
         local,
         origin: origin.to_str().unwrap().to_owned(),
@@ -94,7 +94,7 @@ pub fn run(plan: Plan) -> Report {
         head + &checked
     });
     let clone = point.join("clone");
-    let report = Report {
+    let report = RepositoryReport {
         files: Git::new(&clone).run(&["ls-files"]).lines().count(),
         pack_bytes: packs(&clone.join(".git")).iter().map(|it| it.len()).sum(),
         steps: places.steps,
@@ -110,7 +110,7 @@ fn packs(repository: &Path) -> Vec<fs::Metadata> {
     packs.map(|it| it.unwrap().metadata().unwrap()).collect()
 }
 
-impl Places {
+impl RepositoryRun {
     /// Does the same in both clones; what it gives has to be the same.
     #[track_caller]
     fn both(&mut self, step: &'static str, work: impl Fn(&Git, &Path) -> String) {

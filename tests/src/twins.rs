@@ -61,7 +61,7 @@ const SPEAK_EVERY: Duration = Duration::from_secs(30);
 
 /// What is to happen.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TwinsPlan {
     /// The program whose command `worker` is a user.
     pub program: PathBuf,
     /// How many steps.
@@ -78,7 +78,7 @@ pub struct Plan {
 
 /// What came of it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct TwinsReport {
     /// Steps that were taken and compared.
     pub steps: usize,
     /// Of the operations, those that succeeded, by kind.
@@ -117,9 +117,9 @@ pub const FAIR: Weather = Weather {
 /// # Panics
 /// If anything fails that is not one of the steps.
 #[must_use]
-pub fn run(plan: &Plan, place: &mut Place) -> Report {
+pub fn run(plan: &TwinsPlan, place: &mut Place) -> TwinsReport {
     let tmpfs = Tmpfs::mount();
-    let mut report = Report::default();
+    let mut report = TwinsReport::default();
     let (mut chapter, mut spoke) = (0, Instant::now());
     while report.steps < plan.steps && report.difference.is_none() {
         let count = CHAPTER.min(plan.steps - report.steps);
@@ -150,7 +150,7 @@ pub fn run(plan: &Plan, place: &mut Place) -> Report {
 /// # Panics
 /// Like [`run`]; and if there was no difference, but not everything of the attack either.
 #[must_use]
-pub fn run_under_attack(plan: &Plan, liar: &Path) -> (Report, Suffered) {
+pub fn run_under_attack(plan: &TwinsPlan, liar: &Path) -> (TwinsReport, Suffered) {
     let (attack, mount) = Attack::begin(liar, plan.seed);
     let mut place = Place::Mount(Box::new(mount));
     let report = run(plan, &mut place);
@@ -173,7 +173,7 @@ fn tell(
     draw: &mut Draw,
     count: usize,
     trace: &mut Vec<Step>,
-    report: &mut Report,
+    report: &mut TwinsReport,
     spoke: &mut Instant,
 ) -> compare::Told {
     for number in 0..count {
@@ -207,7 +207,7 @@ fn tell(
 
 /// Runs what led to a difference again and again, with less and less of it.
 fn look_again(
-    plan: &Plan,
+    plan: &TwinsPlan,
     tmpfs: &Tmpfs,
     place: &mut Place,
     (chapter, trace): (u64, Vec<Step>),

@@ -31,7 +31,7 @@ const OPERATION_BYTES: usize = 128;
 
 /// Measures the ordering of operations on four replicas in one process.
 #[derive(Parser)]
-struct Arguments {
+struct OrderBenchArguments {
     /// Operations of the lone client.
     #[arg(long, default_value_t = 500)]
     operations: usize,
@@ -196,7 +196,7 @@ fn micros(duration: Duration) -> u64 {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = OrderBenchArguments::parse();
     let directory = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory),
         None => tempfile::tempdir(),

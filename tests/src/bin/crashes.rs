@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// Kills replicas under load and checks what is left.
 #[derive(Parser)]
-struct Arguments {
+struct CrashArguments {
     /// How often something is killed: one replica, or all of them.
     #[arg(long, default_value_t = 100)]
     kills: u32,
@@ -46,11 +46,11 @@ struct Arguments {
     #[arg(long)]
     directory: Option<PathBuf>,
     #[command(subcommand)]
-    role: Option<Role>,
+    role: Option<CrashCommand>,
 }
 
 #[derive(Subcommand)]
-enum Role {
+enum CrashCommand {
     /// Is one replica.
     #[command(hide = true)]
     Replica { file: PathBuf },
@@ -58,15 +58,15 @@ enum Role {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(Role::Replica { file }) = &arguments.role {
+    let arguments = CrashArguments::parse();
+    if let Some(CrashCommand::Replica { file }) = &arguments.role {
         return replica::run(file).await;
     }
     let directory = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
         None => tempfile::tempdir()?,
     };
-    let plan = run::Plan {
+    let plan = run::CrashPlan {
         kills: arguments.kills,
         all_every: arguments.all_every,
         wipes: arguments.wipes,

@@ -9,11 +9,11 @@
 //! that takes.
 
 use clap::Parser;
-use quorumfs_tests::crowds::{Plan, run};
+use quorumfs_tests::crowds::{CrowdPlan, run};
 
 /// A directory with very many entries.
 #[derive(Parser)]
-struct Arguments {
+struct CrowdArguments {
     /// How many.
     #[arg(long, default_value_t = 1_000_000)]
     entries: u32,
@@ -26,8 +26,8 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let plan = Plan {
+    let arguments = CrowdArguments::parse();
+    let plan = CrowdPlan {
         entries: arguments.entries,
         in_the_mount: arguments.in_the_mount,
         timed: arguments.timed,

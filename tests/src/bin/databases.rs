@@ -10,13 +10,13 @@
 //! mounts, and needs what that takes.
 
 use clap::{Parser, Subcommand};
-use quorumfs_tests::databases::{Mode, Plan, Task, run, work};
+use quorumfs_tests::databases::{DatabasePlan, Mode, Task, run, work};
 
 /// SQLite in a mount, in each journal mode.
 #[derive(Parser)]
-struct Arguments {
+struct DatabaseArguments {
     #[command(subcommand)]
-    part: Option<Client>,
+    part: Option<DatabaseCommand>,
     /// Transactions in each mode.
     #[arg(long, default_value_t = 100_000)]
     transactions: u64,
@@ -38,22 +38,22 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Client {
+enum DatabaseCommand {
     /// A process that uses a database; the others start it.
     #[command(hide = true)]
     Client(Task),
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(Client::Client(task)) = &arguments.part {
+    let arguments = DatabaseArguments::parse();
+    if let Some(DatabaseCommand::Client(task)) = &arguments.part {
         return work(task);
     }
     let modes = match arguments.mode.is_empty() {
         true => Mode::ALL.to_vec(),
         false => arguments.mode,
     };
-    let plan = Plan {
+    let plan = DatabasePlan {
         program: std::env::current_exe()?,
         modes,
         transactions: arguments.transactions,

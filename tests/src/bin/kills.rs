@@ -10,11 +10,11 @@
 //! `kills` does the same a few times.
 
 use clap::Parser;
-use quorumfs_tests::kills::{Plan, run};
+use quorumfs_tests::kills::{KillPlan, run};
 
 /// Kills a mount under load and checks what is left.
 #[derive(Parser)]
-struct Arguments {
+struct KillArguments {
     /// How often it is killed.
     #[arg(long, default_value_t = 200)]
     kills: u32,
@@ -27,8 +27,8 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let plan = Plan {
+    let arguments = KillArguments::parse();
+    let plan = KillPlan {
         kills: arguments.kills,
         writers: arguments.writers,
         seed: arguments.seed,

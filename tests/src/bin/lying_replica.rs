@@ -26,7 +26,7 @@ const STORED_EVERY: Duration = Duration::from_millis(300);
 
 /// A replica that lies.
 #[derive(Parser)]
-struct Arguments {
+struct LyingReplicaArguments {
     /// The directory of a replica, as `replica init` makes it.
     #[arg(long)]
     state: PathBuf,
@@ -46,7 +46,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = LyingReplicaArguments::parse();
     let mut stop = signal(SignalKind::terminate())?;
     let key = Arc::new(NodeKey::load(&arguments.state.join("replica.key"))?);
     let config = config(&arguments, key.clone())?;
@@ -71,7 +71,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn config(arguments: &Arguments, key: Arc<NodeKey>) -> anyhow::Result<ReplicaConfig> {
+fn config(arguments: &LyingReplicaArguments, key: Arc<NodeKey>) -> anyhow::Result<ReplicaConfig> {
     let bytes = std::fs::read(&arguments.genesis)?;
     let (_, genesis) = SignedGenesis::from_bytes(&bytes).context("the genesis")?;
     let mut replicas = Vec::new();

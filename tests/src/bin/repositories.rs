@@ -9,11 +9,11 @@
 //! if both always said the same. It mounts, and needs what that takes, and git.
 
 use clap::Parser;
-use quorumfs_tests::repositories::{Plan, run};
+use quorumfs_tests::repositories::{RepositoryPlan, run};
 
 /// git at work in a mount.
 #[derive(Parser)]
-struct Arguments {
+struct RepositoryArguments {
     /// Files of the newest commit, more or less.
     #[arg(long, default_value_t = 30_000)]
     files: usize,
@@ -26,8 +26,8 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let plan = Plan {
+    let arguments = RepositoryArguments::parse();
+    let plan = RepositoryPlan {
         files: arguments.files,
         commits: arguments.commits,
         seed: arguments.seed,

@@ -12,12 +12,12 @@ use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::defect::Defect;
 use quorumfs_tests::twins::place::{Mount, Place, Tmpfs};
-use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack, worker};
+use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack, worker};
 use std::process::ExitCode;
 
 /// Does the same on a mount and on tmpfs.
 #[derive(Parser)]
-struct Arguments {
+struct TwinsArguments {
     /// How many steps.
     #[arg(long, default_value_t = 100_000)]
     steps: usize,
@@ -40,11 +40,11 @@ struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(subcommand)]
-    command: Option<Part>,
+    command: Option<TwinsCommand>,
 }
 
 #[derive(Subcommand)]
-enum Part {
+enum TwinsCommand {
     /// A user; the program starts these itself.
     #[command(hide = true)]
     Worker {
@@ -57,8 +57,8 @@ enum Part {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let arguments = Arguments::parse();
-    if let Some(Part::Worker {
+    let arguments = TwinsArguments::parse();
+    if let Some(TwinsCommand::Worker {
         user,
         on_tmpfs,
         defect,
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let defect = arguments.defect.and_then(|it| it.to_possible_value());
-    let plan = Plan {
+    let plan = TwinsPlan {
         program: std::env::current_exe()?,
         steps: arguments.steps,
         seed: arguments.seed,
@@ -95,7 +95,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-fn show(report: &Report, json: bool) -> anyhow::Result<()> {
+fn show(report: &TwinsReport, json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string(report)?);
         return Ok(());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CrashPlan {
     /// How often something is killed.
     pub kills: u32,
     /// Every so many times it is all replicas at once.
@@ -56,7 +56,7 @@ impl Times {
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct CrashReport {
     /// Kills of one replica, and of all of them.
     pub kills: (u32, u32),
     /// Operations that were acknowledged, none of which was lost or executed twice.
@@ -102,7 +102,7 @@ impl Draw {
 ///
 /// # Errors
 /// If an acknowledged operation was lost or doubled, or something did not recover in time.
-pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result<Report> {
+pub async fn run(plan: CrashPlan, program: &Path, directory: &Path) -> anyhow::Result<CrashReport> {
     let mut cluster = Cluster::prepare(program, directory, 1, 1)?;
     cluster.start_all().await?;
     let mut load = Load::start(&cluster, plan.clients, plan.hands).await?;
@@ -201,7 +201,7 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         goes_on(&mut load, before).await?;
     }
     let counted = load.finish().await?;
-    Ok(Report {
+    Ok(CrashReport {
         kills: (one, all),
         acknowledged: counted.acknowledged,
         longest_gap_ms: counted.longest_gap.as_secs_f64() * 1e3,

@@ -21,7 +21,7 @@ pub struct Needle {
 
 /// A needle that was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
+pub struct NeedleHit {
     /// What it was planted as.
     pub kind: &'static str,
     /// How it is written there.
@@ -35,7 +35,7 @@ pub struct Found {
 /// # Panics
 /// If something there cannot be read, or nothing is there at all.
 #[must_use]
-pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<Found> {
+pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<NeedleHit> {
     let (mut patterns, mut meanings) = (Vec::new(), Vec::new());
     for needle in needles {
         for (form, pattern) in forms(&needle.bytes) {
@@ -50,7 +50,7 @@ pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<Found> {
         for hit in automaton.find_overlapping_iter(haystack) {
             let (kind, form) = meanings[hit.pattern().as_usize()];
             let path = path.to_path_buf();
-            found.insert(Found { kind, form, path });
+            found.insert(NeedleHit { kind, form, path });
         }
     };
     for directory in directories {

@@ -2,7 +2,7 @@
 
 use super::defect::Defect;
 use super::picture::{Picture, attribute_names, list};
-use super::step::{Entry, Moment, Operation, Slot, Text, content};
+use super::step::{AclEntry, Moment, Operation, Slot, Text, content};
 use rustix::fs::{self, Access, AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 use rustix::process::{Gid, Uid};
@@ -474,7 +474,7 @@ fn timespec(moment: Moment) -> Timespec {
 }
 
 /// As the kernel takes it: version 2, then tag, permissions and id of each.
-fn acl(entries: &[Entry]) -> Vec<u8> {
+fn acl(entries: &[AclEntry]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for entry in entries {
         bytes.extend(entry.tag.to_le_bytes());

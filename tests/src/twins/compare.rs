@@ -12,9 +12,9 @@ use std::fmt::Debug;
 pub type Both<T> = (T, T);
 
 /// A difference, told in words.
-pub type Told = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
-fn differ(what: &str, both: Both<impl Debug>) -> Told {
+fn differ(what: &str, both: Both<impl Debug>) -> CheckResult {
     Err(format!(
         "{what}\n    tmpfs: {:?}\n    ours:  {:?}",
         both.0, both.1
@@ -25,7 +25,12 @@ fn differ(what: &str, both: Both<impl Debug>) -> Told {
 ///
 /// # Errors
 /// What differs.
-pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time, mapped: &Mapped) -> Told {
+pub fn still(
+    place: &str,
+    both: Both<&Option<Picture>>,
+    began: Time,
+    mapped: &Mapped,
+) -> CheckResult {
     let (reference, ours) = match both {
         (None, None) => return Ok(()),
         (Some(reference), Some(ours)) => (reference, ours),
@@ -62,7 +67,7 @@ pub fn moved(
     after: Both<&Picture>,
     began: Time,
     operation: &Operation,
-) -> Told {
+) -> CheckResult {
     type OfPicture = fn(&Picture) -> Time;
     let times: [(&str, OfPicture); 2] = [
         ("change", |it| it.changed),
@@ -103,7 +108,7 @@ pub fn looks(
     times: (Time, Time),
     operation: &Operation,
     mapped: &Mapped,
-) -> Told {
+) -> CheckResult {
     let (run, step) = times;
     for (path, (reference, ours)) in paths.iter().zip(after.0.iter().zip(after.1)) {
         let place = format!("{path:?}");
@@ -134,7 +139,7 @@ pub fn looks(
 ///
 /// # Errors
 /// What differs.
-pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped) -> Told {
+pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped) -> CheckResult {
     let paths = both.0.keys().chain(both.1.keys());
     for path in paths {
         let (reference, ours) = (both.0.get(path).cloned(), both.1.get(path).cloned());

@@ -4,7 +4,7 @@
 //! meet something that is there, and the same seed draws the same steps again.
 
 use super::picture::Picture;
-use super::step::{Entry, Moment, Operation, Slot, Step, Text};
+use super::step::{AclEntry, Moment, Operation, Slot, Step, Text};
 use super::user::{GROUPS, USERS, performer};
 use quorumfs_bft_simulator::random::Random;
 use std::collections::BTreeMap;
@@ -241,11 +241,11 @@ impl Draw {
         }
     }
 
-    fn list_of_access(&mut self) -> Vec<Entry> {
+    fn list_of_access(&mut self) -> Vec<AclEntry> {
         const ANY: u32 = u32::MAX;
         let mut entries = Vec::new();
         let mut add = |tag, permissions: u64, id| {
-            entries.push(Entry {
+            entries.push(AclEntry {
                 tag,
                 permissions: permissions as u16,
                 id,

@@ -34,7 +34,7 @@ pub struct Pair<'a> {
     mapped: Mapped,
 }
 
-type Tree = BTreeMap<Text, Picture>;
+type TreePictures = BTreeMap<Text, Picture>;
 
 impl<'a> Pair<'a> {
     /// Two empty directories of this name.
@@ -114,7 +114,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn scan(&mut self) -> Result<Both<Tree>, String> {
+    fn scan(&mut self) -> Result<Both<TreePictures>, String> {
         match self.both(0, &Ask::Scan(true)) {
             (Tell::Scanned(reference), Tell::Scanned(ours)) => {
                 Ok((reference.map_err(at("tmpfs"))?, ours.map_err(at("ours"))?))
@@ -127,7 +127,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Panics
     /// If that cannot be said.
-    pub fn reference(&mut self) -> Tree {
+    pub fn reference(&mut self) -> TreePictures {
         let worker = &mut self.workers.0[0];
         worker.ask(&Ask::Scan(false));
         match worker.hear() {
@@ -140,7 +140,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// What differs.
-    pub fn compare(&mut self) -> compare::Told {
+    pub fn compare(&mut self) -> compare::CheckResult {
         let trees = self.scan()?;
         compare::trees((&trees.0, &trees.1), self.began, &self.mapped)
     }
@@ -227,7 +227,7 @@ impl<'a> Pair<'a> {
         Ok(reference.0)
     }
 
-    fn kill(&mut self) -> compare::Told {
+    fn kill(&mut self) -> compare::CheckResult {
         match self.both(0, &Ask::SyncAll) {
             (Tell::Synced(Ok(_)), Tell::Synced(Ok(_))) => {}
             other => return Err(format!("sync: {other:?}")),
@@ -244,7 +244,7 @@ impl<'a> Pair<'a> {
     ///
     /// # Errors
     /// If something cannot be removed.
-    pub fn remove(mut self) -> compare::Told {
+    pub fn remove(mut self) -> compare::CheckResult {
         self.stop();
         let (reference, ours) = self.directories();
         for directory in [reference, ours] {

@@ -87,7 +87,7 @@ pub enum Moment {
 
 /// Whose permission an access control list gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AclEntry {
     /// As the kernel numbers it.
     pub tag: u16,
     /// Read, write, execute.
@@ -217,7 +217,7 @@ pub enum Operation {
     SetAcl {
         path: Text,
         default: bool,
-        entries: Vec<Entry>,
+        entries: Vec<AclEntry>,
     },
     MakeDirectory {
         path: Text,

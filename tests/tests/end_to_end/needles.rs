@@ -25,14 +25,14 @@ const SEGMENT: usize = SEGMENT_BYTES as usize;
 
 /// Where a needle has to turn up when nothing is sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum StoredOn {
     Clouds,
     Replicas,
 }
-use Place::{Clouds, Replicas};
+use StoredOn::{Clouds, Replicas};
 
 /// What is planted: what it is planted as, where it would be found, and its bytes.
-const PLANTED: &[(&str, Place, &str)] = &[
+const PLANTED: &[(&str, StoredOn, &str)] = &[
     (
         "directory",
         Replicas,

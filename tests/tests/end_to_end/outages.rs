@@ -23,27 +23,27 @@ const SOON: Duration = Duration::from_secs(15);
 /// that are in vain.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-type Outcome = io::Result<()>;
+type CallResult = io::Result<()>;
 
 /// Something that may hang, begun.
-struct Call {
+struct PendingCall {
     name: &'static str,
     began: Instant,
-    outcome: Receiver<Outcome>,
+    outcome: Receiver<CallResult>,
 }
 
-fn call(name: &'static str, work: impl FnOnce() -> Outcome + Send + 'static) -> Call {
+fn call(name: &'static str, work: impl FnOnce() -> CallResult + Send + 'static) -> PendingCall {
     let (sender, outcome) = channel();
     let began = Instant::now();
     std::thread::spawn(move || sender.send(work()));
-    Call {
+    PendingCall {
         name,
         began,
         outcome,
     }
 }
 
-impl Call {
+impl PendingCall {
     #[track_caller]
     fn ends(self) -> Result<(), Errno> {
         self.ends_within(PATIENCE)
@@ -63,7 +63,7 @@ impl Call {
     }
 }
 
-fn write_and_sync(mut file: &File, content: &[u8]) -> Outcome {
+fn write_and_sync(mut file: &File, content: &[u8]) -> CallResult {
     file.write_all(content)?;
     file.sync_all()
 }

@@ -5,11 +5,11 @@ use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::draw::Weather;
 use quorumfs_tests::twins::place::{Mount, Place};
-use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack};
+use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack};
 use std::path::Path;
 
-fn plan(steps: usize, seed: u64, weather: Weather) -> Plan {
-    Plan {
+fn plan(steps: usize, seed: u64, weather: Weather) -> TwinsPlan {
+    TwinsPlan {
         program: env!("CARGO_BIN_EXE_twins").into(),
         steps,
         seed,
@@ -21,7 +21,7 @@ fn plan(steps: usize, seed: u64, weather: Weather) -> Plan {
 }
 
 #[track_caller]
-fn assert_the_same(report: &Report, steps: usize) {
+fn assert_the_same(report: &TwinsReport, steps: usize) {
     let difference = report.difference.as_ref();
     let told = difference.map(|it| (it.at, it.what.as_str()));
     assert_eq!(told, None);

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 const CHANGED: u64 = 4_000;
 
 /// A sequence that looks random and is always the same.
-struct Dice(u64);
+struct CorpusRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl CorpusRandom {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -26,21 +26,21 @@ impl Dice {
     }
 }
 
-fn changed(seed: &[u8], dice: &mut Dice) -> Vec<u8> {
+fn changed(seed: &[u8], random: &mut CorpusRandom) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=dice.roll(3) {
+    for _ in 0..=random.below(3) {
         if bytes.is_empty() {
             break;
         }
-        let at = dice.roll(bytes.len());
-        match dice.roll(6) {
+        let at = random.below(bytes.len());
+        match random.below(6) {
             0 => bytes.truncate(at),
-            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][dice.roll(5)],
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
             2 => {
                 bytes.remove(at);
             }
-            3 => bytes.insert(at, dice.roll(256) as u8),
-            _ => bytes[at] ^= 1 << dice.roll(8),
+            3 => bytes.insert(at, random.below(256) as u8),
+            _ => bytes[at] ^= 1 << random.below(8),
         }
     }
     bytes
@@ -66,14 +66,14 @@ fn replay(name: &str) {
     let mut inputs = (target.seeds)();
     assert!(!inputs.is_empty(), "{name} starts from nothing");
     inputs.extend(corpus(&target));
-    let mut dice = Dice(name.len() as u64);
+    let mut random = CorpusRandom(name.len() as u64);
     (target.run)(&[]);
     for input in &inputs {
         (target.run)(input);
     }
     for _ in 0..CHANGED {
-        let seed = &inputs[dice.roll(inputs.len())];
-        (target.run)(&changed(seed, &mut dice));
+        let seed = &inputs[random.below(inputs.len())];
+        (target.run)(&changed(seed, &mut random));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The process that is measured, and the one that opens what a killed one left.
 
-use super::Arguments;
+use super::StoreBenchArguments;
 use super::candidate::Candidate;
 use super::workload::Workload;
 use serde_json::json;
@@ -16,7 +16,7 @@ const SCANS: u32 = 2_000;
 /// Longer than the parent waits before it kills.
 const WRITE_ON: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(arguments: &StoreBenchArguments) -> Result<(), Box<dyn Error>> {
     let (Some(engine), Some(layout), Some(leaf_bytes), Some(directory)) = (
         arguments.engines.first(),
         arguments.layouts.first(),
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Phase {
+struct PhaseTimes {
     rows_per_second: f64,
     amplification: f64,
     batches: Vec<f64>,
@@ -91,7 +91,7 @@ fn phase(
     workload: &mut Workload,
     loads: bool,
     rows: u64,
-) -> Result<Phase, Box<dyn Error>> {
+) -> Result<PhaseTimes, Box<dyn Error>> {
     let (mut batches, mut roots) = (Vec::new(), Vec::new());
     let (mut written, mut logical) = (0, 0);
     let bytes_before = proc_number("/proc/self/io", "write_bytes:")?;
@@ -117,7 +117,7 @@ fn phase(
         std::thread::sleep(Duration::from_secs(2));
     }
     let bytes = proc_number("/proc/self/io", "write_bytes:")? - bytes_before;
-    Ok(Phase {
+    Ok(PhaseTimes {
         rows_per_second: written as f64 / busy.as_secs_f64(),
         amplification: bytes as f64 / logical as f64,
         batches,

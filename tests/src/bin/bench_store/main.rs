@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Measure databases and leaf layouts under the metadata's access pattern.
 #[derive(Parser, Debug)]
-struct Arguments {
+struct StoreBenchArguments {
     /// Rows to load.
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -60,7 +60,7 @@ struct Arguments {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
+    let arguments = StoreBenchArguments::parse();
     if arguments.child || arguments.reopen {
         return child::run(&arguments);
     }
@@ -136,7 +136,7 @@ fn line(result: &Value) -> String {
 
 /// Starts a process that is measured, kills it while it writes, and opens what it left.
 fn measure(
-    arguments: &Arguments,
+    arguments: &StoreBenchArguments,
     engine: Engine,
     layout: Layout,
     leaf_bytes: u64,

@@ -1,6 +1,6 @@
 //! Simulated clouds: many seeds, one seed event by event, every crash of a seed, the defects.
 
-use super::{Arguments, SEEN_TOLD_MAX, TOLD_MAX, milliseconds};
+use super::{SEEN_TOLD_MAX, SimulateArguments, TOLD_MAX, milliseconds};
 use quorumfs_gateway::blocks::Sabotage;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_tests::simulate::{CloudOptions, CloudReport, CloudSummary, run_clouds, spelled};
@@ -19,7 +19,7 @@ pub(crate) fn policy(text: &str) -> Result<Policy, String> {
     }
 }
 
-pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+pub(crate) fn main(arguments: &SimulateArguments) -> ExitCode {
     match arguments.sabotage.as_deref() {
         None => seeds(arguments, None),
         Some("all") => sabotages(arguments),
@@ -38,7 +38,7 @@ fn name(sabotage: Sabotage) -> String {
     spelled(&format!("{sabotage:?}"))
 }
 
-fn options(arguments: &Arguments, seed: u64, sabotage: Option<Sabotage>) -> CloudOptions {
+fn options(arguments: &SimulateArguments, seed: u64, sabotage: Option<Sabotage>) -> CloudOptions {
     CloudOptions {
         policy: arguments.policy,
         sabotage,
@@ -46,7 +46,7 @@ fn options(arguments: &Arguments, seed: u64, sabotage: Option<Sabotage>) -> Clou
     }
 }
 
-fn run(arguments: &Arguments, options: CloudOptions) -> CloudReport {
+fn run(arguments: &SimulateArguments, options: CloudOptions) -> CloudReport {
     let mut print = |line: &str| println!("{line}");
     match arguments.trace {
         true => run_clouds(options, Some(&mut print)),
@@ -55,7 +55,7 @@ fn run(arguments: &Arguments, options: CloudOptions) -> CloudReport {
 }
 
 /// Tells what failed, and how to see it again.
-fn tell(arguments: &Arguments, report: &CloudReport, crash_at: Option<u64>) {
+fn tell(arguments: &SimulateArguments, report: &CloudReport, crash_at: Option<u64>) {
     let seed = report.seed;
     for what in &report.violations {
         eprintln!("seed {seed}: violation: {what}");
@@ -80,7 +80,7 @@ fn tell(arguments: &Arguments, report: &CloudReport, crash_at: Option<u64>) {
     eprintln!("seed {seed}: replay: {replay}");
 }
 
-fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     let mut summary = CloudSummary::default();
     let mut told = 0;
     for seed in arguments.start..arguments.start.saturating_add(arguments.seeds) {
@@ -133,7 +133,7 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
 
 /// Tries each defect over the same seeds, until enough of them have seen it: those that fail with
 /// it and pass without.
-fn sabotages(arguments: &Arguments) -> ExitCode {
+fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
     let seeds = arguments.seeds.max(SABOTAGE_SEEDS);
     for sabotage in Sabotage::ALL {

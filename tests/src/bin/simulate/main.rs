@@ -39,7 +39,7 @@ use std::process::ExitCode;
 /// Runs simulated clusters.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "simulate", version)]
-struct Arguments {
+struct SimulateArguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -104,7 +104,7 @@ fn fault_model(text: &str) -> Result<FaultModel, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimulateArguments::parse();
     if arguments.clouds {
         return clouds::main(&arguments);
     }
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn run(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     match &arguments.replay {
         Some(path) => replayed(arguments, path, sabotage),
         None => seeds(arguments, sabotage),
@@ -152,7 +152,7 @@ fn flawed(path: &Path) -> ExitCode {
 }
 
 /// Replays a recording. What it came to is the last line.
-fn replayed(arguments: &Arguments, path: &Path, sabotage: Option<Sabotage>) -> ExitCode {
+fn replayed(arguments: &SimulateArguments, path: &Path, sabotage: Option<Sabotage>) -> ExitCode {
     let mut print = |line: &str| println!("{line}");
     let trace: Option<&mut dyn FnMut(&str)> = match arguments.trace {
         true => Some(&mut print),
@@ -187,7 +187,7 @@ fn replayed(arguments: &Arguments, path: &Path, sabotage: Option<Sabotage>) -> E
 }
 
 /// Tells what failed, and how to see it again.
-fn tell(arguments: &Arguments, report: &Report) {
+fn tell(arguments: &SimulateArguments, report: &Report) {
     for what in &report.violations {
         eprintln!("seed {}: violation: {what}", report.seed);
     }
@@ -216,7 +216,7 @@ fn milliseconds() -> f64 {
 
 /// Runs every seed; of a defect, until enough of them have seen it. What it came to, and which
 /// seeds failed: with a defect, which saw it.
-fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
+fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
     let mut summary = Summary::default();
     let mut failed = Vec::new();
     let mut told = 0;
@@ -257,7 +257,7 @@ fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u
     (summary, failed)
 }
 
-fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     let (summary, _) = run_all(arguments, sabotage);
     // A profile or a fault model of one's choice does not have to exercise everything.
     let whole = arguments.profile == Profile::Mixed
@@ -284,7 +284,7 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
 }
 
 /// Whether a seed passes without any sabotage.
-fn passes(arguments: &Arguments, seed: u64) -> bool {
+fn passes(arguments: &SimulateArguments, seed: u64) -> bool {
     let options = Options {
         fault_model: arguments.fault_model,
         ..Options::new(seed, arguments.profile)
@@ -295,31 +295,31 @@ fn passes(arguments: &Arguments, seed: u64) -> bool {
 /// What a defect is looked for with: a leader that is replaced for no reason shows only where
 /// nothing is wrong; one of reading shows only where much is read, of values that
 /// change to and fro.
-fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
+fn tried_with(sabotage: Sabotage, arguments: &SimulateArguments) -> SimulateArguments {
     match sabotage {
-        Sabotage::ReadWithoutVersion => Arguments {
+        Sabotage::ReadWithoutVersion => SimulateArguments {
             profile: Profile::Reads,
             service: Service::KeyValue,
             ..arguments.clone()
         },
-        Sabotage::ThroughputComparedIdle => Arguments {
+        Sabotage::ThroughputComparedIdle => SimulateArguments {
             profile: Profile::Calm,
             ..arguments.clone()
         },
         // A leader goes on in its view only where it crashes often, and others are slow to leave.
-        Sabotage::OldViewLedAgain => Arguments {
+        Sabotage::OldViewLedAgain => SimulateArguments {
             profile: Profile::Disk,
             ..arguments.clone()
         },
         // What is of an earlier epoch shows only where there are several.
-        Sabotage::OldEpochVoteCounted => Arguments {
+        Sabotage::OldEpochVoteCounted => SimulateArguments {
             profile: Profile::Membership,
             ..arguments.clone()
         },
         Sabotage::ClaimNotAccepted
         | Sabotage::NothingInsteadOfWaiting
         | Sabotage::OneVoucher
-        | Sabotage::VoteInAnothersName => Arguments {
+        | Sabotage::VoteInAnothersName => SimulateArguments {
             profile: Profile::Mac,
             seeds: arguments.seeds.max(CLAIMS_SEEDS),
             ..arguments.clone()
@@ -328,7 +328,7 @@ fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
     }
 }
 
-fn sabotages(arguments: &Arguments) -> ExitCode {
+fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
     for sabotage in Sabotage::ALL {
         let arguments = &tried_with(sabotage, arguments);
@@ -338,7 +338,7 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
             _ => 1,
         };
         let enough = arguments.enough.map(|enough| enough.max(wanted));
-        let arguments = &Arguments {
+        let arguments = &SimulateArguments {
             enough,
             ..arguments.clone()
         };

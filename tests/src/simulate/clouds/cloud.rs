@@ -12,7 +12,7 @@
 mod names;
 
 use super::ledger::Ledger;
-use super::lie::{Character, Lie, Request};
+use super::lie::{Character, CloudRequest, Lie};
 use bytes::Bytes;
 use quorumfs_backends::{Deadline, ObjectName, Operation, Receipt, StoreError, StoreErrorKind};
 use quorumfs_bft_simulator::random::Random;
@@ -65,7 +65,7 @@ struct Object {
     lost: Option<Instant>,
 }
 
-struct State {
+struct CloudState {
     objects: BTreeMap<ObjectName, Object>,
     /// What was deleted or lost, for whoever brings it back.
     gone: BTreeMap<ObjectName, Bytes>,
@@ -90,7 +90,7 @@ pub(super) struct SimulatedCloud {
     pub(super) keys: CloudKeys,
     ledger: Arc<Ledger>,
     collusion: Arc<Collusion>,
-    state: Mutex<State>,
+    state: Mutex<CloudState>,
 }
 
 impl SimulatedCloud {
@@ -101,7 +101,7 @@ impl SimulatedCloud {
         collusion: Arc<Collusion>,
         random: Random,
     ) -> Self {
-        let state = State {
+        let state = CloudState {
             objects: BTreeMap::new(),
             gone: BTreeMap::new(),
             old_names: Vec::new(),
@@ -121,7 +121,7 @@ impl SimulatedCloud {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CloudState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -281,7 +281,7 @@ impl SimulatedCloud {
     }
 
     /// What it answers with instead of the truth, if with anything.
-    fn lie(&self, request: Request) -> Option<Lie> {
+    fn lie(&self, request: CloudRequest) -> Option<Lie> {
         let state = &mut *self.state();
         state.character.as_ref()?.choose(request, &mut state.random)
     }
@@ -348,7 +348,7 @@ impl SimulatedCloud {
 
     /// Takes an object; answers with a receipt if that is a wrong one.
     fn take(&self, name: &ObjectName, body: Bytes) -> Result<Option<Receipt>, StoreError> {
-        let lie = self.lie(Request::Put);
+        let lie = self.lie(CloudRequest::Put);
         if self.state().character.is_some() {
             let mut known = self
                 .collusion
@@ -427,8 +427,8 @@ impl SimulatedCloud {
         length_max: u64,
     ) -> Result<Bytes, StoreError> {
         let request = match range {
-            Some(_) => Request::GetRange,
-            None => Request::Get,
+            Some(_) => CloudRequest::GetRange,
+            None => CloudRequest::Get,
         };
         let lie = self.lie(request);
         let missing = || self.error(Operation::Get, Some(name), StoreErrorKind::NotFound);
@@ -550,7 +550,7 @@ impl SimulatedCloud {
     }
 }
 
-impl State {
+impl CloudState {
     fn forget_lost(&mut self) {
         let now = Instant::now();
         let is_lost = |object: &Object| object.lost.is_some_and(|lost| lost <= now);

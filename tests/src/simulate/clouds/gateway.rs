@@ -5,7 +5,7 @@
 //! opens the same volume with a new session.
 
 use super::ledger::Attempt;
-use super::metadata::{Connection, OWNER, TIME, Trouble};
+use super::metadata::{Connection, FailureRate, OWNER, TIME};
 use super::wire::{Life, Wire};
 use super::world::World;
 use bytes::Bytes;
@@ -53,7 +53,7 @@ impl Gateway {
     pub(super) fn open(
         world: &Arc<World>,
         life: Arc<Life>,
-        trouble: Trouble,
+        failure_rate: FailureRate,
         seed: u64,
     ) -> Result<Arc<Self>, String> {
         let session = world.servers.embedded.open_session(OWNER);
@@ -63,7 +63,7 @@ impl Gateway {
             life: Arc::clone(&life),
             ledger: Arc::clone(&world.ledger),
             random: Mutex::new(Random::new(seed)),
-            trouble,
+            failure_rate,
         };
         let client = Arc::new(MetadataClient::new(
             Arc::new(connection),

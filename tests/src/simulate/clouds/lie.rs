@@ -55,7 +55,7 @@ pub(super) enum Lie {
 
 /// What is asked of a cloud.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Request {
+pub(super) enum CloudRequest {
     /// Create an object.
     Put,
     /// All of an object.
@@ -128,8 +128,8 @@ impl Lie {
 
     /// Whether it can be told in answer to such a request.
     #[must_use]
-    pub(super) fn fits(self, request: Request) -> bool {
-        use Request::{Get, GetRange, Head, List, Put};
+    pub(super) fn fits(self, request: CloudRequest) -> bool {
+        use CloudRequest::{Get, GetRange, Head, List, Put};
         match self {
             Self::DropAcknowledgement
             | Self::AcknowledgeWithoutStoring
@@ -179,7 +179,7 @@ impl Character {
     }
 
     /// The lie that such a request is answered with, if it is to be one.
-    pub(super) fn choose(&self, request: Request, random: &mut Random) -> Option<Lie> {
+    pub(super) fn choose(&self, request: CloudRequest, random: &mut Random) -> Option<Lie> {
         if !random.chance(self.per_mille, 1000) {
             return None;
         }

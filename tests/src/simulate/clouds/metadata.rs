@@ -91,7 +91,7 @@ impl Servers {
 
 /// How many calls in a thousand fail in each way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trouble {
+pub(super) struct FailureRate {
     pub(super) per_mille: u64,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Connection {
     pub(super) life: Arc<Life>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) random: Mutex<Random>,
-    pub(super) trouble: Trouble,
+    pub(super) failure_rate: FailureRate,
 }
 
 impl Connection {
@@ -114,7 +114,7 @@ impl Connection {
     async fn executed(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
         let (late, draw) = self.draw();
         tokio::time::sleep(late).await;
-        let each = self.trouble.per_mille;
+        let each = self.failure_rate.per_mille;
         if draw < each {
             self.ledger.fault("metadata_not_executed");
             return Err(MetadataError::NotExecuted {
@@ -147,7 +147,7 @@ impl Connection {
     async fn answered(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         let (late, draw) = self.draw();
         tokio::time::sleep(late).await;
-        if draw < self.trouble.per_mille {
+        if draw < self.failure_rate.per_mille {
             self.ledger.fault("metadata_not_executed");
             return Err(MetadataError::NotExecuted {
                 reason: "told to fail".to_owned(),

@@ -16,7 +16,7 @@ use super::cloud::{Collusion, SimulatedCloud, Weather};
 use super::gateway::{Ended, Gateway};
 use super::ledger::Ledger;
 use super::lie::Character;
-use super::metadata::{Servers, Trouble};
+use super::metadata::{FailureRate, Servers};
 use super::poison::poison;
 use super::wire::Life;
 use bytes::Bytes;
@@ -71,7 +71,7 @@ struct Scenario {
     fair: bool,
     crashes: bool,
     poisons: u64,
-    trouble: Trouble,
+    failure_rate: FailureRate,
 }
 
 impl Scenario {
@@ -83,7 +83,7 @@ impl Scenario {
             fair,
             crashes: !fair && random.chance(2, 3),
             poisons: if fair { 0 } else { random.below(3) },
-            trouble: Trouble {
+            failure_rate: FailureRate {
                 per_mille: if fair { 0 } else { random.below(60) },
             },
         }
@@ -235,8 +235,8 @@ async fn chaos(
     for number in 0..scenario.gateways {
         let world = Arc::clone(world);
         let mut random = random.fork(100 + number);
-        let (crashes, operations, trouble) =
-            (scenario.crashes, scenario.operations, scenario.trouble);
+        let (crashes, operations, failure_rate) =
+            (scenario.crashes, scenario.operations, scenario.failure_rate);
         lives.spawn(async move {
             let mut first = crash_at.filter(|_| number == 0);
             let mut left = operations;
@@ -251,7 +251,7 @@ async fn chaos(
                 };
                 let life = world.life(steps);
                 let seed = random.next();
-                let gateway = Gateway::open(&world, Arc::clone(&life), trouble, seed)?;
+                let gateway = Gateway::open(&world, Arc::clone(&life), failure_rate, seed)?;
                 let work = live(&gateway, &mut random, &mut left, end);
                 tokio::select! {
                     biased;
@@ -403,8 +403,8 @@ async fn weather(world: &World, random: &mut Random, end: Instant) {
 
 /// Opens the volume for a phase in which nobody dies.
 fn open_calmly(world: &Arc<World>, random: &mut Random) -> Result<Arc<Gateway>, String> {
-    let trouble = Trouble { per_mille: 0 };
-    Gateway::open(world, world.life(u64::MAX), trouble, random.next())
+    let failure_rate = FailureRate { per_mille: 0 };
+    Gateway::open(world, world.life(u64::MAX), failure_rate, random.next())
 }
 
 /// Everything has to work, and in time, as long as no more than f clouds misbehave.

@@ -1,6 +1,6 @@
 //! What a cloud says about its objects without handing them out, and how it lets go of them.
 
-use super::super::lie::{Lie, Request};
+use super::super::lie::{CloudRequest, Lie};
 use super::SimulatedCloud;
 use quorumfs_backends::{
     Deadline, ObjectInfo, ObjectName, Operation, Page, StoreError, StoreErrorKind,
@@ -15,7 +15,7 @@ impl SimulatedCloud {
         let way = self
             .arrive(Operation::Head, Some(name), deadline, None)
             .await?;
-        let lie = self.lie(Request::Head);
+        let lie = self.lie(CloudRequest::Head);
         let truth = match (lie, self.truth(name)) {
             (Some(Lie::Resurrect), None) => self.resurrected(name),
             (Some(Lie::Deny), Some(_)) => {
@@ -45,7 +45,7 @@ impl SimulatedCloud {
         deadline: Deadline,
     ) -> Result<Page, StoreError> {
         let way = self.arrive(Operation::List, None, deadline, None).await?;
-        let lie = self.lie(Request::List);
+        let lie = self.lie(CloudRequest::List);
         let mut names: Vec<ObjectName> = {
             let mut state = self.state();
             state.forget_lost();
