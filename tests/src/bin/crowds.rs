@@ -4,9 +4,9 @@
 //! cargo run --release -p quorumfs-tests --bin crowds -- --entries 1000000
 //! ```
 //!
-//! It prints one JSON line with what it took, and ends with exit code 0 only if every entry was
+//! It prints one JSON line with the measurements, and ends with exit code 0 only if every entry was
 //! listed once and the mount and the replicas stayed within their memory. It mounts, and needs what
-//! that takes.
+//! a mount needs.
 
 use clap::Parser;
 use quorumfs_tests::crowds::{CrowdPlan, run};
@@ -14,10 +14,11 @@ use quorumfs_tests::crowds::{CrowdPlan, run};
 /// A directory with very many entries.
 #[derive(Parser)]
 struct CrowdArguments {
-    /// How many.
+    /// How many entries.
     #[arg(long, default_value_t = 1_000_000)]
     entries: u32,
-    /// How many of them are made and removed in the mount; the others with `put` and `rm`.
+    /// How many of them are made and removed in the mount; the others are made with `put` and
+    /// removed with `rm`.
     #[arg(long, default_value_t = 10_000)]
     in_the_mount: u32,
     /// How many operations of each kind are timed.

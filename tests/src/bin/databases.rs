@@ -6,8 +6,8 @@
 //! ```
 //!
 //! It prints one JSON line for each mode, and ends with exit code 0 only if every acknowledged
-//! transaction was there, every row was what it has to be, and nobody got in another one's way. It
-//! mounts, and needs what that takes.
+//! transaction was there, every row was correct, and no process disturbed another. It mounts, and
+//! needs what a mount needs.
 
 use clap::{Parser, Subcommand};
 use quorumfs_tests::databases::{DatabasePlan, Mode, Task, run, work};
@@ -23,7 +23,7 @@ struct DatabaseArguments {
     /// How often the process that uses the database is killed, in each mode that survives it.
     #[arg(long, default_value_t = 20)]
     client_kills: u32,
-    /// How often the mount is.
+    /// How often the mount is killed.
     #[arg(long, default_value_t = 10)]
     mount_kills: u32,
     /// Transactions of each of two processes that share a database.
@@ -39,7 +39,7 @@ struct DatabaseArguments {
 
 #[derive(Subcommand)]
 enum DatabaseCommand {
-    /// A process that uses a database; the others start it.
+    /// A process that uses a database; the program starts these itself.
     #[command(hide = true)]
     Client(Task),
 }

@@ -1,4 +1,4 @@
-//! Writes the seeds of a decoder into a folder, for the fuzzer to start from.
+//! Writes the seeds of a decoder into a folder, as the fuzzer's starting inputs.
 
 use anyhow::{Context, Result};
 use clap::Parser;

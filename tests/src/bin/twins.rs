@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest
-//! trace that it found. It mounts, is several users, and has to be run as root.
+//! trace that it found. It mounts, acts as several users, and has to be run as root.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quorumfs_tests::harness::Cluster;
@@ -21,19 +21,19 @@ struct TwinsArguments {
     /// How many steps.
     #[arg(long, default_value_t = 100_000)]
     steps: usize,
-    /// Decides what they are.
+    /// Decides what the steps are.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// While one cloud is damaged, one replica lies, and the mount is killed.
+    /// Damages one cloud, has one replica lie, and kills the mount meanwhile.
     #[arg(long, conflicts_with = "tmpfs")]
     attack: bool,
-    /// Another tmpfs in the place of the mount: tries the comparison.
+    /// Uses another tmpfs in the place of the mount, to test the comparison.
     #[arg(long)]
     tmpfs: bool,
-    /// What the second twin does wrong on purpose.
+    /// The defect that the second twin has on purpose.
     #[arg(long)]
     defect: Option<Defect>,
-    /// Leaves the trace that led to a difference as it is: shortening takes minutes.
+    /// Does not shorten the trace that led to a difference: shortening takes minutes.
     #[arg(long)]
     no_shrink: bool,
     /// Prints one JSON line.
@@ -105,13 +105,13 @@ fn show(report: &TwinsReport, json: bool) -> anyhow::Result<()> {
         "done: {:?}\nrefused by both: {:?}",
         report.succeeded, report.refused
     );
-    println!("in between: {:?}", report.weather);
+    println!("events in between: {:?}", report.weather);
     if let Some(difference) = &report.difference {
         let (chapter, step) = difference.at;
         println!("\nstep {step} of chapter {chapter}: {}", difference.what);
         match &difference.again {
             Some(again) => println!("\nthe shortest trace shows: {again}"),
-            None => println!("\nit did not come again; the last steps:"),
+            None => println!("\nit did not happen again; the last steps:"),
         }
         difference
             .trace

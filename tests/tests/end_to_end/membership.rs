@@ -238,7 +238,7 @@ fn status_says_that_nothing_can_be_done_if_replicas_do_not_reach_each_other() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let moved = format!("\"{}\"", socket.local_addr().unwrap());
     drop(socket);
-    let place = cluster.place_of(0).split('@').nth(1).unwrap();
+    let place = cluster.replica_argument(0).split('@').nth(1).unwrap();
     let place = format!("\"{place}\"");
     for file in [
         cluster.replica(0).join("replica.toml"),
@@ -280,7 +280,12 @@ fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_chan
     put(&state, 0);
     cluster.stop_one(2);
     let port = move_listener(&cluster, 2);
-    let key = cluster.place_of(2).split('@').next().unwrap().to_owned();
+    let key = cluster
+        .replica_argument(2)
+        .split('@')
+        .next()
+        .unwrap()
+        .to_owned();
     let to = |replica: &str, place: &str| {
         cluster
             .quorumfs()

@@ -11,7 +11,7 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::harness::{BESIDE_MIB, Cluster, mount_in_background, peak_mib, require_fuse};
+use quorumfs_tests::harness::{Cluster, OVERHEAD_MIB, mount_in_background, peak_mib, require_fuse};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn a_mount_keeps_to_its_memory_while_files_of_all_sizes_come_and_go() {
     cluster.quorumfs().args(["umount"]).run().ok();
     cluster.stop();
     assert!(
-        peak <= MEMORY_MIB + BESIDE_MIB,
+        peak <= MEMORY_MIB + OVERHEAD_MIB,
         "the mount took {peak} MiB of the {MEMORY_MIB} that it was given"
     );
 }

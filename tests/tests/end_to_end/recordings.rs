@@ -57,12 +57,12 @@ async fn lives(directory: &Path) -> Vec<PathBuf> {
     cluster.start_all().await.unwrap();
     let mut load = Load::start(&cluster, 2, 4).await.unwrap();
     goes_on(&mut load).await;
-    let status = cluster.recovered(0).await.unwrap();
+    let status = cluster.wait_until_recovered(0).await.unwrap();
     let leader = usize::from(status.leader.0);
     cluster.kill(leader).await.unwrap();
     goes_on(&mut load).await;
     cluster.start(leader).await.unwrap();
-    cluster.votes(leader).await.unwrap();
+    cluster.wait_until_votes(leader).await.unwrap();
     goes_on(&mut load).await;
     load.finish().await.unwrap();
     cluster.kill_all().await.unwrap();

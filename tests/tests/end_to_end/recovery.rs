@@ -63,7 +63,7 @@ fn the_kit_opens_the_volume_on_a_machine_that_never_had_it_and_replaces_a_replic
     let number = cluster.prepare_another();
     cluster.start_with(number, &["--join"]);
     let replace = on().args(["cluster", "replace", &out]);
-    replace.args([cluster.place_of(number)]).run().ok();
+    replace.args([cluster.replica_argument(number)]).run().ok();
     let listed = on().run_with(["cluster", "status"]).records("replica");
     let voters = listed.iter().filter(|it| it["role"] == "voter");
     assert!(voters.map(|it| &it["key"]).all(|key| *key != *out));
@@ -146,7 +146,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
     fs::write(point.join("mounted"), &content).unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
     // It may change who the replicas are, or where.
-    let place = cluster.place_of(0).split('@').nth(1).unwrap();
+    let place = cluster.replica_argument(0).split('@').nth(1).unwrap();
     cluster
         .quorumfs()
         .run_with(["cluster", "move", "0", place])

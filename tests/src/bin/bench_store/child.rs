@@ -1,4 +1,4 @@
-//! The process that is measured, and the one that opens what a killed one left.
+//! The process that is measured, and the process that opens what a killed one left.
 
 use super::StoreBenchArguments;
 use super::candidate::Candidate;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BATCHES_OF_A_ROOT: u64 = 256;
 const GETS: u32 = 100_000;
 const SCANS: u32 = 2_000;
-/// Longer than the parent waits before it kills.
+/// Longer than the parent waits before the kill.
 const WRITE_ON: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &StoreBenchArguments) -> Result<(), Box<dyn Error>> {
@@ -135,7 +135,7 @@ fn mebibytes(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// The number behind `name` in a file of /proc.
+/// The number after `name` in a file of /proc.
 fn proc_number(path: &str, name: &str) -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

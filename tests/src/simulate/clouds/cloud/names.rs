@@ -1,4 +1,4 @@
-//! What a cloud says about its objects without handing them out, and how it lets go of them.
+//! The requests that do not transfer content: lengths, lists of names, deletion.
 
 use super::super::lie::{CloudRequest, Lie};
 use super::SimulatedCloud;
@@ -19,7 +19,7 @@ impl SimulatedCloud {
         let truth = match (lie, self.truth(name)) {
             (Some(Lie::Resurrect), None) => self.resurrected(name),
             (Some(Lie::Deny), Some(_)) => {
-                self.told(Lie::Deny);
+                self.record_lie(Lie::Deny);
                 None
             }
             (_, truth) => truth,
@@ -28,7 +28,7 @@ impl SimulatedCloud {
         let answer = truth.ok_or_else(missing).map(|body| {
             let mut length = body.len() as u64;
             if lie == Some(Lie::WrongLength) {
-                self.told(Lie::WrongLength);
+                self.record_lie(Lie::WrongLength);
                 length += 1;
             }
             ObjectInfo { length }
@@ -75,7 +75,7 @@ impl SimulatedCloud {
             _ => {}
         }
         if let Some(lie) = lie {
-            self.told(lie);
+            self.record_lie(lie);
         }
         let more = names.len() > limit;
         names.truncate(limit);
