@@ -78,8 +78,8 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let report = if arguments.attack {
         let liar = plan.program.with_file_name("lying_replica");
-        let (report, suffered) = run_under_attack(&plan, &liar);
-        eprintln!("{suffered:?}");
+        let (report, counts) = run_under_attack(&plan, &liar);
+        eprintln!("{counts:?}");
         report
     } else if arguments.tmpfs {
         run(&plan, &mut Place::Tmpfs(Tmpfs::mount()))

@@ -1,7 +1,7 @@
 //! The results of many seeds, and whether they exercised enough.
 //!
 //! A run without violations means little if little happened in it. So the mixed profile is measured
-//! as well: every seed has to have answered enough operations and suffered enough faults, and over
+//! as well: every seed has to have answered enough operations and counts enough faults, and over
 //! many seeds no required counter may stay at zero.
 
 use quorumfs_bft_simulator::counters::{Counters, KNOWN, RARE};
@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 /// Operations that every seed has to answer.
 pub const OPERATIONS_MIN: usize = 200;
-/// From so many seeds on every counter has to have counted something.
+/// From this many seeds on, every counter has to be above zero.
 pub const MEASURED_MIN: u64 = 500;
-/// From so many seeds on the rare ones have to, too.
+/// From this many seeds on, the rare counters have to be above zero as well.
 pub const RARE_MIN: u64 = 2000;
 
 /// The results of many seeds.

@@ -1,4 +1,4 @@
-//! Real replicas are killed under load; `crashes` does the same for as long as one likes.
+//! Real replicas are killed under load; the program `crashes` does the same for any length of time.
 
 #![allow(
     clippy::unwrap_used,

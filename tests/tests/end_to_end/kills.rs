@@ -1,4 +1,4 @@
-//! A real mount is killed under load; `kills` does the same for as long as one likes.
+//! A real mount is killed under load; the program `kills` does the same for any length of time.
 
 use quorumfs_tests::kills::{KillPlan, run};
 

@@ -1,7 +1,7 @@
 //! One run: clouds, servers, gateways, and what happens to them.
 //!
 //! ```text
-//! chaos    liars lie, weather comes and goes, gateways write, read and die, poison is committed
+//! chaos    liars lie, weather changes, gateways write, read and crash, poison is committed
 //! calm     no weather, no crashes; the liars (at most f) go on: everything has to work, in time
 //! healed   no lies: everything is completed and scrubbed; then nothing may be missing
 //! judged   the content of the clouds, and what readers get without f of them
