@@ -10,7 +10,7 @@
 //! journal's order of writing and the recovery from it, and not what a disk does when the power
 //! fails (the simulator does that).
 //!
-//! | Module | What it holds |
+//! | Module | Content |
 //! |---|---|
 //! | [`ledger`] | the service |
 //! | [`replica`] | a process that runs one replica of it |

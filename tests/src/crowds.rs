@@ -69,7 +69,7 @@ pub struct CrowdReport {
     pub listed_per_second: (f64, f64),
     /// The same with attributes, as `find -ls` does.
     pub looked_at_per_second: (f64, f64),
-    /// What operations took there and in a directory of [`SMALLER`] entries, in microseconds.
+    /// Durations of operations there and in a directory of [`SMALLER`] entries, in microseconds.
     pub compared: Vec<Compared>,
     /// Removed in the mount, in entries a second.
     pub removed_per_second: f64,
@@ -114,11 +114,11 @@ pub fn run(plan: CrowdPlan) -> CrowdReport {
     };
     run.make();
     run.report.listed_per_second.0 = run.list();
-    run.report.looked_at_per_second.0 = run.look();
+    run.report.looked_at_per_second.0 = run.list_with_attributes();
     run.mount_again();
     run.report.listed_per_second.1 = run.list();
     run.mount_again();
-    run.report.looked_at_per_second.1 = run.look();
+    run.report.looked_at_per_second.1 = run.list_with_attributes();
     run.put("smaller", 0, SMALLER);
     let smaller = run.point.join("smaller");
     run.report.compared = compared::compare(&run.crowd(), &smaller, plan.timed);
@@ -222,7 +222,7 @@ impl CrowdRun {
         self.seen(|_| {})
     }
 
-    fn look(&self) -> f64 {
+    fn list_with_attributes(&self) -> f64 {
         self.seen(|entry| {
             let found = entry.metadata().unwrap();
             assert!(found.is_file() && found.len() == 0, "{entry:?}");

@@ -67,7 +67,7 @@ pub struct TwinsPlan {
     pub steps: usize,
     /// Decides what the steps are.
     pub seed: u64,
-    /// What happens between the operations.
+    /// The events between the operations.
     pub weather: Weather,
     /// The defect that our twin has on purpose.
     pub defect: Option<String>,
@@ -95,11 +95,11 @@ pub struct TwinsReport {
 pub struct Difference {
     /// The chapter, and the step in it.
     pub at: (u64, usize),
-    /// What differs.
+    /// A description of it.
     pub what: String,
     /// The steps that lead to it.
     pub trace: Vec<String>,
-    /// What the shortened trace shows; `None` if the difference was not reproduced.
+    /// The difference that the shortened trace shows; `None` if it was not reproduced.
     pub again: Option<String>,
 }
 

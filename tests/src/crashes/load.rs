@@ -35,7 +35,7 @@ impl Watch {
     }
 }
 
-/// What was counted.
+/// The result of the counting.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
     /// Operations that were acknowledged.
@@ -102,7 +102,7 @@ impl Load {
             let found = ledger::decode(&reader.query(name.clone()).await?);
             ensure!(
                 found == acknowledged,
-                "counter {name:?} stands at {found}, {acknowledged} were acknowledged"
+                "counter {name:?} is {found}, but {acknowledged} was acknowledged"
             );
         }
         for client in &self.clients {

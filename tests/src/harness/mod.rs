@@ -47,7 +47,7 @@ pub fn eventually(what: &str, patience: Duration, mut holds: impl FnMut() -> boo
     while !holds() {
         assert!(
             began.elapsed() < patience,
-            "waited {patience:?} in vain until {what}"
+            "timed out after {patience:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A planted byte string and its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Needle {
-    /// What it was planted as.
+    /// Its kind.
     pub kind: &'static str,
     /// The planted bytes.
     pub bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Needle {
 /// A needle that was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeedleHit {
-    /// What it was planted as.
+    /// The kind of the needle.
     pub kind: &'static str,
     /// The form in which it was found.
     pub form: &'static str,
@@ -45,7 +45,7 @@ pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<NeedleHit
     }
     let automaton = AhoCorasick::new(&patterns).unwrap();
     let (mut found, mut bytes) = (BTreeSet::new(), 0);
-    let mut look = |path: &Path, haystack: &[u8]| {
+    let mut search_in = |path: &Path, haystack: &[u8]| {
         bytes += haystack.len();
         for hit in automaton.find_overlapping_iter(haystack) {
             let (kind, form) = meanings[hit.pattern().as_usize()];
@@ -54,23 +54,23 @@ pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<NeedleHit
         }
     };
     for directory in directories {
-        walk(directory, &mut look);
+        walk(directory, &mut search_in);
     }
     assert!(bytes > 0, "nothing was searched: {directories:?}");
     found
 }
 
-fn walk(directory: &Path, look: &mut impl FnMut(&Path, &[u8])) {
+fn walk(directory: &Path, search_in: &mut impl FnMut(&Path, &[u8])) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        look(&path, path.file_name().unwrap().as_bytes());
+        search_in(&path, path.file_name().unwrap().as_bytes());
         let kind = fs::symlink_metadata(&path).unwrap().file_type();
         if kind.is_symlink() {
-            look(&path, fs::read_link(&path).unwrap().as_os_str().as_bytes());
+            search_in(&path, fs::read_link(&path).unwrap().as_os_str().as_bytes());
         } else if kind.is_dir() {
-            walk(&path, look);
+            walk(&path, search_in);
         } else if kind.is_file() {
-            look(&path, &fs::read(&path).unwrap());
+            search_in(&path, &fs::read(&path).unwrap());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a writer's files have to hold, and what they may hold.
+//! The required and the permitted content of a writer's files.
 //!
 //! Content follows from the position, so that a byte written elsewhere, or never written, is
 //! noticed.
@@ -22,7 +22,8 @@ pub struct Stamp {
 pub struct Manifest {
     /// Files that are replaced as a whole, by the number in their names: the required versions.
     pub whole: BTreeMap<u64, Stamp>,
-    /// What else is allowed, because an operation was not acknowledged: no file, or this version.
+    /// A permitted alternative, because an operation was not acknowledged: no file, or this
+    /// version.
     pub pending: Option<(u64, Option<Stamp>)>,
     /// Length of the log in bytes: the minimum and the maximum.
     pub log: (usize, usize),
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_has_to_be_there_and_what_was_not_may_be() {
+    fn acknowledged_operations_are_required_and_others_are_permitted() {
         let (old, new) = (
             Stamp {
                 version: 1,

@@ -101,7 +101,7 @@ pub fn moved(
 ///
 /// # Errors
 /// A description of the difference.
-pub fn looks(
+pub fn path_states(
     paths: &[Text],
     before: Both<&[Option<Picture>]>,
     after: Both<&[Option<Picture>]>,

@@ -152,7 +152,7 @@ impl<'a> Pair<'a> {
     pub fn step(&mut self, step: &Step) -> Result<Option<Outcome>, String> {
         self.steps += 1;
         let outcome = match step {
-            Step::Does { user, operation } => Some(self.does(*user, operation)?),
+            Step::Does { user, operation } => Some(self.execute(*user, operation)?),
             Step::DropCaches => {
                 drop_caches();
                 None
@@ -178,7 +178,7 @@ impl<'a> Pair<'a> {
         Ok(outcome)
     }
 
-    fn does(&mut self, user: usize, operation: &Operation) -> Result<Outcome, String> {
+    fn execute(&mut self, user: usize, operation: &Operation) -> Result<Outcome, String> {
         let mut paths: Vec<Text> = Vec::new();
         for path in operation.paths() {
             for path in [path.clone(), path.parent()] {
@@ -189,9 +189,9 @@ impl<'a> Pair<'a> {
         }
         let before = self.look(&paths, false)?;
         let began = now();
-        let did = self.both(user, &WorkerCommand::Do(operation.clone()));
+        let replies = self.both(user, &WorkerCommand::Do(operation.clone()));
         let after = self.look(&paths, self.steps.is_multiple_of(CONTENT_EVERY))?;
-        let (reference, ours) = match did {
+        let (reference, ours) = match replies {
             (WorkerReply::Did(a, b, c), WorkerReply::Did(d, e, f)) => ((a, b, c), (d, e, f)),
             other => return Err(format!("unexpected reply: {other:?}")),
         };
@@ -214,7 +214,7 @@ impl<'a> Pair<'a> {
             let file = reference.2[0].iter();
             self.mapped.extend(file.map(|it| (it.inode, it.modified)));
         }
-        compare::looks(&paths, old, new, times, operation, &self.mapped)?;
+        compare::path_states(&paths, old, new, times, operation, &self.mapped)?;
         for (number, slot) in operation.slots().into_iter().enumerate() {
             let place = format!("open file {slot}");
             let now = (&reference.2[number], &ours.2[number]);

@@ -124,7 +124,7 @@ impl Mount {
         mount
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.point

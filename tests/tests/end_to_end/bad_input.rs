@@ -195,7 +195,7 @@ fn a_replica_refuses_the_genesis_of_another_cluster() {
     );
     assert!(
         !replica.join("volume.genesis").exists(),
-        "another cluster's genesis was kept"
+        "another cluster's genesis was stored"
     );
     fs::copy(
         cluster.volume().join("volume.genesis"),

@@ -278,8 +278,8 @@ fn an_archive_keeps_owners_attributes_and_hard_links() {
         put(&cluster, &["--archive"], &tree, "/").ok();
         get(&cluster, &["--archive"], "/tree", &out).ok();
         let found = fs::metadata(out.join("first")).unwrap();
-        let whose = (found.uid(), found.gid(), found.mode() & 0o7777);
-        assert_eq!(whose, (1_234, 4_321, 0o640));
+        let owner_and_mode = (found.uid(), found.gid(), found.mode() & 0o7777);
+        assert_eq!(owner_and_mode, (1_234, 4_321, 0o640));
         assert_eq!(mode(&out.join("sub")), 0o2711);
         assert!(linked(&out));
         let mut found = [0; 64];

@@ -93,7 +93,7 @@ fn without_any_server_every_call_ends_in_time_and_the_mount_goes_on_once_they_ar
         let (known, unknown) = (known.clone(), unknown.join(name));
         let (directory, file) = (made.join(name), created.join(name));
         let content = content.clone();
-        let looks = [
+        let queries = [
             call("reading", move || {
                 let found = fs::read_to_string(known)?;
                 assert!(found == content);
@@ -111,7 +111,7 @@ fn without_any_server_every_call_ends_in_time_and_the_mount_goes_on_once_they_ar
             call("mkdir", move || fs::create_dir(directory)),
             call("creating", move || File::create(file).map(drop)),
         ];
-        let [reading, looking, listing] = looks;
+        let [reading, looking, listing] = queries;
         assert_eq!(reading.ends_within(SOON), Ok(()), "it is cached");
         for look in [looking, listing] {
             if let Err(errno) = look.ends_within(SOON) {

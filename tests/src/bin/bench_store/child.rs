@@ -112,7 +112,7 @@ fn phase(
         busy += begun.elapsed();
         batches.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    // What a thread of the database still writes belongs to this phase.
+    // Writes that a thread of the database finishes later belong to this phase.
     if rows > 50_000 {
         std::thread::sleep(Duration::from_secs(2));
     }

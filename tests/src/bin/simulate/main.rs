@@ -45,8 +45,8 @@ struct SimulateArguments {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     start: u64,
-    /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients,
-    /// membership, reads, mac, distant.
+    /// The faults that may occur: mixed, calm, network, crash, disk, byzantine, twins, clock,
+    /// clients, membership, reads, mac, distant.
     #[arg(long, default_value = "mixed")]
     profile: Profile,
     /// The service: alternate (by the seed's parity), key-value or metadata.

@@ -241,7 +241,7 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
 }
 
 #[test]
-fn what_the_service_did_is_accepted_with_the_order_and_without() {
+fn histories_of_the_service_are_accepted_with_the_order_and_without() {
     for seed in 0..20 {
         let mut history = history(seed, Flaw::Nothing).unwrap();
         MetadataWorkload::default().judge(&history).unwrap();
@@ -253,7 +253,7 @@ fn what_the_service_did_is_accepted_with_the_order_and_without() {
 }
 
 #[test]
-fn what_the_service_cannot_have_done_is_refused_whatever_the_order() {
+fn impossible_histories_are_refused_whatever_the_order() {
     let flaws = [
         Flaw::LostUpdate,
         Flaw::StaleRead,
