@@ -174,7 +174,7 @@ fn run_chapter(
     trace: &mut Vec<Step>,
     report: &mut TwinsReport,
     reported: &mut Instant,
-) -> compare::Told {
+) -> compare::CheckResult {
     for number in 0..count {
         if number % LEARN_EVERY == 0 {
             draw.learn(pair.reference());
