@@ -78,6 +78,7 @@ fn a_change_that_is_given_up_cancels_the_changes_that_depend_on_it() {
 
 /// A root became durable while the leader's NEW-VIEW was on its way to the journal, which was
 /// truncated after that record: votes of the view were found without it, and forgotten.
+#[test]
 fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
     holds_with(Profile::Mac, 105_795, Service::Alternate);
     for seed in [500_056, 500_781] {
