@@ -1,17 +1,17 @@
-//! A directory with very many entries: made, listed, changed, asked about and removed in a mount,
-//! and what that takes of memory and time.
+//! A directory with very many entries: made, listed, changed, queried and removed in a mount, and
+//! the memory and time that this takes.
 //!
-//! The kernel has one creation at a time in a directory, so most entries are copied in beside
-//! the mount with `quorumfs put`, which has hundreds under way; the first and the last ones are
-//! made
+//! The kernel serialises creations in a directory, so most entries are copied in with `quorumfs
+//! put`, without the mount; `put` has hundreds under way. The first and the last entries are made
 //! in the mount.
 //!
 //! What has to hold:
 //! * A listing shows every entry once, whether anything was cached or not.
-//! * An operation costs the same there as in a smaller directory, by turns with which it is timed:
-//!   one that is too large to be listed whole for a single name, as those of a few hundred are.
-//! * The mount stays within the memory that it is given, and the replicas within a bound that does
-//!   not follow from how many entries there are.
+//! * An operation costs the same as in a smaller directory; the two are timed alternately. The
+//! smaller one is too large to be listed whole for a single name, as directories of a few hundred
+//! entries are.
+//! * The mount stays within its memory setting, and the replicas within a bound that does not
+//!   depend on the number of entries.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@
 mod compared;
 
 use crate::harness::{
-    BESIDE_MIB, Cluster, Reaped, drop_caches, mount_in_background, peak_mib, require_fuse,
+    Cluster, OVERHEAD_MIB, Reaped, drop_caches, mount_in_background, peak_mib, require_fuse,
 };
 use rustix::process::Pid;
 use serde::Serialize;
@@ -34,90 +34,91 @@ use std::time::{Duration, Instant};
 
 pub use compared::Compared;
 
-/// Memory that a mount is given here.
+/// The memory setting of the mount.
 const MEMORY_MIB: u32 = 256;
-/// More than this no replica needs, however much it keeps on disk.
+/// No replica needs more than this, however much it stores on disk.
 const REPLICA_MIB_MAX: u64 = 512;
 
-/// Entries of the directory that the large one is compared with: as few as not to fit one answer.
+/// Entries of the directory that the large one is compared with: too many for a single answer.
 pub const SMALLER: u32 = 2000;
 
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CrowdPlan {
     /// How many entries.
     pub entries: u32,
-    /// How many of them are made and removed in the mount; the others with `put` and `rm`.
+    /// How many of them are made and removed in the mount; the others are made with `put` and
+    /// removed with `rm`.
     pub in_the_mount: u32,
     /// How many operations of each kind are timed.
     pub timed: u32,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct CrowdReport {
     /// How many entries there were.
     pub entries: u32,
     /// Made in the mount, in entries a second: the first ones, the last ones.
     pub made_per_second: (f64, f64),
     /// Copied in with `put`, in entries a second.
     pub put_per_second: f64,
-    /// Most memory that `put` had, in MiB.
+    /// Peak memory of `put`, in MiB.
     pub put_mib: u64,
-    /// Names listed, a second, as `ls -f` does: while the mount knows some, and just mounted.
+    /// Names listed per second, as `ls -f` does: with a warm cache, and right after mounting.
     pub listed_per_second: (f64, f64),
     /// The same with attributes, as `find -ls` does.
     pub looked_at_per_second: (f64, f64),
-    /// What operations took there and in a directory of [`SMALLER`] entries, in microseconds.
+    /// Durations of operations there and in a directory of [`SMALLER`] entries, in microseconds.
     pub compared: Vec<Compared>,
     /// Removed in the mount, in entries a second.
     pub removed_per_second: f64,
     /// Removed with `rm --recursive`, in entries a second.
     pub rm_per_second: f64,
-    /// Most memory that `rm` had, in MiB.
+    /// Peak memory of `rm`, in MiB.
     pub rm_mib: u64,
-    /// Most memory that the mount had, in MiB, over both of its lives.
+    /// Peak memory of the mount, in MiB, over all of its processes.
     pub mount_mib: u64,
-    /// Most memory that any replica had, in MiB.
+    /// Peak memory of any replica, in MiB.
     pub replica_mib: u64,
 }
 
-struct Run {
+struct CrowdRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Pid,
-    plan: Plan,
-    report: Report,
+    plan: CrowdPlan,
+    report: CrowdReport,
 }
 
-/// Does all of it.
+/// Runs the whole test.
 ///
 /// # Panics
-/// If anything is not as it has to be.
+/// If a check fails.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: CrowdPlan) -> CrowdReport {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
     cluster.start();
     let point = cluster.mount_point();
-    let mut run = Run {
+    let mut run = CrowdRun {
         mounted: mount_in_background(&cluster, &point, &[]),
         cluster,
         point,
         plan,
-        report: Report {
+        report: CrowdReport {
             entries: plan.entries,
-            ..Report::default()
+            ..CrowdReport::default()
         },
     };
     run.make();
     run.report.listed_per_second.0 = run.list();
-    run.report.looked_at_per_second.0 = run.look();
+    run.report.looked_at_per_second.0 = run.list_with_attributes();
     run.mount_again();
     run.report.listed_per_second.1 = run.list();
     run.mount_again();
-    run.report.looked_at_per_second.1 = run.look();
+    run.report.looked_at_per_second.1 = run.list_with_attributes();
     run.put("smaller", 0, SMALLER);
     let smaller = run.point.join("smaller");
     run.report.compared = compared::compare(&run.crowd(), &smaller, plan.timed);
@@ -127,7 +128,7 @@ pub fn run(plan: Plan) -> Report {
     let report = run.report.clone();
     run.end();
     assert!(
-        report.mount_mib <= u64::from(MEMORY_MIB) + BESIDE_MIB,
+        report.mount_mib <= u64::from(MEMORY_MIB) + OVERHEAD_MIB,
         "the mount took more memory than it was given: {report:?}"
     );
     assert!(
@@ -141,17 +142,17 @@ fn name(number: u32) -> String {
     format!("entry-{number:07}")
 }
 
-/// So many a second since then.
+/// The rate of `count` events since then, per second.
 fn per_second(count: u32, began: Instant) -> f64 {
     f64::from(count) / began.elapsed().as_secs_f64()
 }
 
-impl Run {
+impl CrowdRun {
     fn crowd(&self) -> PathBuf {
         self.point.join("crowd")
     }
 
-    /// Does something to entries from `from` on, up to `to`, in the mount.
+    /// Applies `work` to the entries `from..to` in the mount.
     fn each(&self, from: u32, to: u32, work: impl Fn(&Path)) -> f64 {
         let (crowd, began) = (self.crowd(), Instant::now());
         (from..to).for_each(|number| work(&crowd.join(name(number))));
@@ -170,7 +171,7 @@ impl Run {
         self.report.made_per_second = (first, last);
     }
 
-    /// Copies entries from `from` on, up to `to`, into a directory, which may be there already.
+    /// Copies the entries `from..to` into a directory, which may exist already.
     fn put(&self, directory: &str, from: u32, to: u32) -> (f64, u64) {
         let source = self.cluster.directory().join("source").join(directory);
         fs::create_dir_all(&source).unwrap();
@@ -182,7 +183,8 @@ impl Run {
         done
     }
 
-    /// Runs a command to its end, however long that takes; its time in seconds and its memory.
+    /// Runs a command to its end, however long that takes; returns its time in seconds and its
+    /// memory.
     fn command(&self, arguments: &[&str]) -> (f64, u64) {
         let mut command = self.cluster.quorumfs().args(arguments).command();
         let began = Instant::now();
@@ -199,7 +201,7 @@ impl Run {
         (began.elapsed().as_secs_f64(), peak)
     }
 
-    /// Lists all of it: each entry has to be there once.
+    /// Lists the whole directory: each entry has to be there once.
     fn seen(&self, mut look: impl FnMut(&fs::DirEntry)) -> f64 {
         let began = Instant::now();
         let mut seen = vec![false; self.plan.entries as usize];
@@ -220,14 +222,14 @@ impl Run {
         self.seen(|_| {})
     }
 
-    fn look(&self) -> f64 {
+    fn list_with_attributes(&self) -> f64 {
         self.seen(|entry| {
             let found = entry.metadata().unwrap();
             assert!(found.is_file() && found.len() == 0, "{entry:?}");
         })
     }
 
-    /// What is removed is there no more, neither by name nor in a listing.
+    /// A removed entry is gone, both by name and from a listing.
     fn remove(&mut self) {
         let (entries, removed) = (self.plan.entries, self.plan.in_the_mount);
         let remove = |path: &Path| fs::remove_file(path).unwrap();
@@ -236,7 +238,7 @@ impl Run {
         let (took, peak) = self.command(&["rm", "--recursive", "/crowd"]);
         self.report.rm_per_second = f64::from(entries - removed) / took;
         self.report.rm_mib = peak;
-        // What was changed beside the mount is seen after a moment.
+        // A change made without the mount becomes visible after a moment.
         std::thread::sleep(Duration::from_secs(3));
         assert_eq!(fs::read_dir(&self.point).unwrap().count(), 0);
     }

@@ -2,22 +2,21 @@
 //!
 //! ```text
 //!  this process                          client, a process of its own
-//!  model ◄── what is acknowledged ────── BEGIN, changes, COMMIT in the mount, one after the other
+//!  model ◄── acknowledged transactions ─ BEGIN, changes, COMMIT in the mount, one after the other
 //!    │                                      ▲
 //!    ├─ kill −9 of the client ──────────────┤
 //!    ├─ kill −9 of the mount, mount again ──┘
-//!    └─ open, integrity_check, foreign_key_check, every row against the model
+//!    └─ open, integrity_check, foreign_key_check, compare every row with the model
 //! ```
 //!
 //! What has to hold, with `synchronous = FULL`:
-//! * In the modes that promise it (`delete`, `truncate`, `persist`, `wal`) every transaction that
-//!   was acknowledged is there after either kill, at most the one after it besides, and nothing
-//!   else.
+//! * In the modes that promise it (`delete`, `truncate`, `persist`, `wal`) every acknowledged
+//!   transaction is there after either kill, plus at most the one after it, and nothing else.
 //! * `memory` and `off` keep no journal on disk, so that SQLite itself promises nothing after a
-//!   kill: they are held against the model without one.
-//! * Several processes exclude one another, and see what the others committed. `off` is not asked
-//!   to: it cannot take back what waits for a lock.
-//! * The mount stays within the memory that it is given.
+//!   kill: they are compared with the model without a kill.
+//! * Several processes exclude one another, and see what the others committed. `off` is not tested
+//!   for this: it cannot take back a transaction that waits for a lock.
+//! * The mount stays within its memory setting.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +33,7 @@ mod sharing;
 pub use client::{Part, Task, work};
 
 use crate::harness::{
-    BESIDE_MIB, Cluster, drop_caches, kill_mount, mount_in_background, peak_mib, require_fuse,
+    Cluster, OVERHEAD_MIB, drop_caches, kill_mount, mount_in_background, peak_mib, require_fuse,
 };
 use client::Client;
 use database::Database;
@@ -45,24 +44,24 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Memory that a mount is given here.
+/// The memory setting of the mount.
 const MEMORY_MIB: u64 = 256;
 
-/// How SQLite keeps what it may have to take back.
+/// SQLite's journal modes: how it keeps what it may have to roll back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A file beside the database, removed by each commit.
+    /// A file next to the database, removed by each commit.
     Delete,
-    /// The same, cut off.
+    /// The same, truncated by each commit.
     Truncate,
-    /// The same, whose head is zeroed.
+    /// The same, with its header zeroed by each commit.
     Persist,
     /// In memory.
     Memory,
-    /// A log of pages, with an index that processes share in memory that is a mapped file.
+    /// A log of pages, with an index in a mapped file that processes share.
     Wal,
-    /// Not at all.
+    /// No journal.
     Off,
 }
 
@@ -88,18 +87,18 @@ impl Mode {
         }
     }
 
-    /// Whether SQLite promises something after a kill.
+    /// Whether SQLite promises anything after a kill.
     const fn survives(self) -> bool {
         !matches!(self, Self::Memory | Self::Off)
     }
 }
 
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct DatabasePlan {
     /// A program whose `client` does [`work`].
     pub program: PathBuf,
-    /// Which modes, one after the other.
+    /// The modes to run, one after the other.
     pub modes: Vec<Mode>,
     /// Transactions in each.
     pub transactions: u64,
@@ -107,55 +106,55 @@ pub struct Plan {
     pub kills: (u32, u32),
     /// Transactions of each of two processes at one database, in each mode.
     pub shared: u64,
-    /// Decides what they are, and when somebody is killed.
+    /// Decides what the transactions are, and when a process is killed.
     pub seed: u64,
 }
 
-/// What came of one mode.
+/// The result of one mode.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// Which one.
+pub struct DatabaseReport {
+    /// The mode.
     pub mode: Mode,
     /// Transactions that were acknowledged and are there.
     pub transactions: u64,
     /// How often the client was killed in the middle.
     pub clients_killed: u32,
-    /// How often the mount was.
+    /// How often the mount was killed.
     pub mounts_killed: u32,
-    /// How often a transaction was there that was not acknowledged.
+    /// How often a transaction was there that had not been acknowledged.
     pub unacknowledged: u32,
-    /// How often a journal was left behind for the next one who opened the database.
+    /// How often a journal was left behind for the next process that opened the database.
     pub left_behind: u32,
-    /// Transactions a second, of one client with nobody beside it and all kills.
+    /// Transactions per second of a lone client, all kills included.
     pub per_second: f64,
-    /// Transactions of two processes at a time.
+    /// Transactions of two concurrent processes.
     pub shared: u64,
-    /// How often a third one looked meanwhile.
+    /// How often a third one read meanwhile.
     pub looked: u64,
-    /// Most memory that a mount had, in MiB.
+    /// Peak memory of a mount, in MiB.
     pub mount_mib: u64,
 }
 
-struct Run {
+struct DatabaseRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Option<Pid>,
-    plan: Plan,
+    plan: DatabasePlan,
     random: Random,
 }
 
-/// Does all of it; `report` is told of each mode.
+/// Runs the whole test; calls `report` for each mode.
 ///
 /// # Panics
-/// If anything is not as it has to be.
-pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
+/// If a check fails.
+pub fn run(plan: DatabasePlan, mut report: impl FnMut(&DatabaseReport)) {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.set_tier("local");
     cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
     cluster.start();
     let point = cluster.mount_point();
-    let mut run = Run {
+    let mut run = DatabaseRun {
         mounted: Some(mount_in_background(&cluster, &point, &[])),
         cluster,
         point,
@@ -168,7 +167,7 @@ pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
     run.compare_the_clouds();
 }
 
-impl Run {
+impl DatabaseRun {
     fn path(&self, mode: Mode) -> PathBuf {
         self.point.join(format!("{}.sqlite", mode.name()))
     }
@@ -183,9 +182,9 @@ impl Run {
         }
     }
 
-    /// All of one mode.
-    fn mode(&mut self, mode: Mode) -> Report {
-        let mut report = Report {
+    /// Runs one mode.
+    fn mode(&mut self, mode: Mode) -> DatabaseReport {
+        let mut report = DatabaseReport {
             mode,
             transactions: 0,
             clients_killed: 0,
@@ -204,7 +203,8 @@ impl Run {
         };
         let began = Instant::now();
         for kill in 0..kills.0 + kills.1 {
-            // Evenly over what is still to be done, the kinds by turns as long as there are both.
+            // Kills are spread evenly over the remaining transactions; the two kinds alternate
+            // while there are both.
             let left = self.plan.transactions - model.done;
             let least = left / u64::from(kills.0 + kills.1 - kill + 1);
             let after = model.done + self.random.between(least / 2, least);
@@ -226,21 +226,27 @@ impl Run {
         report
     }
 
-    /// What memory the mount had until now, which has to be what it is given.
-    fn measure(&self, report: &mut Report) {
+    /// Checks that the mount's peak memory is within its setting.
+    fn measure(&self, report: &mut DatabaseReport) {
         let mounted = self.mounted.expect("it is mounted");
         let mount = peak_mib(u32::try_from(mounted.as_raw_pid()).unwrap());
         report.mount_mib = report.mount_mib.max(mount.expect("it is there"));
         assert!(
-            report.mount_mib <= MEMORY_MIB + BESIDE_MIB,
+            report.mount_mib <= MEMORY_MIB + OVERHEAD_MIB,
             "the mount took more memory than it was given: {report:?}"
         );
     }
 
     /// Lets a client work until `after` transactions, kills it or the mount, and compares.
-    fn interrupt(&mut self, model: &mut Model, after: u64, the_mount: bool, report: &mut Report) {
+    fn interrupt(
+        &mut self,
+        model: &mut Model,
+        after: u64,
+        the_mount: bool,
+        report: &mut DatabaseReport,
+    ) {
         let mut client = Client::start(&self.plan.program, &self.task(report.mode));
-        while client.said() < after {
+        while client.acknowledged() < after {
             assert!(!client.has_ended(), "the client gave up");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -249,7 +255,8 @@ impl Run {
             self.measure(report);
             kill_mount(self.mounted.take().expect("it is mounted"), &self.point);
         }
-        // Without its mount it can do nothing more, and what it says before it sees that counts.
+        // Without its mount the client can do nothing more; acknowledgements that it prints before
+        // it notices count.
         let acknowledged = client.kill().max(model.done);
         if the_mount {
             self.mount();
@@ -273,7 +280,8 @@ impl Run {
         self.mounted = Some(mount_in_background(&self.cluster, &self.point, &[]));
     }
 
-    /// Opens the database, which undoes what was left undone, and holds it against the model.
+    /// Opens the database, which rolls back what was left unfinished, and compares it with the
+    /// model.
     fn compare(&self, mode: Mode, model: &mut Model, acknowledged: u64) -> u64 {
         let database = Database::open(&self.path(mode), mode).unwrap();
         let done = database.done().unwrap();
@@ -286,7 +294,7 @@ impl Run {
         done
     }
 
-    /// The last comparison: with nothing left on this machine.
+    /// The last comparison, with nothing left on this machine.
     fn compare_the_clouds(&mut self) {
         self.cluster.quorumfs().args(["umount"]).run().ok();
         for gone in ["journal", "cache"] {

@@ -1,20 +1,20 @@
-//! Everything that reads bytes which somebody else may have chosen, as functions from bytes.
+//! All decoders of bytes that another party may have chosen, as functions from bytes.
 //!
-//! A [`Target`] takes any bytes at all; it must neither panic nor take memory that the bytes do
-//! not pay for. What it checks beyond that it asserts. The same functions are driven twice:
+//! A [`Target`] accepts any bytes at all; it must neither panic nor allocate memory out of
+//! proportion to the bytes. Further checks are assertions. The same functions are driven twice:
 //!
 //! * `fuzz/` has a libFuzzer target for each of them (`scripts/fuzz`, docs/TESTING.md);
 //! * `tests/tests/simulated/corpora.rs` replays their seeds, cut and with flipped bits, and every
-//!   file under `fuzz/corpus/`, which is where inputs that once failed are kept.
+//!   file under `fuzz/corpus/`, where inputs that once failed are kept.
 //!
-//! | Module | What is fed |
+//! | Module | Input |
 //! |---|---|
-//! | [`replica`] | a running replica, with frames and timers; a starting one, with a journal |
-//! | [`client`] | a client, with frames of replicas |
-//! | [`state`] | the key space, over a store in which one value is something else |
-//! | [`recording`] | what a real replica recorded, or stands in a block whose checks hold |
-//! | [`files`] | what lies on clouds and disks, and what people hand around |
-//! | [`formats`] | the same where most of it is sealed: what a gateway keeps and reads |
+//! | [`replica`] | frames and timers of a running replica; the journal of a starting one |
+//! | [`client`] | frames of replicas to a client |
+//! | [`state`] | the key space, over a store in which one value was replaced |
+//! | [`recording`] | a recording of a replica, or the content of a block whose checks hold |
+//! | [`files`] | files on clouds and disks, and files that people exchange |
+//! | [`formats`] | the same where most of it is sealed: what a gateway stores and reads |
 
 pub mod client;
 pub mod files;
@@ -36,18 +36,18 @@ use quorumfs_metadata::query::Query;
 use quorumfs_metadata::reply::{Answer, Response};
 use std::path::PathBuf;
 
-/// Something that reads bytes.
+/// A decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, also that of its corpus.
+    /// The target's name, which is also the name of its corpus.
     pub name: &'static str,
-    /// Reads them.
+    /// Decodes the bytes.
     pub run: fn(&[u8]),
-    /// Bytes that it accepts, to start from.
+    /// Valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 14] = [
     Target {
         name: "frame",
@@ -127,7 +127,7 @@ pub fn find(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 
-/// A frame of the ordering library: what is read is what was sent.
+/// A frame of the ordering library: encoding the decoded frame gives the same bytes.
 fn frame(bytes: &[u8]) {
     if let Ok(envelope) = Envelope::decode(Bytes::copy_from_slice(bytes)) {
         assert_eq!(envelope.frame().as_ref(), bytes);
@@ -135,7 +135,7 @@ fn frame(bytes: &[u8]) {
     }
 }
 
-/// Operations, queries, answers and genesis of the metadata service: one encoding for each value.
+/// Operations, queries, answers and genesis of the metadata service: each value has one encoding.
 fn metadata(bytes: &[u8]) {
     if let Ok(value) = Operation::from_bytes(bytes) {
         assert_eq!(value.to_bytes(), bytes);
@@ -156,7 +156,7 @@ fn metadata(bytes: &[u8]) {
     }
 }
 
-/// The cluster and the epoch of the fixtures.
+/// The cluster and the membership epoch of the fixtures.
 const CLUSTER: ClusterId = ClusterId(*b"a cluster's name");
 const EPOCH: Epoch = Epoch(7);
 
@@ -178,7 +178,7 @@ fn at(nanos: u64) -> Now {
     }
 }
 
-/// Knows everybody and believes everything: what lies behind the signatures is what is tried.
+/// Knows every key and accepts every signature, so that the code after verification is reached.
 struct Credulous;
 
 impl Verifier for Credulous {
@@ -211,7 +211,7 @@ fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The bytes that stand in hexadecimal in a text.
+/// The bytes that a text holds in hexadecimal.
 fn unhex(text: &str) -> Vec<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let digits: Vec<u8> = text.bytes().filter_map(digit).collect();
@@ -219,7 +219,7 @@ fn unhex(text: &str) -> Vec<u8> {
     pairs.iter().map(|[high, low]| high << 4 | low).collect()
 }
 
-/// Every fixture in a folder of the ordering library, in the order of their names.
+/// Every fixture in a folder of the ordering library, ordered by name.
 fn fixtures(folder: &str) -> Vec<Vec<u8>> {
     let folder = repository().join("metadata-smr/bft/fixtures").join(folder);
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -259,7 +259,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// The opposite of [`Pieces`].
+/// The inverse of [`Pieces`].
 fn pieces<'a>(parts: impl IntoIterator<Item = (u8, &'a [u8])>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (kind, part) in parts {

@@ -1,21 +1,21 @@
-//! Kills a mount of tier `local` while it is written to, again and again, sometimes together with
-//! replicas, sometimes while no cloud takes anything, and checks what is left each time.
+//! Repeatedly kills a mount of tier `local` while it is written to, sometimes together with
+//! replicas, sometimes while no cloud accepts writes, and checks each time what is left.
 //!
 //! ```text
 //! mount ─► write, sync, rename, remove ─► kill −9 ─► mount again ─► compare ─┐
 //!   ▲                                                                        │
-//!   └───────────────────────────── so many times ───────────────────────────┘
-//! then: sync, kill, throw away what lies on this machine, mount, compare with what the clouds have
+//!   └─────────────────────────── for each kill ────────────────────────────┘
+//! then: sync, kill, delete the state on this machine, mount, compare with what the clouds have
 //! ```
 //!
-//! What has to hold, by the [`manifest`] that the writers keep:
-//! * What was synced is there, whatever came after it; what was written later is there or not, but
-//!   every byte is one that was written at its place.
-//! * A name that a rename has given, synced or not, has the whole content behind it.
-//! * What was removed stays away.
-//! * The mount is ready again by itself, and nothing has to be repaired.
+//! What has to hold, by the [`manifest`] that each writer keeps:
+//! * Synced data is there, whatever happened later; data written after that is there or not, but
+//!   every byte was once written at its place.
+//! * After a rename, synced or not, the name has the whole content.
+//! * A removed file stays removed.
+//! * The mount becomes ready again by itself, and nothing has to be repaired.
 //!
-//! It refuses to pass if nothing was synced, or nothing while the journal alone could keep it.
+//! The test fails if nothing was synced, or nothing while only the journal could store it.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,59 +37,59 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use writer::Writer;
 
-/// Replicas and clouds.
+/// The number of replicas and the number of clouds.
 const FOUR: usize = 4;
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct KillPlan {
     /// How often the mount is killed.
     pub kills: u32,
-    /// Who writes side by side.
+    /// How many concurrent writers.
     pub writers: usize,
-    /// Decides what is written, and who is killed when.
+    /// Decides what is written, and what is killed when.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct KillReport {
     /// How often the mount was killed.
     pub kills: u32,
-    /// How often one replica was killed with it.
+    /// In how many of the kills one replica was killed as well.
     pub with_a_replica: u32,
-    /// How often all of them were.
+    /// In how many of the kills all replicas were killed as well.
     pub with_all_replicas: u32,
-    /// How often no cloud took anything meanwhile.
+    /// In how many of the kills no cloud accepted writes.
     pub without_clouds: u32,
     /// Syncs that were acknowledged.
     pub synced: u64,
-    /// Of these, while no cloud took anything.
+    /// Of these, while no cloud accepted writes.
     pub synced_without_clouds: u64,
-    /// Names given and taken away that were acknowledged.
+    /// Renames and removals that were acknowledged.
     pub renamed: u64,
-    /// Files that were compared, all times together.
+    /// How many files were compared, over all comparisons.
     pub compared: u64,
-    /// Bytes of these.
+    /// Bytes of these files.
     pub compared_bytes: u64,
     /// The longest time until a mount was ready again, in seconds.
     pub longest_mount_seconds: f64,
 }
 
-struct Run {
+struct KillRun {
     cluster: Cluster,
     point: PathBuf,
     mounted: Option<Pid>,
     writers: Vec<Writer>,
     random: Random,
-    report: Report,
+    report: KillReport,
 }
 
-/// Does all of it.
+/// Runs the whole test.
 ///
 /// # Panics
-/// If anything is not as it has to be.
+/// If a check fails.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: KillPlan) -> KillReport {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.set_tier("local");
@@ -99,13 +99,13 @@ pub fn run(plan: Plan) -> Report {
     let writers = (0..plan.writers)
         .map(|number| Writer::new(number, random.fork(number as u64)))
         .collect();
-    let mut run = Run {
+    let mut run = KillRun {
         mounted: Some(mount_in_background(&cluster, &point, &[])),
         cluster,
         point,
         writers,
         random,
-        report: Report::default(),
+        report: KillReport::default(),
     };
     for _ in 0..plan.kills {
         run.round();
@@ -124,11 +124,11 @@ pub fn run(plan: Plan) -> Report {
     run.report
 }
 
-impl Run {
+impl KillRun {
     /// Writes, kills, mounts, compares.
     fn round(&mut self) {
         let without_clouds = self.random.chance(1, 3);
-        // Now and then at once: while the mount still puts in place what waited.
+        // Sometimes at once, while the mount still replays its journal.
         let patience = match self.random.chance(1, 8) {
             true => Duration::ZERO,
             false => Duration::from_millis(self.random.between(20, 1500)),
@@ -137,7 +137,8 @@ impl Run {
             self.move_clouds(true);
             self.report.without_clouds += 1;
         }
-        // Of ten kills one takes all replicas along and three take one, however few there are.
+        // Of ten kills one takes all replicas along and three take one, however few kills there
+        // are.
         let mut victims: Vec<usize> = match (self.report.kills + 7) % 10 {
             0 => (0..FOUR).collect(),
             1..=3 => vec![self.random.index(FOUR)],
@@ -194,7 +195,7 @@ impl Run {
         self.report.longest_mount_seconds = self.report.longest_mount_seconds.max(took);
     }
 
-    /// Takes away all the clouds that it takes to keep anything, or brings them back.
+    /// Takes away so many clouds that writes cannot be durable, or brings them back.
     fn move_clouds(&self, away: bool) {
         for index in 0..FOUR / 2 {
             let here = self.cluster.cloud(index);
@@ -214,7 +215,7 @@ impl Run {
         self.report.renamed = self.writers.iter().map(|writer| writer.renamed).sum();
     }
 
-    /// The last comparison: with nothing left on this machine.
+    /// The last comparison, with nothing left on this machine.
     fn compare_the_clouds(&mut self) {
         let sync = self.cluster.quorumfs().args(["sync"]).run();
         assert_eq!(sync.ok().records("synced").len(), 1);
@@ -235,10 +236,10 @@ impl Run {
     }
 }
 
-/// What a mount that runs is asked through.
+/// The control socket of a running mount.
 const CONTROL: &str = "control.sock";
 
-/// Where a writer's files lie.
+/// The directory of a writer's files.
 fn directory(point: &Path, number: usize) -> PathBuf {
     point.join(format!("writer-{number}"))
 }

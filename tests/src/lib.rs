@@ -1,11 +1,11 @@
-//! What the end-to-end suites, the simulation and the benchmarks share.
+//! The shared code of the end-to-end suites, the simulation and the benchmarks.
 //!
-//! The suites themselves lie in `tests/tests/`, one file for each thing that is tried on real
-//! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front of the
-//! simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`twins`] compares
-//! a mount with tmpfs; [`databases`] and [`repositories`] have SQLite and git work in one,
-//! [`crowds`] fills a directory; [`decoders`] is everything that reads bytes which somebody else
-//! may have chosen.
+//! The suites themselves are in `tests/tests/`, one file for each subject that is tested on real
+//! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front end of
+//! the simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`twins`]
+//! compares a mount with tmpfs; [`databases`] and [`repositories`] run SQLite and git in one,
+//! [`crowds`] fills a directory; [`decoders`] contains all decoders of bytes that another party may
+//! have chosen.
 
 pub mod crashes;
 pub mod crowds;

@@ -1,9 +1,9 @@
-//! git at work on a large repository in a mount of tier `local`, beside the same on the local disk.
+//! Runs git on a large repository in a mount of tier `local`, and the same on the local disk.
 //!
-//! git is chosen for what it does to a file system: it renames lock files over others, links
-//! objects, maps packs and the index into memory, and compares times to see what was changed. The
-//! repository follows from a seed, and so does all that is done; after every step both places have
-//! to say the same, commit names included.
+//! git exercises a file system in many ways: it renames lock files over others, links objects, maps
+//! packs and the index into memory, and compares times to detect changes. The repository and all
+//! steps follow from a seed; after every step the output in both places has to be the same, commit
+//! names included.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,42 +24,42 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// Files of the newest commit, more or less.
+pub struct RepositoryPlan {
+    /// Files of the newest commit, approximately.
     pub files: usize,
-    /// Commits.
+    /// How many commits.
     pub commits: u32,
-    /// Decides what they are.
+    /// Decides their content.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RepositoryReport {
     /// Files of the newest commit.
     pub files: usize,
     /// Bytes of the clone's packs.
     pub pack_bytes: u64,
-    /// The steps, and what each took in the mount and on the local disk, in seconds.
+    /// The steps, and the duration of each in the mount and on the local disk, in seconds.
     pub steps: Vec<(&'static str, f64, f64)>,
 }
 
-/// The two places, and what was done in both.
-struct Places {
+/// The two places, and the steps executed in both.
+struct RepositoryRun {
     ours: PathBuf,
     local: PathBuf,
     origin: String,
     steps: Vec<(&'static str, f64, f64)>,
 }
 
-/// Does all of it.
+/// Runs the whole test.
 ///
 /// # Panics
-/// If anything fails, or is not in the mount as it is on the local disk.
+/// If a command fails, or gives another output in the mount than on the local disk.
 #[must_use]
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: RepositoryPlan) -> RepositoryReport {
     require_fuse();
     let elsewhere = tempfile::tempdir().unwrap();
     let origin = elsewhere.path().join("origin");
@@ -72,7 +72,7 @@ pub fn run(plan: Plan) -> Report {
     cluster.start();
     let point = cluster.mount_point();
     let _ = mount_in_background(&cluster, &point, &[]);
-    let mut places = Places {
+    let mut places = RepositoryRun {
         ours: point.clone(),
         local,
         origin: origin.to_str().unwrap().to_owned(),
@@ -94,7 +94,7 @@ pub fn run(plan: Plan) -> Report {
         head + &checked
     });
     let clone = point.join("clone");
-    let report = Report {
+    let report = RepositoryReport {
         files: Git::new(&clone).run(&["ls-files"]).lines().count(),
         pack_bytes: packs(&clone.join(".git")).iter().map(|it| it.len()).sum(),
         steps: places.steps,
@@ -110,19 +110,19 @@ fn packs(repository: &Path) -> Vec<fs::Metadata> {
     packs.map(|it| it.unwrap().metadata().unwrap()).collect()
 }
 
-impl Places {
-    /// Does the same in both clones; what it gives has to be the same.
+impl RepositoryRun {
+    /// Does the same in both clones; the results have to be equal.
     #[track_caller]
     fn both(&mut self, step: &'static str, work: impl Fn(&Git, &Path) -> String) {
-        self.above(step, |place| {
+        self.both_parents(step, |place| {
             let clone = place.join("clone");
             work(&Git::new(&clone), &clone)
         });
     }
 
-    /// The same in the directories that the clones lie in.
+    /// The same in the parent directories of the clones.
     #[track_caller]
-    fn above(&mut self, step: &'static str, work: impl Fn(&Path) -> String) {
+    fn both_parents(&mut self, step: &'static str, work: impl Fn(&Path) -> String) {
         let [(ours, ours_took), (local, local_took)] = [&self.ours, &self.local].map(|place| {
             let began = Instant::now();
             (work(place), began.elapsed().as_secs_f64())
@@ -133,7 +133,7 @@ impl Places {
 
     fn clone_it(&mut self) {
         let origin = self.origin.clone();
-        self.above("clone", |place| {
+        self.both_parents("clone", |place| {
             Git::new(place).run(&["clone", "--quiet", "--no-local", &origin, "clone"])
         });
         self.both("status", |git, _| {
@@ -141,7 +141,7 @@ impl Places {
             assert_eq!(status, "");
             git.run(&["rev-parse", "HEAD", "HEAD^{tree}"]) + &git.run(&["ls-files", "--stage"])
         });
-        self.above("clone with hard links", |place| {
+        self.both_parents("clone with hard links", |place| {
             let arguments = ["clone", "--quiet", "--local", "--bare", "clone", "linked"];
             Git::new(place).run(&arguments);
             let shared = packs(&place.join("linked")).iter().all(|it| it.nlink() > 1);
@@ -150,7 +150,7 @@ impl Places {
         });
     }
 
-    /// Between commits that lie far apart, in the clone and beside it.
+    /// Checks out commits that lie far apart, in the clone and in a second working tree.
     fn move_about(&mut self, commits: u32) {
         let far = format!("HEAD~{}", commits * 3 / 4);
         self.both("checkout of a distant commit and back", |git, _| {
@@ -175,10 +175,10 @@ impl Places {
         let first = format!("HEAD~{}", commits - 1);
         self.both("bisect", |git, _| {
             git.run(&["bisect", "start", "HEAD", &first]);
-            let said = git.run(&["bisect", "run", "test", "!", "-e", MARKER]);
+            let output = git.run(&["bisect", "run", "test", "!", "-e", MARKER]);
             git.run(&["bisect", "reset"]);
             let found = |line: &&str| line.contains("is the first bad commit");
-            said.lines().find(found).unwrap().to_owned()
+            output.lines().find(found).unwrap().to_owned()
         });
     }
 
@@ -219,7 +219,7 @@ impl Places {
         });
     }
 
-    /// Packs everything anew and checks every object.
+    /// Repacks everything and checks every object.
     fn collect(&mut self) {
         self.both("repack", |git, _| {
             git.run(&["repack", "--quiet", "-a", "-d", "-f", "--window=20"])

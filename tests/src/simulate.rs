@@ -24,7 +24,7 @@ pub use metadata::{FileSystem, MetadataWorkload};
 pub use recorded::{replay, replay_flawed};
 pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
 
-/// Which service is simulated.
+/// The service that is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// The key-value service for even seeds, the metadata service for odd ones.

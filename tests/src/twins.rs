@@ -1,4 +1,4 @@
-//! Random twins: the same operations on a mount of ours and on tmpfs, compared after each.
+//! Random twins: the same operations on a quorumfs mount and on tmpfs, compared after each.
 //!
 //! ```text
 //!              ┌─► four workers, one for each user, in a directory of tmpfs ─┐
@@ -6,19 +6,18 @@
 //!              └─► four workers, one for each user, in a directory of ours ──┘
 //! ```
 //!
-//! [`draw`] draws a step from the seed and from what is there: 37 kinds of system calls, by the
-//! superuser and three others, on files that stay open over many steps, names that are there or
-//! not, access control lists, extended attributes, links. Both twins do it at the same time
-//! ([`act`], in a [`worker`] process of the user's own). Then what came of it is compared, and how
-//! everything that it named looks, who sees what changed when included; now and then the whole tree
-//! with all content ([`compare`]). Where twins may differ stands in [`differences`], and nowhere
-//! else.
+//! [`draw`] draws a step from the seed and from the existing tree: 37 kinds of system calls, by the
+//! superuser and three other users, on files that stay open over many steps, existing and missing
+//! names, access control lists, extended attributes, links. Both twins execute it at the same time
+//! ([`act`], in a [`worker`] process of the user). Then the results are compared, and the state of
+//! everything that the step named, including which times changed; at intervals the whole tree with
+//! all content is compared ([`compare`]). All permitted differences are in [`differences`].
 //!
-//! In between the kernel is made to forget, a while passes, or the mount is mounted anew. A run
-//! consists of chapters, each in a directory of its own, so that a difference can be looked for
-//! again from the start of its chapter: [`shrink`] leaves out what does not take part. The
-//! [`attack`] does all of that while one cloud is damaged all the time, one replica lies, and the
-//! mount is killed.
+//! Between steps, the kernel's caches are dropped, time passes, or the mount is remounted. A run
+//! consists of chapters, each in a directory of its own, so that a difference can be reproduced
+//! from the start of its chapter: [`shrink`] leaves out steps that do not matter. The [`attack`]
+//! does all of that while one cloud is damaged continuously, one replica lies, and the mount is
+//! killed.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +41,7 @@ pub mod step;
 pub mod user;
 pub mod worker;
 
-use attack::{Attack, Suffered};
+use attack::{Attack, AttackCounts};
 use draw::{Draw, Weather};
 use pair::Pair;
 use place::{Place, Tmpfs};
@@ -54,53 +53,53 @@ use step::Step;
 
 /// Steps in one directory.
 const CHAPTER: usize = 2000;
-/// Reference names are listed again after so many steps.
+/// Names of the reference are listed again after this many steps.
 const LEARN_EVERY: usize = 4;
-/// A long run says how far it is.
-const SPEAK_EVERY: Duration = Duration::from_secs(30);
+/// A long run reports its progress at this interval.
+const REPORT_EVERY: Duration = Duration::from_secs(30);
 
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// The program whose command `worker` is a user.
+pub struct TwinsPlan {
+    /// The program whose command `worker` acts as a user.
     pub program: PathBuf,
     /// How many steps.
     pub steps: usize,
-    /// Decides what they are.
+    /// Decides what the steps are.
     pub seed: u64,
-    /// What happens in between.
+    /// The events between the operations.
     pub weather: Weather,
-    /// What our twin does wrong on purpose.
+    /// The defect that our twin has on purpose.
     pub defect: Option<String>,
     /// Whether a trace is shortened.
     pub shrinks: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// Steps that were taken and compared.
+pub struct TwinsReport {
+    /// Steps that were executed and compared.
     pub steps: usize,
-    /// Of the operations, those that succeeded, by kind.
+    /// Counts of operations that succeeded, by kind.
     pub succeeded: BTreeMap<String, u64>,
-    /// And those that failed, in the same way on both.
+    /// Counts of operations that failed in the same way on both, by kind.
     pub refused: BTreeMap<String, u64>,
-    /// What else happened.
+    /// Counts of the events between operations.
     pub weather: BTreeMap<&'static str, u64>,
-    /// The difference that ended it.
+    /// The difference that ended the run.
     pub difference: Option<Difference>,
 }
 
-/// Where twins differ.
+/// A difference between the twins.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// Which chapter, and which of its steps.
+    /// The chapter, and the step in it.
     pub at: (u64, usize),
-    /// What differs.
+    /// A description of it.
     pub what: String,
     /// The steps that lead to it.
     pub trace: Vec<String>,
-    /// What the shortened trace shows; nothing if it did not come again.
+    /// The difference that the shortened trace shows; `None` if it was not reproduced.
     pub again: Option<String>,
 }
 
@@ -112,15 +111,15 @@ pub const FAIR: Weather = Weather {
     kill: None,
 };
 
-/// Takes the steps, until there is a difference.
+/// Executes the steps, until there is a difference.
 ///
 /// # Panics
-/// If anything fails that is not one of the steps.
+/// If something fails that is not one of the steps.
 #[must_use]
-pub fn run(plan: &Plan, place: &mut Place) -> Report {
+pub fn run(plan: &TwinsPlan, place: &mut Place) -> TwinsReport {
     let tmpfs = Tmpfs::mount();
-    let mut report = Report::default();
-    let (mut chapter, mut spoke) = (0, Instant::now());
+    let mut report = TwinsReport::default();
+    let (mut chapter, mut reported) = (0, Instant::now());
     while report.steps < plan.steps && report.difference.is_none() {
         let count = CHAPTER.min(plan.steps - report.steps);
         let mut draw = Draw::new(plan.seed.wrapping_mul(1_000_003) ^ chapter, plan.weather);
@@ -128,29 +127,29 @@ pub fn run(plan: &Plan, place: &mut Place) -> Report {
         let name = format!("chapter-{chapter}");
         let defect = plan.defect.as_deref();
         let mut pair = Pair::new(&plan.program, tmpfs.path(), place, defect, &name);
-        let told = tell(
+        let result = run_chapter(
             &mut pair,
             &mut draw,
             count,
             &mut trace,
             &mut report,
-            &mut spoke,
+            &mut reported,
         );
-        let told = told.and_then(|()| pair.remove());
-        if let Err(what) = told {
-            report.difference = Some(look_again(plan, &tmpfs, place, (chapter, trace), what));
+        let result = result.and_then(|()| pair.remove());
+        if let Err(what) = result {
+            report.difference = Some(reproduce(plan, &tmpfs, place, (chapter, trace), what));
         }
         chapter += 1;
     }
     report
 }
 
-/// The same under an [`attack`]; the program at `liar` is the replica that lies.
+/// The same under an [`attack`]; the program at `liar` is the lying replica.
 ///
 /// # Panics
-/// Like [`run`]; and if there was no difference, but not everything of the attack either.
+/// Like [`run`]; also if there was no difference, but a part of the attack did not happen.
 #[must_use]
-pub fn run_under_attack(plan: &Plan, liar: &Path) -> (Report, Suffered) {
+pub fn run_under_attack(plan: &TwinsPlan, liar: &Path) -> (TwinsReport, AttackCounts) {
     let (attack, mount) = Attack::begin(liar, plan.seed);
     let mut place = Place::Mount(Box::new(mount));
     let report = run(plan, &mut place);
@@ -158,24 +157,24 @@ pub fn run_under_attack(plan: &Plan, liar: &Path) -> (Report, Suffered) {
         unreachable!("it was a mount");
     };
     if report.difference.is_none() {
-        attack.reach_a_checkpoint(&mount);
+        attack.wait_for_checkpoint(&mount);
     }
-    let suffered = attack.end(*mount);
+    let counts = attack.end(*mount);
     if report.difference.is_none() {
-        suffered.assert_everything_happened();
+        counts.assert_everything_happened();
     }
-    (report, suffered)
+    (report, counts)
 }
 
-/// One chapter.
-fn tell(
+/// Runs one chapter.
+fn run_chapter(
     pair: &mut Pair<'_>,
     draw: &mut Draw,
     count: usize,
     trace: &mut Vec<Step>,
-    report: &mut Report,
-    spoke: &mut Instant,
-) -> compare::Told {
+    report: &mut TwinsReport,
+    reported: &mut Instant,
+) -> compare::CheckResult {
     for number in 0..count {
         if number % LEARN_EVERY == 0 {
             draw.learn(pair.reference());
@@ -197,17 +196,17 @@ fn tell(
             (Step::Kill, _) => report.weather.entry("kills").or_default(),
         };
         *counted += 1;
-        if spoke.elapsed() > SPEAK_EVERY {
+        if reported.elapsed() > REPORT_EVERY {
             eprintln!("{} steps", report.steps);
-            *spoke = Instant::now();
+            *reported = Instant::now();
         }
     }
     pair.compare()
 }
 
-/// Runs what led to a difference again and again, with less and less of it.
-fn look_again(
-    plan: &Plan,
+/// Repeats the steps that led to a difference, and shortens them while the difference remains.
+fn reproduce(
+    plan: &TwinsPlan,
     tmpfs: &Tmpfs,
     place: &mut Place,
     (chapter, trace): (u64, Vec<Step>),
@@ -225,10 +224,11 @@ fn look_again(
         let name = format!("again-{tries}");
         let defect = plan.defect.as_deref();
         let mut pair = Pair::new(&plan.program, tmpfs.path(), place, defect, &name);
-        let mut told = steps.iter().try_for_each(|step| pair.step(step).map(drop));
-        told = told.and_then(|()| pair.compare());
+        let mut result = steps.iter().try_for_each(|step| pair.step(step).map(drop));
+        result = result.and_then(|()| pair.compare());
         let removed = pair.remove();
-        told.and(removed)
+        result
+            .and(removed)
             .err()
             .filter(|again| shape(again) == shape(&what))
     };
@@ -253,8 +253,8 @@ fn look_again(
     }
 }
 
-/// What is said of a difference, without where and when: another one is no reason to leave out
-/// steps that this one needs. What came of a call is of the same kind if it is the same error.
+/// The description of a difference without place and time: shrinking towards another difference
+/// would leave out steps that this one needs. Failed calls match if the error is the same.
 fn shape(what: &str) -> String {
     let is_picture = |line: &&str| line.contains("Picture") || line.ends_with(" was");
     let lines = what.lines().take_while(|line| !is_picture(line));
@@ -264,5 +264,5 @@ fn shape(what: &str) -> String {
     outside.chars().filter(|it| !it.is_ascii_digit()).collect()
 }
 
-/// Steps that are shown of a trace that does not come again.
+/// How many steps are shown of a trace that was not reproduced.
 const LAST_SHOWN: usize = 40;

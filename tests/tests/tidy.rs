@@ -1,7 +1,7 @@
-//! Lints the repository itself: what no compiler checks and no review should have to.
+//! Lints the repository itself: rules that no compiler checks and no review should have to.
 //!
-//! Each test names one rule, says where it is broken and what to do. A rule that has to give way
-//! gives way here, with its reason, and nowhere else.
+//! Each test names one rule, says where it is broken and what to do. An exception to a rule stands
+//! here, with its reason, and nowhere else.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,9 +19,9 @@ use std::process::Command;
 #[path = "tidy/words.rs"]
 mod words;
 
-/// Beyond this a file is probably two things.
+/// A longer file probably has two subjects.
 const LINES_MAX: usize = 600;
-/// A line fits beside another one on a laptop.
+/// Two files of this width fit next to each other on a laptop.
 const COLUMNS_MAX: usize = 100;
 
 fn root() -> PathBuf {
@@ -31,7 +31,7 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Every file of the repository, as (path from the root, text); what is not text is left out.
+/// Every text file of the repository, as (path from the root, text).
 fn files() -> Vec<(String, String)> {
     fn walk(directory: &Path, root: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(directory).unwrap() {
@@ -149,8 +149,8 @@ fn nothing_is_left_undone() {
     );
 }
 
-/// A machine's own paths, assembled so that this file does not break its own rule. A path starts
-/// a word: the row `G/home/` is none.
+/// A machine's own paths, assembled so that this file does not break its own rule. A path starts a
+/// word: the row `G/home/` is none.
 #[test]
 fn no_machine_shows_through() {
     let words = [
@@ -197,7 +197,7 @@ fn sabotage_stays_in_the_simulator() {
     );
 }
 
-/// What is stored unsealed is stored so for the needles' control run, and for nobody else.
+/// Unsealed storage exists only for the needles' control run.
 #[test]
 fn sealing_is_switched_off_by_tests_alone() {
     let allowed = [
@@ -215,7 +215,7 @@ fn sealing_is_switched_off_by_tests_alone() {
     );
 }
 
-/// Which of our crates each may name in its `[dependencies]`; the picture in ARCHITECTURE.
+/// The crates of ours that each may name in its `[dependencies]`; the picture in ARCHITECTURE.
 fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     const BFT: &str = "quorumfs-bft";
     const RUNTIME: &str = "quorumfs-bft-runtime";
@@ -282,7 +282,7 @@ fn arrows_between_crates_run_one_way() {
     none_of(&broken, "an arrow that docs/ARCHITECTURE.md forbids");
 }
 
-/// What `cargo tree` prints.
+/// The output of `cargo tree`.
 #[track_caller]
 fn tree_of(arguments: &[&str]) -> String {
     let tree = Command::new(env!("CARGO"))
@@ -296,8 +296,8 @@ fn tree_of(arguments: &[&str]) -> String {
     String::from_utf8(tree.stdout).unwrap()
 }
 
-/// What tests need of our crates and of tokio is behind features that the program that people
-/// install is built without.
+/// Features that only tests need of our crates and of tokio are not in the program that people
+/// install.
 #[test]
 fn the_installed_program_holds_nothing_that_only_tests_need() {
     let features = |package: &str| {
@@ -332,7 +332,7 @@ fn the_installed_program_holds_nothing_that_only_tests_need() {
     );
 }
 
-/// The lock file lists `ring` because some name it weakly; nothing may build it.
+/// The lock file lists `ring` because of weak dependencies; no build may contain it.
 #[test]
 fn one_cryptographic_library_is_compiled() {
     let lock: toml::Table = fs::read_to_string(root().join("Cargo.lock"))
@@ -449,7 +449,7 @@ fn scripts_can_be_run() {
     );
 }
 
-/// A per-crate `clippy.toml` replaces the root one: it has to repeat what tests are allowed.
+/// A per-crate `clippy.toml` replaces the root one: it has to repeat the permissions of tests.
 #[test]
 fn pure_crates_keep_clocks_threads_and_io_out() {
     let general = fs::read_to_string(root().join("clippy.toml")).unwrap();

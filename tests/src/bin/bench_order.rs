@@ -1,10 +1,11 @@
-//! `bench order`: what ordering one small operation costs, beside what the disk costs.
+//! `bench order`: the cost of ordering one small operation, compared with the cost of the disk.
 //!
-//! Four replicas, (u, r) = (1, 1), in this process, over loopback TLS and with strict durability on
-//! the file system that `--directory` names. First a lone client executes one operation after the
-//! other; then several submit side by side. The disk's `fdatasync` is measured in the same run, on
-//! the same file system, before and after. The budget of a lone operation is 1 ms + 3 × the median
-//! `fdatasync`: it crosses the network five times and waits for two durable writes in a row.
+//! Four replicas with (u, r) = (1, 1) run in this process, over loopback TLS and with strict
+//! durability on the file system that `--directory` names. First a lone client executes one
+//! operation after the other; then several submit concurrently. The disk's `fdatasync` is measured
+//! in the same run, on the same file system, before and after. The budget of a lone operation is 1
+//! ms + 3 × the median `fdatasync`: the operation crosses the network five times and waits for two
+//! durable writes in a row.
 //!
 //! Prints one JSON line. Exits with 1 if `--check` is given and the budget is not met.
 
@@ -31,17 +32,17 @@ const OPERATION_BYTES: usize = 128;
 
 /// Measures the ordering of operations on four replicas in one process.
 #[derive(Parser)]
-struct Arguments {
+struct OrderBenchArguments {
     /// Operations of the lone client.
     #[arg(long, default_value_t = 500)]
     operations: usize,
-    /// Submitters that work side by side.
+    /// Concurrent submitters.
     #[arg(long, default_value_t = 64)]
     submitters: usize,
-    /// How long they do, in seconds.
+    /// For how long they submit, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Where the replicas' disks lie for the time of the run; a temporary directory by default.
+    /// Where to put the replicas' disks during the run; a temporary directory by default.
     #[arg(long)]
     directory: Option<PathBuf>,
     /// Fail if a lone operation takes more than its budget.
@@ -49,7 +50,7 @@ struct Arguments {
     check: bool,
 }
 
-/// Keeps each operation's bytes under its first eight.
+/// Stores each operation's bytes under its first eight bytes.
 struct Keep;
 
 impl Service for Keep {
@@ -156,7 +157,7 @@ fn fdatasync(directory: &Path, times: usize) -> anyhow::Result<Vec<Duration>> {
 
 async fn alone(client: &Client, operations: usize) -> anyhow::Result<Vec<Duration>> {
     let mut took = Vec::with_capacity(operations);
-    // The first tenth warms caches and connections up and is not counted.
+    // The first tenth warms up caches and connections and is not counted.
     for number in 0..operations + operations / 10 {
         let start = Instant::now();
         client.execute(operation(number as u64)).await?;
@@ -196,7 +197,7 @@ fn micros(duration: Duration) -> u64 {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = OrderBenchArguments::parse();
     let directory = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory),
         None => tempfile::tempdir(),

@@ -1,12 +1,12 @@
-//! `crashes`: kills real replicas under load, takes their disks, replaces them, again and again,
-//! and checks that nothing was lost.
+//! `crashes`: repeatedly kills real replicas under load, wipes their disks and replaces them, and
+//! checks that nothing was lost.
 //!
 //! ```text
 //! cargo run --release -p quorumfs-tests --bin crashes -- --kills 100 --wipes 10 --swaps 10
 //! ```
 //!
-//! It prints one JSON line with the times of recovery, and ends with exit code 0 only if every
-//! counter is what was acknowledged. The suite `crashes` does the same with a few of each.
+//! It prints one JSON line with the recovery times, and ends with exit code 0 only if every counter
+//! has its acknowledged value. The suite `crashes` does the same with a few of each.
 
 use clap::{Parser, Subcommand};
 use quorumfs_tests::crashes::{replica, run};
@@ -14,14 +14,14 @@ use std::path::PathBuf;
 
 /// Kills replicas under load and checks what is left.
 #[derive(Parser)]
-struct Arguments {
-    /// How often something is killed: one replica, or all of them.
+struct CrashArguments {
+    /// How many kills: of one replica, or of all.
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// Every so many times it is all of them at once.
+    /// Every how many kills all replicas are killed at once.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     all_every: u32,
-    /// How many disks are taken away after that.
+    /// How many disks are wiped after that.
     #[arg(long, default_value_t = 1)]
     wipes: u32,
     /// How many replicas are replaced by new ones after that.
@@ -30,43 +30,43 @@ struct Arguments {
     /// How many journals are damaged after that.
     #[arg(long, default_value_t = 1)]
     damages: u32,
-    /// How many disks are put back to older copies of them after that.
+    /// How many disks are then put back to older copies.
     #[arg(long, default_value_t = 1)]
     rollbacks: u32,
-    /// Clients.
+    /// How many clients.
     #[arg(long, default_value_t = 4)]
     clients: usize,
-    /// Counters of each, counted up side by side.
+    /// Counters of each client, counted up concurrently.
     #[arg(long, default_value_t = 8)]
     hands: usize,
-    /// Decides who is killed when.
+    /// Decides which replica is killed when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the replicas' disks lie for the time of the run; a temporary directory by default.
+    /// Where to put the replicas' disks during the run; a temporary directory by default.
     #[arg(long)]
     directory: Option<PathBuf>,
     #[command(subcommand)]
-    role: Option<Role>,
+    role: Option<CrashCommand>,
 }
 
 #[derive(Subcommand)]
-enum Role {
-    /// Is one replica.
+enum CrashCommand {
+    /// Runs one replica.
     #[command(hide = true)]
     Replica { file: PathBuf },
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(Role::Replica { file }) = &arguments.role {
+    let arguments = CrashArguments::parse();
+    if let Some(CrashCommand::Replica { file }) = &arguments.role {
         return replica::run(file).await;
     }
     let directory = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory)?,
         None => tempfile::tempdir()?,
     };
-    let plan = run::Plan {
+    let plan = run::CrashPlan {
         kills: arguments.kills,
         all_every: arguments.all_every,
         wipes: arguments.wipes,

@@ -4,20 +4,21 @@
 //! cargo run --release -p quorumfs-tests --bin crowds -- --entries 1000000
 //! ```
 //!
-//! It prints one JSON line with what it took, and ends with exit code 0 only if every entry was
+//! It prints one JSON line with the measurements, and ends with exit code 0 only if every entry was
 //! listed once and the mount and the replicas stayed within their memory. It mounts, and needs what
-//! that takes.
+//! a mount needs.
 
 use clap::Parser;
-use quorumfs_tests::crowds::{Plan, run};
+use quorumfs_tests::crowds::{CrowdPlan, run};
 
 /// A directory with very many entries.
 #[derive(Parser)]
-struct Arguments {
-    /// How many.
+struct CrowdArguments {
+    /// How many entries.
     #[arg(long, default_value_t = 1_000_000)]
     entries: u32,
-    /// How many of them are made and removed in the mount; the others with `put` and `rm`.
+    /// How many of them are made and removed in the mount; the others are made with `put` and
+    /// removed with `rm`.
     #[arg(long, default_value_t = 10_000)]
     in_the_mount: u32,
     /// How many operations of each kind are timed.
@@ -26,8 +27,8 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let plan = Plan {
+    let arguments = CrowdArguments::parse();
+    let plan = CrowdPlan {
         entries: arguments.entries,
         in_the_mount: arguments.in_the_mount,
         timed: arguments.timed,

@@ -6,24 +6,24 @@
 //! ```
 //!
 //! It prints one JSON line for each mode, and ends with exit code 0 only if every acknowledged
-//! transaction was there, every row was what it has to be, and nobody got in another one's way. It
-//! mounts, and needs what that takes.
+//! transaction was there, every row was correct, and no process disturbed another. It mounts, and
+//! needs what a mount needs.
 
 use clap::{Parser, Subcommand};
-use quorumfs_tests::databases::{Mode, Plan, Task, run, work};
+use quorumfs_tests::databases::{DatabasePlan, Mode, Task, run, work};
 
 /// SQLite in a mount, in each journal mode.
 #[derive(Parser)]
-struct Arguments {
+struct DatabaseArguments {
     #[command(subcommand)]
-    part: Option<Client>,
+    part: Option<DatabaseCommand>,
     /// Transactions in each mode.
     #[arg(long, default_value_t = 100_000)]
     transactions: u64,
     /// How often the process that uses the database is killed, in each mode that survives it.
     #[arg(long, default_value_t = 20)]
     client_kills: u32,
-    /// How often the mount is.
+    /// How often the mount is killed.
     #[arg(long, default_value_t = 10)]
     mount_kills: u32,
     /// Transactions of each of two processes that share a database.
@@ -38,22 +38,22 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Client {
-    /// A process that uses a database; the others start it.
+enum DatabaseCommand {
+    /// A process that uses a database; the program starts these itself.
     #[command(hide = true)]
     Client(Task),
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    if let Some(Client::Client(task)) = &arguments.part {
+    let arguments = DatabaseArguments::parse();
+    if let Some(DatabaseCommand::Client(task)) = &arguments.part {
         return work(task);
     }
     let modes = match arguments.mode.is_empty() {
         true => Mode::ALL.to_vec(),
         false => arguments.mode,
     };
-    let plan = Plan {
+    let plan = DatabasePlan {
         program: std::env::current_exe()?,
         modes,
         transactions: arguments.transactions,

@@ -1,7 +1,7 @@
-//! `lying_replica`: a metadata replica that lies, on the disk and with the key of a correct one.
+//! `lying_replica`: a metadata replica that lies, with the disk and the key of a correct one.
 //!
-//! `twins --attack` starts it in the place of one of the four. It says that it is ready as a
-//! correct one does, ends when it is told to, and writes down how often it lied.
+//! `twins --attack` starts it in the place of one of the four. It reports that it is ready as a
+//! correct one does, ends on SIGTERM, and records how often it lied.
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -26,17 +26,17 @@ const STORED_EVERY: Duration = Duration::from_millis(300);
 
 /// A replica that lies.
 #[derive(Parser)]
-struct Arguments {
+struct LyingReplicaArguments {
     /// The directory of a replica, as `replica init` makes it.
     #[arg(long)]
     state: PathBuf,
     /// The volume's genesis.
     #[arg(long)]
     genesis: PathBuf,
-    /// Where it listens.
+    /// The address that it listens on.
     #[arg(long)]
     listen: SocketAddr,
-    /// Where it writes down how often it lied.
+    /// The file in which it records how often it lied.
     #[arg(long)]
     lies: PathBuf,
     /// Decides when it lies.
@@ -46,15 +46,15 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = LyingReplicaArguments::parse();
     let mut stop = signal(SignalKind::terminate())?;
     let key = Arc::new(NodeKey::load(&arguments.state.join("replica.key"))?);
     let config = config(&arguments, key.clone())?;
     let lies = Arc::new(Lies::default());
-    let (told, random) = (lies.clone(), Random::new(arguments.seed));
+    let (counts, random) = (lies.clone(), Random::new(arguments.seed));
     let core = move |start: Start, now, effects: &mut Effects| {
         let core = start.replica(Box::new(Metadata), now, effects)?;
-        Ok(Liar::new(core, key, random, told))
+        Ok(Liar::new(core, key, random, counts))
     };
     let socket = TcpListener::bind(arguments.listen).await?;
     let handle = ReplicaServer::start_core_on(config, core, socket).await?;
@@ -71,7 +71,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn config(arguments: &Arguments, key: Arc<NodeKey>) -> anyhow::Result<ReplicaConfig> {
+fn config(arguments: &LyingReplicaArguments, key: Arc<NodeKey>) -> anyhow::Result<ReplicaConfig> {
     let bytes = std::fs::read(&arguments.genesis)?;
     let (_, genesis) = SignedGenesis::from_bytes(&bytes).context("the genesis")?;
     let mut replicas = Vec::new();

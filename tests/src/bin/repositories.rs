@@ -1,33 +1,33 @@
-//! `repositories`: git at work on a large repository in a real mount of tier `local`, beside the
+//! `repositories`: runs git on a large repository in a real mount of tier `local`, and does the
 //! same on the local disk.
 //!
 //! ```text
 //! cargo run --release -p quorumfs-tests --bin repositories -- --files 30000 --commits 400
 //! ```
 //!
-//! It prints one JSON line with what each step took in both places, and ends with exit code 0 only
-//! if both always said the same. It mounts, and needs what that takes, and git.
+//! It prints one JSON line with the duration of each step in both places, and ends with exit code 0
+//! only if both always gave the same output. It needs git, and what a mount needs.
 
 use clap::Parser;
-use quorumfs_tests::repositories::{Plan, run};
+use quorumfs_tests::repositories::{RepositoryPlan, run};
 
-/// git at work in a mount.
+/// Runs git in a mount.
 #[derive(Parser)]
-struct Arguments {
-    /// Files of the newest commit, more or less.
+struct RepositoryArguments {
+    /// Files of the newest commit, approximately.
     #[arg(long, default_value_t = 30_000)]
     files: usize,
-    /// Commits.
+    /// How many commits.
     #[arg(long, default_value_t = 400)]
     commits: u32,
-    /// Decides what they are.
+    /// Decides their content.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let plan = Plan {
+    let arguments = RepositoryArguments::parse();
+    let plan = RepositoryPlan {
         files: arguments.files,
         commits: arguments.commits,
         seed: arguments.seed,

@@ -1,4 +1,4 @@
-//! Writes the seeds of a decoder into a folder, for the fuzzer to start from.
+//! Writes the seeds of a decoder into a folder, as the fuzzer's starting inputs.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Writes the seeds of a decoder into a folder.
 #[derive(Parser)]
-struct Arguments {
+struct SeedArguments {
     /// The decoder; see `quorumfs_tests::decoders`.
     target: String,
     /// The folder, which has to exist.
@@ -15,7 +15,7 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = SeedArguments::parse();
     let target = find(&arguments.target).context("there is no decoder of that name")?;
     for (number, seed) in (target.seeds)().iter().enumerate() {
         let path = arguments.folder.join(format!("seed-{number}"));

@@ -5,46 +5,46 @@
 //! ```
 //!
 //! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest
-//! trace that it found. It mounts, is several users, and has to be run as root.
+//! trace that it found. It mounts, acts as several users, and has to be run as root.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::defect::Defect;
 use quorumfs_tests::twins::place::{Mount, Place, Tmpfs};
-use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack, worker};
+use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack, worker};
 use std::process::ExitCode;
 
 /// Does the same on a mount and on tmpfs.
 #[derive(Parser)]
-struct Arguments {
+struct TwinsArguments {
     /// How many steps.
     #[arg(long, default_value_t = 100_000)]
     steps: usize,
-    /// Decides what they are.
+    /// Decides what the steps are.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// While one cloud is damaged, one replica lies, and the mount is killed.
+    /// Damages one cloud, has one replica lie, and kills the mount meanwhile.
     #[arg(long, conflicts_with = "tmpfs")]
     attack: bool,
-    /// Another tmpfs in the place of the mount: tries the comparison.
+    /// Uses another tmpfs in the place of the mount, to test the comparison.
     #[arg(long)]
     tmpfs: bool,
-    /// What the second twin does wrong on purpose.
+    /// The defect that the second twin has on purpose.
     #[arg(long)]
     defect: Option<Defect>,
-    /// Leaves the trace that led to a difference as it is: shortening takes minutes.
+    /// Does not shorten the trace that led to a difference: shortening takes minutes.
     #[arg(long)]
     no_shrink: bool,
     /// Prints one JSON line.
     #[arg(long)]
     json: bool,
     #[command(subcommand)]
-    command: Option<Part>,
+    command: Option<TwinsCommand>,
 }
 
 #[derive(Subcommand)]
-enum Part {
+enum TwinsCommand {
     /// A user; the program starts these itself.
     #[command(hide = true)]
     Worker {
@@ -57,8 +57,8 @@ enum Part {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let arguments = Arguments::parse();
-    if let Some(Part::Worker {
+    let arguments = TwinsArguments::parse();
+    if let Some(TwinsCommand::Worker {
         user,
         on_tmpfs,
         defect,
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let defect = arguments.defect.and_then(|it| it.to_possible_value());
-    let plan = Plan {
+    let plan = TwinsPlan {
         program: std::env::current_exe()?,
         steps: arguments.steps,
         seed: arguments.seed,
@@ -78,8 +78,8 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let report = if arguments.attack {
         let liar = plan.program.with_file_name("lying_replica");
-        let (report, suffered) = run_under_attack(&plan, &liar);
-        eprintln!("{suffered:?}");
+        let (report, counts) = run_under_attack(&plan, &liar);
+        eprintln!("{counts:?}");
         report
     } else if arguments.tmpfs {
         run(&plan, &mut Place::Tmpfs(Tmpfs::mount()))
@@ -95,7 +95,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-fn show(report: &Report, json: bool) -> anyhow::Result<()> {
+fn show(report: &TwinsReport, json: bool) -> anyhow::Result<()> {
     if json {
         println!("{}", serde_json::to_string(report)?);
         return Ok(());
@@ -105,13 +105,13 @@ fn show(report: &Report, json: bool) -> anyhow::Result<()> {
         "done: {:?}\nrefused by both: {:?}",
         report.succeeded, report.refused
     );
-    println!("in between: {:?}", report.weather);
+    println!("events in between: {:?}", report.weather);
     if let Some(difference) = &report.difference {
         let (chapter, step) = difference.at;
         println!("\nstep {step} of chapter {chapter}: {}", difference.what);
         match &difference.again {
             Some(again) => println!("\nthe shortest trace shows: {again}"),
-            None => println!("\nit did not come again; the last steps:"),
+            None => println!("\nit did not happen again; the last steps:"),
         }
         difference
             .trace

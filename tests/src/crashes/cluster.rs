@@ -1,4 +1,4 @@
-//! The replicas' processes: started, killed, damaged, asked how they are.
+//! The replicas' processes: started, killed, damaged, queried for their status.
 
 use super::replica::Setting;
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-/// Ports are taken from here, below those that the kernel gives to outgoing connections, one of
-/// which could otherwise take a dead replica's.
+/// Ports are taken from this range. It is below the kernel's range for outgoing connections, which
+/// could otherwise take a dead replica's port.
 const PORTS: std::ops::Range<u16> = 12_000..31_000;
-/// A replica starts, or has caught up, within this; it takes a second or two.
+/// A replica starts, or has caught up, within this time; it takes a second or two.
 const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A replica and, while it runs, its process, which is killed with this.
+/// A replica and, while it runs, its process, which is killed when this value is dropped.
 struct Replica {
     setting: Setting,
     file: PathBuf,
@@ -37,7 +37,7 @@ impl Replica {
     }
 }
 
-/// Replicas on real disks; each has a place, which another may take.
+/// Replicas on real disks, by number; a new replica may take the place of another.
 pub struct Cluster {
     /// The program that is a replica when it is called with `replica FILE`.
     program: PathBuf,
@@ -50,7 +50,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Lays out the disks and keys of (u, r) below `directory`; nothing runs yet.
+    /// Prepares the disks and keys of a cluster of (u, r) below `directory`; nothing runs yet.
     ///
     /// # Errors
     /// If the directory cannot be written or there are no ports.
@@ -113,13 +113,13 @@ impl Cluster {
         self.replicas.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no replicas.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.replicas.is_empty()
     }
 
-    /// How a client reaches it; each has a principal of its own.
+    /// A client's configuration; each has a principal of its own.
     ///
     /// # Errors
     /// If there is no randomness.
@@ -134,7 +134,7 @@ impl Cluster {
         found.with_context(|| format!("there is no replica {number}"))
     }
 
-    /// Has every replica that is started from now on record what it is told in `directory`.
+    /// Has every replica that is started from now on record its events in `directory`.
     ///
     /// # Errors
     /// If the directory with the replicas cannot be written.
@@ -149,7 +149,7 @@ impl Cluster {
     /// Starts a replica's process; returns when it has recovered and listens.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it does not start and listen in time.
     pub async fn start(&mut self, number: usize) -> anyhow::Result<()> {
         let program = self.program.clone();
         let replica = self.replica(number)?;
@@ -163,13 +163,13 @@ impl Cluster {
             .spawn()?;
         let output = process.stdout.take().context("no pipe")?;
         let mut lines = BufReader::new(output).lines();
-        let said = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
-        ensure!(said.as_deref() == Some("ready"), "replica {number} ended");
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+        ensure!(line.as_deref() == Some("ready"), "replica {number} ended");
         replica.process = Some(process);
         Ok(())
     }
 
-    /// Starts all that do not run.
+    /// Starts all replicas that do not run.
     ///
     /// # Errors
     /// If one does not start.
@@ -206,7 +206,7 @@ impl Cluster {
     /// Flips a bit of the first record in a stopped replica's journal.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the journal is empty.
     pub fn damage_journal(&mut self, number: usize) -> anyhow::Result<()> {
         let replica = self.replica(number)?;
         ensure!(replica.process.is_none(), "replica {number} runs");
@@ -220,7 +220,7 @@ impl Cluster {
         segments.sort();
         for path in segments {
             let mut bytes = std::fs::read(&path)?;
-            // Behind the page of the segment's header, and its own.
+            // After the page of the segment's header, and the record's own header.
             if let Some(byte) = bytes.get_mut(PAGE_BYTES + FRAME_HEADER_BYTES) {
                 *byte ^= 4;
                 return Ok(std::fs::write(path, bytes)?);
@@ -229,7 +229,7 @@ impl Cluster {
         bail!("replica {number} has nothing in its journal")
     }
 
-    /// Takes a stopped replica's disk away and makes it a new one.
+    /// Removes a stopped replica's disk and initialises a new one.
     ///
     /// # Errors
     /// If that fails, or the replica runs.
@@ -241,7 +241,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Copies a stopped replica's disk; [`Cluster::put_back`] makes it that again.
+    /// Copies a stopped replica's disk; [`Cluster::put_back`] restores the copy.
     ///
     /// # Errors
     /// If that fails, or the replica runs.
@@ -252,7 +252,7 @@ impl Cluster {
         copy_directory(&replica.setting.disk, &copy)
     }
 
-    /// Puts a stopped replica's disk back to what it was when it was copied.
+    /// Restores a stopped replica's disk from its copy.
     ///
     /// # Errors
     /// If that fails, there is no copy, or the replica runs.
@@ -264,8 +264,9 @@ impl Cluster {
         Ok(std::fs::rename(disk.with_extension("copy"), disk)?)
     }
 
-    /// Waits until a replica has noticed that its disk was put back, or has taken over a state in
-    /// which everything had been decided that it might have forgotten. Whether it noticed.
+    /// Waits until a replica has noticed that its disk was rolled back, or has taken over a state
+    /// in which everything had been decided that it might have forgotten. Returns whether it
+    /// noticed.
     ///
     /// # Errors
     /// If that takes too long.
@@ -286,22 +287,22 @@ impl Cluster {
             }
             ensure!(
                 began.elapsed() < PATIENCE,
-                "replica {number} believes its disk; they say: {statuses:#?}"
+                "replica {number} accepts its old disk; the replicas report: {statuses:#?}"
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Lets a new replica take the place of another, which is switched off once the epoch that
-    /// began with that has its first stable checkpoint. Gives how long it took until the new one
+    /// Replaces a replica by a new one. The old one is switched off once the membership epoch that
+    /// begins with the change has its first stable checkpoint. Returns the time until the new one
     /// held the state, and until it voted.
     ///
     /// # Errors
-    /// If something of that does not come about.
+    /// If a step fails or takes too long.
     pub async fn swap(&mut self, number: usize) -> anyhow::Result<(Duration, Duration)> {
-        let administrator = self.administrate().await?;
+        let administrator = self.administrator_client().await?;
         let began = Instant::now();
-        let (new, incarnation) = self.lay_out(number)?;
+        let (new, incarnation) = self.prepare_replica(number)?;
         let (into, address) = (new.key()?, new.setting.listen.to_string());
         let mut old = std::mem::replace(self.replica(number)?, new);
         let out = old.key()?;
@@ -311,33 +312,36 @@ impl Cluster {
             incarnation,
             address: address.into(),
         };
-        insist(&administrator, admit).await?;
-        insist(&administrator, Command::Replace { out, into }).await?;
+        administer_until_granted(&administrator, admit).await?;
+        administer_until_granted(&administrator, Command::Replace { out, into }).await?;
         let ready = began.elapsed();
         self.operator.known = Some((*administrator.membership()).clone());
-        self.votes(number).await?;
+        self.wait_until_votes(number).await?;
         let voted = began.elapsed();
-        while !self.settled(number).await? {
-            ensure!(began.elapsed() < PATIENCE, "no checkpoint of the new epoch");
-            tokio::time::sleep(LOOK).await;
+        while !self.has_stable_checkpoint(number).await? {
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "no checkpoint of the new membership epoch"
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let process = old.process.take();
         process.context("the old one does not run")?.kill().await?;
-        insist(&administrator, Command::Dismiss { key: out }).await?;
+        administer_until_granted(&administrator, Command::Dismiss { key: out }).await?;
         self.operator.known = Some((*administrator.membership()).clone());
         administrator.close().await?;
         Ok((ready, voted))
     }
 
-    /// A session of the administrator's.
-    async fn administrate(&self) -> anyhow::Result<Client> {
+    /// A session of the administrator.
+    async fn administrator_client(&self) -> anyhow::Result<Client> {
         let mut config = self.operator.clone();
         config.principal = self.administrator.clone();
         Ok(Client::connect(config).await?)
     }
 
-    /// The disk and key of a new replica, for this place.
-    fn lay_out(&mut self, number: usize) -> anyhow::Result<(Replica, Incarnation)> {
+    /// Prepares the disk and key of a new replica, for this place.
+    fn prepare_replica(&mut self, number: usize) -> anyhow::Result<(Replica, Incarnation)> {
         self.joined += 1;
         let name = format!("joined-{}", self.joined);
         let mut setting = self.replica(number)?.setting.clone();
@@ -358,25 +362,25 @@ impl Cluster {
         Ok((replica, incarnation))
     }
 
-    /// Whether the epoch that a replica is in has a stable checkpoint of its own.
-    async fn settled(&self, number: usize) -> anyhow::Result<bool> {
+    /// Whether a replica's current membership epoch has a stable checkpoint.
+    async fn has_stable_checkpoint(&self, number: usize) -> anyhow::Result<bool> {
         let id = ReplicaId(u16::try_from(number)?);
         let statuses = self.statuses().await?;
         let own = statuses.iter().find(|it| it.replica == id);
         Ok(own.is_some_and(|it| it.stable > it.began))
     }
 
-    /// Whether a replica has put a journal aside because it was damaged.
+    /// Whether a replica has set a journal aside because it was damaged.
     #[must_use]
     pub fn noticed_damage(&self, number: usize) -> bool {
         let replica = self.replicas.get(number);
         replica.is_some_and(|it| it.setting.disk.join("journal.lost").exists())
     }
 
-    /// What each replica that answers says of itself.
+    /// The status of each replica that answers.
     ///
     /// # Errors
-    /// If the configuration makes no sense.
+    /// If the configuration is invalid.
     pub async fn statuses(&self) -> anyhow::Result<Vec<ReplicaStatus>> {
         let all = status_of(&self.operator).await?;
         Ok(all
@@ -385,12 +389,12 @@ impl Cluster {
             .collect())
     }
 
-    /// Waits until a replica has executed what any had executed when it was called and is in a
-    /// view that works; gives its status.
+    /// Waits until a replica has executed everything that any replica had executed at the time of
+    /// the call, and is in an active view. Returns its status.
     ///
     /// # Errors
     /// If that takes too long.
-    pub async fn recovered(&self, number: usize) -> anyhow::Result<ReplicaStatus> {
+    pub async fn wait_until_recovered(&self, number: usize) -> anyhow::Result<ReplicaStatus> {
         let id = ReplicaId(u16::try_from(number)?);
         let (began, mut goal) = (Instant::now(), None);
         while began.elapsed() < PATIENCE {
@@ -401,35 +405,35 @@ impl Cluster {
             if let Some(own) = own.filter(|it| it.active && Some(it.sequence) >= goal) {
                 return Ok(own.clone());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Err(anyhow!(
             "replica {number} has not caught up in {PATIENCE:?}"
         ))
     }
 
-    /// The same, until it votes.
+    /// Like [`Cluster::wait_until_recovered`], and waits until the replica votes.
     ///
     /// # Errors
     /// If that takes too long.
-    pub async fn votes(&self, number: usize) -> anyhow::Result<()> {
+    pub async fn wait_until_votes(&self, number: usize) -> anyhow::Result<()> {
         let began = Instant::now();
-        while self.recovered(number).await?.voting != Voting::Voting {
+        while self.wait_until_recovered(number).await?.voting != Voting::Voting {
             ensure!(began.elapsed() < PATIENCE, "replica {number} does not vote");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 }
 
-/// Asks until it is granted: a learner says by itself when it holds the state.
-async fn insist(administrator: &Client, command: Command) -> anyhow::Result<()> {
+/// Repeats a command until it is granted: a learner reports by itself when it holds the state.
+async fn administer_until_granted(administrator: &Client, command: Command) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         match administrator.administer(command.clone()).await {
             Err(ClientError::CommandRefused { reason, .. }) => {
                 ensure!(began.elapsed() < PATIENCE, "{command:?}: {reason}");
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             answer => return Ok(answer.map(|_| ())?),
         }
@@ -449,7 +453,7 @@ fn copy_directory(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loopback addresses that nobody uses.
+/// Free loopback addresses.
 fn addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
     let width = usize::from(PORTS.end - PORTS.start);
     let start = std::process::id() as usize * 97 % width;

@@ -1,10 +1,10 @@
-//! Counters: an operation is the name of one, counts it up, and is answered with its new value.
+//! Counters: an operation names a counter, increments it, and is answered with the new value.
 
 use bytes::Bytes;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
-/// What its recordings call it.
+/// The name of this service in recordings.
 pub const NAME: &str = "ledger";
 
 /// The service.
@@ -16,7 +16,7 @@ fn value(view: &View<'_>, name: &[u8]) -> Result<u64, StateError> {
     Ok(decode(&row))
 }
 
-/// A counter's value in an answer; 0 if it has none.
+/// A counter's value in an answer; 0 if the answer holds none.
 #[must_use]
 pub fn decode(answer: &[u8]) -> u64 {
     answer.try_into().map_or(0, u64::from_be_bytes)

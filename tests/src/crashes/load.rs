@@ -1,4 +1,4 @@
-//! Hands that count, each one counter, and the check of every answer.
+//! Tasks that count, each one counter, and the check of every answer.
 
 use super::cluster::Cluster;
 use super::ledger;
@@ -35,17 +35,17 @@ impl Watch {
     }
 }
 
-/// What was counted.
+/// The result of the counting.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
     /// Operations that were acknowledged.
     pub acknowledged: u64,
-    /// The longest time in which none was.
+    /// The longest time without an acknowledged operation.
     pub longest_gap: Duration,
 }
 
 impl Load {
-    /// Lets so many hands of each of so many clients count.
+    /// Starts this many clients with this many counting tasks each.
     ///
     /// # Errors
     /// If a client cannot connect.
@@ -79,10 +79,10 @@ impl Load {
         self.watch.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Says what went wrong as soon as something does.
+    /// Reports an error of a task as soon as there is one.
     ///
     /// # Errors
-    /// That.
+    /// That error.
     pub fn check(&mut self) -> anyhow::Result<()> {
         while let Some(ended) = self.hands.try_join_next() {
             ended??;
@@ -90,7 +90,7 @@ impl Load {
         Ok(())
     }
 
-    /// Ends the counting and compares every counter with what was acknowledged of it.
+    /// Ends the counting and compares every counter with its last acknowledged value.
     ///
     /// # Errors
     /// If an acknowledged operation was lost or executed twice, or was never answered.
@@ -102,7 +102,7 @@ impl Load {
             let found = ledger::decode(&reader.query(name.clone()).await?);
             ensure!(
                 found == acknowledged,
-                "counter {name:?} stands at {found}, {acknowledged} were acknowledged"
+                "counter {name:?} is {found}, but {acknowledged} was acknowledged"
             );
         }
         for client in &self.clients {
@@ -115,7 +115,7 @@ impl Load {
     }
 }
 
-/// Counts one counter up until it is over; gives what was acknowledged last.
+/// Increments one counter until the run is over; returns the last acknowledged value.
 async fn count(client: Client, name: Bytes, watch: Arc<Watch>) -> anyhow::Result<(Bytes, u64)> {
     let mut last = 0;
     while !watch.over.load(Ordering::Relaxed) {

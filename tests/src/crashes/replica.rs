@@ -1,4 +1,4 @@
-//! One replica as a process: told everything by a file, it runs until its standard input ends.
+//! One replica as a process. A file configures it; it runs until its standard input ends.
 
 use super::ledger::{self, Ledger};
 use anyhow::{Context as _, anyhow};
@@ -17,31 +17,31 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Far more than a short life brings.
+/// Far more than a short run records.
 const RECORDINGS_BYTES_MAX: u64 = 4 << 30;
 
-/// What a replica is told.
+/// The configuration of a replica.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setting {
     /// Its number, if it is one of those that the cluster began with.
     pub id: Option<u16>,
-    /// The cluster's.
+    /// The cluster's id.
     pub cluster: [u8; 16],
-    /// Failures that it has to live with.
+    /// u: how many replicas may fail.
     pub up: u16,
-    /// Of those, lies.
+    /// r: how many of those may lie.
     pub right: u16,
     /// Key and address of every replica that the cluster began with, by number.
     pub members: Vec<([u8; 32], SocketAddr)>,
-    /// Who may change the membership.
+    /// The principal that may change the membership.
     pub administrator: [u8; 32],
-    /// Where it listens.
+    /// The address that it listens on.
     pub listen: SocketAddr,
     /// The file with its key.
     pub key: PathBuf,
     /// Its disk.
     pub disk: PathBuf,
-    /// Where what it is told is recorded, if it is.
+    /// Where its events are recorded, if they are.
     pub recordings: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl Setting {
     }
 }
 
-/// Runs the replica that the file describes. Says `ready` once it has recovered and listens.
+/// Runs the replica that the file describes. Prints `ready` once it has recovered and listens.
 ///
 /// # Errors
 /// If it cannot start, or ends by itself.

@@ -1,6 +1,5 @@
-//! What happens in which order: one replica after the other is killed, now and then all; then disks
-//! are taken away, replicas make room for others, journals are damaged, and disks are put back to
-//! copies of them.
+//! The order of events: one replica after the other is killed, and now and then all; then disks are
+//! wiped, replicas are replaced, journals are damaged, and disks are rolled back to copies.
 
 use super::cluster::Cluster;
 use super::load::Load;
@@ -9,30 +8,30 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is to happen.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// How often something is killed.
+pub struct CrashPlan {
+    /// How many kills.
     pub kills: u32,
-    /// Every so many times it is all replicas at once.
+    /// Every how many kills all replicas are killed at once.
     pub all_every: u32,
-    /// How many disks are taken away after that, one after the other.
+    /// How many disks are wiped after that, one after the other.
     pub wipes: u32,
     /// How many replicas are replaced by others after that.
     pub swaps: u32,
     /// How many journals are damaged after that.
     pub damages: u32,
-    /// How many disks are put back to what they were a while ago, after that.
+    /// How many disks are rolled back to an older copy after that.
     pub rollbacks: u32,
-    /// Clients.
+    /// How many clients.
     pub clients: usize,
-    /// Hands of each.
+    /// Counting tasks of each client.
     pub hands: usize,
-    /// Decides who is killed when.
+    /// Decides which replica is killed when.
     pub seed: u64,
 }
 
-/// Milliseconds.
+/// Statistics of durations, in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Times {
     count: usize,
@@ -54,39 +53,40 @@ impl Times {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// Kills of one replica, and of all of them.
+pub struct CrashReport {
+    /// Kills of one replica, and of all replicas.
     pub kills: (u32, u32),
     /// Operations that were acknowledged, none of which was lost or executed twice.
     pub acknowledged: u64,
-    /// The longest time in which no operation was.
+    /// The longest time without an acknowledged operation.
     pub longest_gap_ms: f64,
     /// From the start of a process until it listens.
     pub started_ms: Option<Times>,
-    /// From the start of a process until it has what the others had then, and votes.
+    /// From the start of a process until it has everything that the others had then, and votes.
     pub recovered_ms: Option<Times>,
-    /// The same after all were killed, of all of them.
+    /// The same for all replicas, after all were killed.
     pub all_recovered_ms: Option<Times>,
-    /// The same with a disk that was made anew: until the replica has rejoined, and votes.
+    /// The same with a new disk: until the replica has rejoined, and votes.
     pub wiped_recovered_ms: Option<Times>,
-    /// The same with a journal that is damaged.
+    /// The same with a damaged journal.
     pub damaged_recovered_ms: Option<Times>,
-    /// From the start of a process on an older copy of its disk until it has noticed.
+    /// From the start of a process on an older copy of its disk until it has noticed the rollback.
     pub rollback_noticed_ms: Option<Times>,
-    /// Disks that were put back when all that the copy lacked had been decided, so that there was
-    /// nothing left to notice; others were put back for them.
+    /// Disks that were rolled back when everything that the copy lacked had been decided, so that
+    /// there was nothing left to notice; other disks were rolled back instead.
     pub rollbacks_overtaken: u32,
-    /// The same until it has rejoined, and votes.
+    /// From the start on an older copy until the replica has rejoined, and votes.
     pub rolled_back_recovered_ms: Option<Times>,
-    /// From the start of a new replica until it holds the state and an epoch begins with it.
+    /// From the start of a new replica until it holds the state and a membership epoch begins with
+    /// it.
     pub joined_ms: Option<Times>,
     /// The same until it votes in the place of another.
     pub swapped_ms: Option<Times>,
 }
 
-/// A small generator: what is drawn need not be good, only the same for the same seed.
+/// A small generator: its numbers need not be good, only the same for the same seed.
 struct Draw(u64);
 
 impl Draw {
@@ -102,7 +102,7 @@ impl Draw {
 ///
 /// # Errors
 /// If an acknowledged operation was lost or doubled, or something did not recover in time.
-pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result<Report> {
+pub async fn run(plan: CrashPlan, program: &Path, directory: &Path) -> anyhow::Result<CrashReport> {
     let mut cluster = Cluster::prepare(program, directory, 1, 1)?;
     cluster.start_all().await?;
     let mut load = Load::start(&cluster, plan.clients, plan.hands).await?;
@@ -120,20 +120,20 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
             cluster.kill(number).await?;
             one += 1;
         }
-        // Some come back at once, some when the others have gone on without them.
+        // Some restart at once, some after the others have gone on without them.
         tokio::time::sleep(Duration::from_millis(draw.below(800))).await;
         let began = Instant::now();
         cluster.start_all().await?;
         started.push(began.elapsed());
         for number in 0..cluster.len() {
-            cluster.votes(number).await?;
+            cluster.wait_until_votes(number).await?;
         }
         if round.is_multiple_of(plan.all_every) {
             all_recovered.push(began.elapsed());
         } else {
             recovered.push(began.elapsed());
         }
-        goes_on(&mut load, before).await?;
+        check_progress(&mut load, before).await?;
     }
     let mut wiped = Vec::new();
     for _ in 0..plan.wipes {
@@ -144,9 +144,9 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         tokio::time::sleep(Duration::from_millis(draw.below(800))).await;
         let began = Instant::now();
         cluster.start(number).await?;
-        cluster.votes(number).await?;
+        cluster.wait_until_votes(number).await?;
         wiped.push(began.elapsed());
-        goes_on(&mut load, before).await?;
+        check_progress(&mut load, before).await?;
     }
     let (mut joined, mut swapped) = (Vec::new(), Vec::new());
     for _ in 0..plan.swaps {
@@ -155,7 +155,7 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         let (ready, voted) = cluster.swap(number).await?;
         joined.push(ready);
         swapped.push(voted);
-        goes_on(&mut load, before).await?;
+        check_progress(&mut load, before).await?;
     }
     let mut damaged = Vec::new();
     for _ in 0..plan.damages {
@@ -167,11 +167,11 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         cluster.start(number).await?;
         ensure!(
             cluster.noticed_damage(number),
-            "a damaged journal was believed"
+            "a damaged journal was accepted"
         );
-        cluster.votes(number).await?;
+        cluster.wait_until_votes(number).await?;
         damaged.push(began.elapsed());
-        goes_on(&mut load, before).await?;
+        check_progress(&mut load, before).await?;
     }
     let (mut noticed, mut rolled_back, mut overtaken) = (Vec::new(), Vec::new(), 0);
     while noticed.len() < usize::try_from(plan.rollbacks)? {
@@ -180,7 +180,7 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         cluster.kill(number).await?;
         cluster.copy(number)?;
         cluster.start(number).await?;
-        cluster.votes(number).await?;
+        cluster.wait_until_votes(number).await?;
         tokio::time::sleep(Duration::from_millis(200 + draw.below(2_000))).await;
         cluster.kill(number).await?;
         cluster.put_back(number)?;
@@ -188,20 +188,20 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         cluster.start(number).await?;
         if cluster.noticed_rollback(number).await? {
             noticed.push(began.elapsed());
-            cluster.votes(number).await?;
+            cluster.wait_until_votes(number).await?;
             rolled_back.push(began.elapsed());
         } else {
-            // It came too late for its forgotten words to bind anybody. Another one, then.
+            // The rollback came too late for a forgotten vote to matter. Try another one.
             overtaken += 1;
             ensure!(
                 overtaken <= plan.rollbacks.max(3),
-                "replicas hardly ever notice that their disks were put back"
+                "replicas hardly ever notice that their disks were rolled back"
             );
         }
-        goes_on(&mut load, before).await?;
+        check_progress(&mut load, before).await?;
     }
     let counted = load.finish().await?;
-    Ok(Report {
+    Ok(CrashReport {
         kills: (one, all),
         acknowledged: counted.acknowledged,
         longest_gap_ms: counted.longest_gap.as_secs_f64() * 1e3,
@@ -218,8 +218,8 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
     })
 }
 
-/// Waits until something is acknowledged that was not yet, and looks for what went wrong.
-async fn goes_on(load: &mut Load, before: u64) -> anyhow::Result<()> {
+/// Waits until another operation is acknowledged, and checks for errors.
+async fn check_progress(load: &mut Load, before: u64) -> anyhow::Result<()> {
     let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(60));
     while load.acknowledged() == before && waited < patience {
         let pause = Duration::from_millis(10);
@@ -227,6 +227,9 @@ async fn goes_on(load: &mut Load, before: u64) -> anyhow::Result<()> {
         waited += pause;
     }
     load.check()?;
-    ensure!(load.acknowledged() > before, "it stands still");
+    ensure!(
+        load.acknowledged() > before,
+        "no operation is acknowledged any more"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an operation takes in a large directory, by turns with the same one in a smaller one.
+//! Times operations alternately in a large directory and in a smaller one.
 
 use serde::Serialize;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Medians of one kind of operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
-    /// What was done.
+    /// The kind of operation.
     pub operation: &'static str,
     /// In the large directory, in microseconds.
     pub large_us: u64,
@@ -16,13 +16,13 @@ pub struct Compared {
     pub smaller_us: u64,
 }
 
-/// Times operations on names of their own, which are gone afterwards.
+/// Times operations on names of their own, which are removed afterwards.
 pub(super) fn compare(large: &Path, smaller: &Path, timed: u32) -> Vec<Compared> {
     let named = |directory: &Path, number: u32| directory.join(format!("timed-{number}"));
     let moved = |directory: &Path, number: u32| directory.join(format!("moved-{number}"));
     type Work<'a> = &'a dyn Fn(&Path, u32);
     let operations: [(&'static str, Work<'_>); 5] = [
-        ("look for what is not there", &|directory, number| {
+        ("look up a missing name", &|directory, number| {
             assert!(!named(directory, number).exists());
         }),
         ("create", &|directory, number| {
@@ -39,7 +39,7 @@ pub(super) fn compare(large: &Path, smaller: &Path, timed: u32) -> Vec<Compared>
         }),
     ];
     let compared = operations.map(|(operation, work)| {
-        // What was known of names is forgotten, so that the servers are asked.
+        // Cached names expire, so that the servers are asked.
         std::thread::sleep(Duration::from_millis(1200));
         let mut took = [Vec::new(), Vec::new()];
         for number in 0..timed {

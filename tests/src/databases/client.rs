@@ -1,7 +1,7 @@
-//! The process that has the database open, and whoever started it.
+//! The process that has the database open, and its handle in the process that started it.
 //!
-//! It says the number of each transaction once COMMIT has returned: whatever was said has to be
-//! there, and of what comes after it one transaction may be.
+//! It prints the number of each transaction once COMMIT has returned. Every printed transaction has
+//! to be there, and at most one more.
 
 use super::Mode;
 use super::database::Database;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// What the process is to do.
+/// The task of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// All transactions up to a number.
+    /// Executes all transactions up to a number.
     Alone,
-    /// Counts up what another process counts up as well.
+    /// Increments a counter that another process increments as well.
     Count,
-    /// Looks at what others count up, again and again.
+    /// Repeatedly reads what others count.
     Look,
 }
 
-/// Where and what.
+/// The arguments of a client's process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Task {
-    /// What to do.
+    /// The task.
     #[arg(long, value_enum)]
     pub part: Part,
     /// The database.
@@ -39,27 +39,27 @@ pub struct Task {
     /// Its journal mode.
     #[arg(long, value_enum)]
     pub mode: Mode,
-    /// How many transactions there are in the end.
+    /// The number of transactions at the end.
     #[arg(long)]
     pub until: u64,
-    /// Decides what they are.
+    /// Decides what the transactions are.
     #[arg(long)]
     pub seed: u64,
 }
 
-/// What a client's process does.
+/// The main function of a client's process.
 ///
 /// # Errors
-/// If the database, or the mount that it lies in, refuses.
+/// If the database or its mount refuses.
 pub fn work(task: &Task) -> anyhow::Result<()> {
     match task.part {
         Part::Alone => alone(task),
-        Part::Count => sharing::count(task, said),
-        Part::Look => sharing::look(task, said),
+        Part::Count => sharing::count(task, acknowledge),
+        Part::Look => sharing::look(task, acknowledge),
     }
 }
 
-fn said(number: u64) -> anyhow::Result<()> {
+fn acknowledge(number: u64) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{number}")?;
     Ok(stdout.flush()?)
@@ -73,20 +73,20 @@ fn alone(task: &Task) -> anyhow::Result<()> {
         let transaction = model.next();
         database.execute(&model, &transaction)?;
         model.apply(&transaction);
-        said(model.done)?;
+        acknowledge(model.done)?;
     }
     Ok(())
 }
 
-/// A client's process, as whoever started it sees it.
+/// A client's process, seen from the process that started it.
 pub(super) struct Client {
     process: Reaped,
-    said: Arc<AtomicU64>,
-    listening: JoinHandle<()>,
+    acknowledged: Arc<AtomicU64>,
+    reader: JoinHandle<()>,
 }
 
 impl Client {
-    /// `program` is the one of [`work`].
+    /// Starts `program`, which calls [`work`].
     pub(super) fn start(program: &Path, task: &Task) -> Self {
         let part = match task.part {
             Part::Alone => "alone",
@@ -111,26 +111,26 @@ impl Client {
         command.args(arguments).stdout(Stdio::piped());
         let mut process = Reaped(command.stdin(Stdio::null()).spawn().unwrap());
         let stdout = BufReader::new(process.0.stdout.take().unwrap());
-        let said = Arc::new(AtomicU64::new(0));
-        let hears = said.clone();
-        let listening = std::thread::spawn(move || {
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let latest = acknowledged.clone();
+        let reader = std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                // A line that was cut off by the process's end says nothing.
+                // A line that the end of the process cut off does not count.
                 if let Ok(number) = line.parse() {
-                    hears.fetch_max(number, Ordering::AcqRel);
+                    latest.fetch_max(number, Ordering::AcqRel);
                 }
             }
         });
         Self {
             process,
-            said,
-            listening,
+            acknowledged,
+            reader,
         }
     }
 
     /// The last transaction that was acknowledged so far.
-    pub(super) fn said(&self) -> u64 {
-        self.said.load(Ordering::Acquire)
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
     }
 
     /// Whether it has ended by itself.
@@ -138,19 +138,19 @@ impl Client {
         self.process.0.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end in good order; gives what it said last.
+    /// Waits for its successful end; returns the last acknowledged transaction.
     pub(super) fn wait(mut self) -> u64 {
         let status = self.process.0.wait().unwrap();
         assert!(status.success(), "a client ended with {status}");
-        self.listening.join().unwrap();
-        self.said.load(Ordering::Acquire)
+        self.reader.join().unwrap();
+        self.acknowledged.load(Ordering::Acquire)
     }
 
-    /// Kills it, if it still runs; gives what it said last.
+    /// Kills it, if it still runs; returns the last acknowledged transaction.
     pub(super) fn kill(mut self) -> u64 {
         let _ = self.process.0.kill();
         self.process.0.wait().unwrap();
-        self.listening.join().unwrap();
-        self.said.load(Ordering::Acquire)
+        self.reader.join().unwrap();
+        self.acknowledged.load(Ordering::Acquire)
     }
 }

@@ -1,4 +1,5 @@
-//! The database itself: its schema, a transaction executed, and its content held against the model.
+//! The database itself: its schema, executing a transaction, and comparing its content with the
+//! model.
 
 use super::Mode;
 use super::model::{Account, Change, Model, Transaction, Transfer};
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long one waits for another's lock.
+/// How long a process waits for the lock of another.
 const BUSY_WITHIN: Duration = Duration::from_secs(60);
 
 const SCHEMA: &str = "
@@ -46,7 +47,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens it, and makes it if there is none; whatever was left undone is undone by SQLite then.
+    /// Opens it, or creates it; SQLite rolls back what was left unfinished.
     pub(super) fn open(path: &Path, mode: Mode) -> Result<Self> {
         let connection = connect(path, mode)?;
         let query = "SELECT count(*) FROM sqlite_schema WHERE name = 'progress'";
@@ -57,7 +58,7 @@ impl Database {
         Ok(Self { connection, mode })
     }
 
-    /// How many transactions it has.
+    /// How many transactions it holds.
     pub(super) fn done(&self) -> Result<u64> {
         let query = "SELECT done FROM progress";
         let done: i64 = self.connection.query_row(query, [], |row| row.get(0))?;
@@ -158,14 +159,15 @@ impl Database {
     }
 }
 
-/// A connection with everything as it has to be for these tests.
+/// A connection with the settings of these tests.
 pub(super) fn connect(path: &Path, mode: Mode) -> Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_WITHIN)?;
     let set = format!("PRAGMA journal_mode = {}", mode.name());
     let now: String = connection.query_row(&set, [], |row| row.get(0))?;
     assert!(now.eq_ignore_ascii_case(mode.name()), "{now}: {mode:?}");
-    // Few pages are kept, so that most are read from the file; in half of the modes by a mapping.
+    // The page cache is small, so that most pages are read from the file, in half of the modes by a
+    // mapping.
     let mapped = match mode {
         Mode::Wal | Mode::Persist | Mode::Memory => 4 << 20,
         Mode::Delete | Mode::Truncate | Mode::Off => 0,
@@ -180,8 +182,8 @@ pub(super) fn connect(path: &Path, mode: Mode) -> Result<Connection> {
 /// SQLite's own checks.
 pub(super) fn sound(connection: &Connection) -> Result<()> {
     let query = "PRAGMA integrity_check";
-    let said: String = connection.query_row(query, [], |row| row.get(0))?;
-    assert_eq!(said, "ok", "integrity_check");
+    let outcome: String = connection.query_row(query, [], |row| row.get(0))?;
+    assert_eq!(outcome, "ok", "integrity_check");
     let mut query = connection.prepare("PRAGMA foreign_key_check")?;
     assert!(query.query([])?.next()?.is_none(), "foreign_key_check");
     Ok(())

@@ -1,27 +1,25 @@
-//! What has to be in the database after so many transactions, kept without any database.
+//! The expected content of the database after a number of transactions, kept without a database.
 //!
-//! A transaction follows from the seed, its number and what was there before, so that whoever knows
-//! how many there were knows every row. Accounts pay one another; what they paid is remembered with
-//! a note, long enough now and then that it does not fit a page; accounts are opened and closed,
-//! and with an account goes whatever it paid or was paid. Both are bounded, so that a long run
-//! is as
-//! large as a short one.
+//! A transaction follows from the seed, its number and the content before it, so that the number of
+//! transactions determines every row. Accounts pay one another; each transfer has a note, sometimes
+//! too long for a page. Accounts are opened and closed, and the transfers of an account are deleted
+//! with it. Both are bounded, so that a long run is as large as a short one.
 
 use crate::kills::manifest::content;
 use quorumfs_bft_simulator::random::Random;
 use std::collections::BTreeMap;
 
-/// At least so many accounts are open, and at most.
+/// The minimum and the maximum number of open accounts.
 const ACCOUNTS: std::ops::RangeInclusive<usize> = 4..=300;
-/// Transfers that are remembered, about.
+/// How many transfers are remembered, approximately.
 const TRANSFERS_MAX: usize = 3000;
-/// How much a transaction forgets, if there are too many.
+/// How many transfers a transaction forgets, if there are too many.
 const FORGOTTEN: usize = 200;
 const NOTE_BYTES_MAX: u64 = 300;
 /// Longer than several pages.
 const LONG_NOTE_BYTES_MAX: u64 = 40 << 10;
 
-/// Somebody who can pay.
+/// An account that pays and is paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: String,
@@ -30,13 +28,13 @@ pub(super) struct Account {
     pub(super) changes: i64,
 }
 
-/// Something that was paid.
+/// A payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) source: i64,
     pub(super) target: i64,
     pub(super) amount: i64,
-    /// Which bytes they are follows from the transfer.
+    /// The note's length; its bytes follow from the transfer.
     pub(super) note_bytes: usize,
 }
 
@@ -48,7 +46,7 @@ pub(super) enum Change {
         name: String,
         balance: i64,
     },
-    /// The balance goes to the heir; transfers and the count of changes go with the account.
+    /// The balance goes to the heir; the account's transfers and its count of changes are deleted.
     Close {
         id: i64,
         heir: i64,
@@ -57,7 +55,7 @@ pub(super) enum Change {
         id: i64,
         transfer: Transfer,
     },
-    /// All transfers with smaller numbers.
+    /// Deletes all transfers with smaller numbers.
     Forget {
         below: i64,
     },
@@ -67,16 +65,16 @@ pub(super) enum Change {
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: u64,
-    /// Done and undone again within the transaction, before the rest.
+    /// Done and rolled back within the transaction, before the rest.
     pub(super) undone: Vec<Change>,
     pub(super) changes: Vec<Change>,
 }
 
-/// See the module.
+/// The expected content; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) seed: u64,
-    /// How many transactions there were.
+    /// How many transactions were executed.
     pub(super) done: u64,
     pub(super) accounts: BTreeMap<i64, Account>,
     pub(super) transfers: BTreeMap<i64, Transfer>,
@@ -90,7 +88,7 @@ impl Model {
         }
     }
 
-    /// Does transactions until there were so many.
+    /// Executes transactions until there were this many.
     pub(super) fn advance(&mut self, done: u64) {
         while self.done < done {
             let transaction = self.next();
@@ -103,7 +101,7 @@ impl Model {
         content(&[self.seed, id.unsigned_abs()], 0, length)
     }
 
-    /// The transaction that comes after these.
+    /// The next transaction.
     pub(super) fn next(&self) -> Transaction {
         let number = self.done + 1;
         let mut random = Random::new(self.seed.wrapping_mul(0x9e37_79b9) ^ number);
@@ -149,8 +147,8 @@ impl Model {
         *self.accounts.keys().nth(index).expect("it has so many")
     }
 
-    /// One to four changes, each possible after those before it. `from` keeps the numbers apart of
-    /// what is made in one transaction.
+    /// One to four changes, each possible after those before it. `from` separates the numbers of
+    /// rows that are made in one transaction.
     fn changes(&mut self, random: &mut Random, number: u64, from: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         for step in 0..random.between(1, 4) {

@@ -1,8 +1,8 @@
-//! Several processes at one database: two count the same row up, a third one looks.
+//! Several processes at one database: two increment the same counter, a third one reads.
 //!
-//! Each reads the counter and writes one more, in a transaction of its own, so that a lock which
-//! does not exclude, or a page that one process has and another lacks, shows as a number that came
-//! twice. Who looks holds a transaction open in which nothing may change.
+//! Each reads the counter and writes the next value, in a transaction of its own. A lock that does
+//! not exclude, or a page that one process has and another lacks, shows as a number that occurs
+//! twice. The reader holds a transaction open in which nothing may change.
 
 use super::Mode;
 use super::client::{Client, Part, Task};
@@ -18,7 +18,7 @@ const SCHEMA: &str = "BEGIN IMMEDIATE;
     COMMIT";
 const FILLING_BYTES: i64 = 200;
 
-/// Has two processes count up to `each` and a third one look, and says how often it has looked.
+/// Has two processes count up to `each` and a third one read; returns how often it has read.
 pub(super) fn run(program: &Path, database: &Path, mode: Mode, each: u64) -> u64 {
     let connection = connect(database, mode).unwrap();
     connection.execute_batch(SCHEMA).unwrap();
@@ -48,7 +48,7 @@ pub(super) fn run(program: &Path, database: &Path, mode: Mode, each: u64) -> u64
     looked
 }
 
-/// The counter, and how many entries there are.
+/// The counter, and the number of entries.
 fn counted(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
     let query = "SELECT value, (SELECT count(*) FROM entry) FROM counter";
     connection.query_row(query, [], |row| {
@@ -57,8 +57,11 @@ fn counted(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
     })
 }
 
-/// Counts up.
-pub(super) fn count(task: &Task, said: impl Fn(u64) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Increments the counter.
+pub(super) fn count(
+    task: &Task,
+    acknowledge: impl Fn(u64) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let connection = connect(&task.database, task.mode)?;
     for number in 1..=task.until {
         connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -69,13 +72,16 @@ pub(super) fn count(task: &Task, said: impl Fn(u64) -> anyhow::Result<()>) -> an
         connection.execute(entry, values)?;
         connection.execute("UPDATE counter SET value = ?1", [value + 1])?;
         connection.execute_batch("COMMIT")?;
-        said(number)?;
+        acknowledge(number)?;
     }
     Ok(())
 }
 
-/// Looks until there is as much as there has to be.
-pub(super) fn look(task: &Task, said: impl Fn(u64) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Reads until the counter has its last value.
+pub(super) fn look(
+    task: &Task,
+    acknowledge: impl Fn(u64) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let connection = connect(&task.database, task.mode)?;
     let (mut looked, mut before) = (0, 0);
     while before < task.until {
@@ -87,7 +93,7 @@ pub(super) fn look(task: &Task, said: impl Fn(u64) -> anyhow::Result<()>) -> any
         anyhow::ensure!(again == (value, entries), "{value} became {again:?}");
         connection.execute_batch("COMMIT")?;
         (looked, before) = (looked + 1, value);
-        said(looked)?;
+        acknowledge(looked)?;
     }
     Ok(())
 }

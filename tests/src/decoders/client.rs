@@ -1,4 +1,4 @@
-//! A client that hears anything at all.
+//! A client that receives arbitrary frames.
 
 use super::{CLUSTER, Credulous, EPOCH, Pieces, four, pieces, wire_fixtures};
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use quorumfs_bft::service::Credit;
 use quorumfs_bft::wire::message::{Outcome, Reply};
 use quorumfs_bft::wire::{Envelope, Header, Message};
 
-/// Tickets that are handed in.
+/// How many tickets are submitted.
 const TICKETS: u64 = 8;
 
 struct Driven {
     client: Client,
     /// The digest of the last request that it signed.
-    asked: Option<quorumfs_bft::identity::Digest>,
+    last_request: Option<quorumfs_bft::identity::Digest>,
     answered: Vec<Ticket>,
 }
 
@@ -31,7 +31,7 @@ impl Driven {
                 match effect {
                     Effect::Sign { message, .. } => {
                         let message = message.sign(&Credulous);
-                        self.asked = Some(message.envelope().digest());
+                        self.last_request = Some(message.envelope().digest());
                         self.client.step(now, Event::Signed { message }, effects);
                     }
                     Effect::Deliver { ticket, .. } | Effect::Failed { ticket, .. } => {
@@ -51,9 +51,9 @@ impl Driven {
         self.carry_out(now, &mut effects);
     }
 
-    /// A reply of `replica` to what was asked last.
+    /// A reply of `replica` to the last request.
     fn reply(&mut self, now: Monotonic, replica: u16, session: SessionId, outcome: Outcome) {
-        let Some(request) = self.asked else {
+        let Some(request) = self.last_request else {
             return;
         };
         let opening = matches!(outcome, Outcome::SessionOpened { .. });
@@ -78,13 +78,13 @@ impl Driven {
     }
 }
 
-/// Opens a session and submits operations between frames from anybody.
+/// Opens a session and submits operations between arbitrary frames.
 pub fn frames(bytes: &[u8]) {
     let mut config = ClientConfig::new(CLUSTER, four(), PublicKey([1; 32]));
     config.epoch = EPOCH;
     let mut driven = Driven {
         client: Client::new(config),
-        asked: None,
+        last_request: None,
         answered: Vec::new(),
     };
     let start = Monotonic(0);
@@ -137,7 +137,7 @@ pub fn frames(bytes: &[u8]) {
     assert_eq!(driven.answered.len(), count, "a ticket was answered twice");
 }
 
-/// A session with an operation in it, and between its steps every kind of message.
+/// A session with an operation, with every kind of message between its steps.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let plain: &[(u8, &[u8])] = &[

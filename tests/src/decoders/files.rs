@@ -1,4 +1,4 @@
-//! What lies on disks and clouds, what comes over a fresh connection, and what people hand around.
+//! Files on disks and clouds, bytes of a new connection, and files that people exchange.
 
 use super::formats::{kept_key, kept_keys};
 use quorumfs_backends::ObjectName;
@@ -8,13 +8,13 @@ use quorumfs_bft_runtime::link::frame::{Frame, Kind, Reader};
 use quorumfs_bft_runtime::link::hello::{Hello, Role};
 use quorumfs_gateway::keys::{KeyFile, Principal, RecoveryKit, Secret, VolumeRoot};
 
-/// The longest payload that the reader of a connection is given.
+/// The limit of a payload for the reader of a connection.
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// A connection that brings these bytes: cut into frames, and as a greeting.
+/// A connection that delivers these bytes: cut into frames, and as a greeting.
 ///
 /// # Panics
-/// If a frame is longer than the reader may give.
+/// If a frame exceeds the reader's limit.
 pub fn link(bytes: &[u8]) {
     if let Ok(hello) = Hello::decode(bytes) {
         let again = Hello::decode(&hello.encode());
@@ -57,7 +57,7 @@ pub fn link_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A store's marker, and the names of objects.
+/// A store's marker, and object names.
 pub fn store(bytes: &[u8]) {
     if let Ok(marker) = Marker::decode(bytes) {
         assert_eq!(marker.encode(), bytes);
@@ -83,7 +83,7 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     vec![marker.encode(), name.as_bytes().to_vec()]
 }
 
-/// A key file, a recovery kit that was typed in, and what this host keeps.
+/// A key file, a recovery kit that was typed in, and the keys that this host stores.
 pub fn keys(bytes: &[u8]) {
     kept_key(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else {

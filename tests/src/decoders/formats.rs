@@ -1,5 +1,5 @@
-//! What a gateway keeps on its host's disk and reads from clouds and programs; see
-//! [`quorumfs_gateway::decoders`].
+//! Files that a gateway stores on its host's disk, and bytes that it reads from clouds and
+//! programs; see [`quorumfs_gateway::decoders`].
 
 use super::{Pieces, pieces};
 use quorumfs_gateway::decoders::{ATTRIBUTE, Format, HOST_KEY, JOURNAL, OBJECT, SEGMENT};
@@ -18,7 +18,7 @@ fn seeds(format: Format) -> Vec<Vec<u8>> {
 /// A mount's journal.
 ///
 /// # Panics
-/// If what waits in it is out of order, or something else when it is read again.
+/// If pending data is out of order, or differs when it is read again.
 pub fn mount_journal(bytes: &[u8]) {
     read(JOURNAL, bytes);
 }
@@ -32,7 +32,7 @@ pub fn mount_journals() -> Vec<Vec<u8>> {
 /// A segment of the disk cache.
 ///
 /// # Panics
-/// If something is read that was not written, or said to lie outside.
+/// If data is read that was not written, or a position lies outside.
 pub fn segment(bytes: &[u8]) {
     read(SEGMENT, bytes);
 }
@@ -46,7 +46,7 @@ pub fn segments() -> Vec<Vec<u8>> {
 /// Headers, indexes and paths of objects on a cloud.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If invalid bytes are accepted.
 pub fn object(bytes: &[u8]) {
     read(OBJECT, bytes);
 }
@@ -60,7 +60,7 @@ pub fn objects() -> Vec<Vec<u8>> {
 /// Names and values of extended attributes.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If invalid bytes are accepted.
 pub fn attribute(bytes: &[u8]) {
     read(ATTRIBUTE, bytes);
 }
@@ -71,12 +71,12 @@ pub fn attributes() -> Vec<Vec<u8>> {
     seeds(ATTRIBUTE)
 }
 
-/// A host key and kept shares, for [`super::files::keys`].
+/// A host key and cached shares, for [`super::files::keys`].
 pub(super) fn kept_key(bytes: &[u8]) {
     read(HOST_KEY, bytes);
 }
 
-/// Some of them.
+/// Seeds for [`kept_key`].
 pub(super) fn kept_keys() -> Vec<Vec<u8>> {
     seeds(HOST_KEY)
 }

@@ -1,5 +1,5 @@
-//! Recordings of replicas, which people hand to each other: behind a first byte that is even the
-//! file, behind one that is odd what stands in a block of it whose checks hold.
+//! Recordings of replicas, which people exchange. After an even first byte the input is the file;
+//! after an odd one it is the content of a block whose checks hold.
 
 use super::{CLUSTER, Credulous, at, four, wire_fixtures};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use quorumfs_bft::step::{Event, Peer, Timer, Token};
 use quorumfs_bft::wire::message::{Message, Request, RequestOperation, Suspect};
 use quorumfs_bft::wire::{Header, Unsigned};
 
-/// A block's header, in front of its content.
+/// The length of a block's header, which precedes its content.
 const BLOCK_HEADER_BYTES: usize = 20;
 
 fn start() -> Start {
@@ -26,7 +26,7 @@ fn start() -> Start {
     }
 }
 
-/// Reads it: what is read of a block is what was written there.
+/// Decodes it: writing the decoded entries of a block gives the same bytes.
 pub fn recording(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else {
         return;
@@ -84,7 +84,7 @@ fn entries() -> Vec<Entry> {
             connection: ConnectionId(5),
         },
     ];
-    let told = events.map(|event| Entry::Event { now: at(2), event });
+    let events = events.map(|event| Entry::Event { now: at(2), event });
     let key = Bytes::from_static(b"key");
     let read = |found| Entry::Read {
         key: key.clone(),
@@ -109,10 +109,10 @@ fn entries() -> Vec<Entry> {
             why: "over".to_owned(),
         },
     ];
-    others.into_iter().chain(told).collect()
+    others.into_iter().chain(events).collect()
 }
 
-/// A whole file, and a block's content: all entries together, and each alone.
+/// A whole file, and the content of blocks: all entries together, and each entry by itself.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let (mut writer, mut file) = RecordingWriter::begin(&start());

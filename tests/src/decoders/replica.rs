@@ -1,8 +1,8 @@
-//! A replica that hears anything at all.
+//! A replica that receives arbitrary frames.
 //!
-//! Signatures count as good, so that forged certificates, proposals, views and votes reach the
-//! protocol itself: as if every key of the cluster had been stolen. Nothing is claimed about what
-//! such a replica then agrees to, only that it neither panics nor runs away.
+//! Every signature is accepted, so that forged certificates, proposals, views and votes reach the
+//! protocol itself: as if every key of the cluster had been stolen. The test claims nothing about
+//! what such a replica then agrees to, only that it neither panics nor loops.
 
 use super::{CLUSTER, Credulous, EPOCH, Pieces, at, fixtures, four, pieces, wire_fixtures};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use quorumfs_bft_simulator::key_value::KeyValue;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Steps that one input may cause by what the replica says to itself.
+/// How many steps an input may cause by the replica's own messages to itself.
 const STEPS_MAX: usize = 10_000;
 
 /// The one principal of the service.
@@ -35,7 +35,7 @@ const TIMERS: [Timer; 5] = [
     Timer::Clock,
 ];
 
-/// A replica, and the driver that does at once whatever it asks for.
+/// A replica, and a driver that carries out its effects at once.
 struct Driven {
     replica: Replica<KeyValue, MemoryStore>,
     store: MemoryStore,
@@ -91,7 +91,10 @@ impl Driven {
             };
             self.replica.step(at(self.nanos), event, &mut effects);
         }
-        assert!(waiting.is_empty(), "it goes on talking to itself");
+        assert!(
+            waiting.is_empty(),
+            "the replica sends itself messages without end"
+        );
     }
 
     fn step(&mut self, event: Event) {
@@ -101,7 +104,7 @@ impl Driven {
     }
 
     /// A frame, or a timer and some time.
-    fn hear(&mut self, kind: u8, piece: &[u8]) {
+    fn feed(&mut self, kind: u8, piece: &[u8]) {
         self.nanos += u64::from(kind) * 100_000;
         let from = match kind {
             0..4 => Peer::Replica(ReplicaId(kind.into())),
@@ -126,12 +129,12 @@ impl Driven {
 fn driven_by(bytes: &[u8]) -> Option<Driven> {
     let mut driven = Driven::start(Journal::default())?;
     for (kind, piece) in Pieces(bytes).take(64) {
-        driven.hear(kind, piece);
+        driven.feed(kind, piece);
     }
     Some(driven)
 }
 
-/// Frames and timers, each with who it comes from.
+/// Frames and timers, each with its sender.
 pub fn frames(bytes: &[u8]) {
     if let Some(driven) = driven_by(bytes) {
         let _ = driven.replica.status();
@@ -148,8 +151,8 @@ fn signed(message: Message) -> Arc<Envelope> {
     Arc::clone(Unsigned::new(header, message).sign(&Credulous).envelope())
 }
 
-/// What makes a replica execute `request` at `sequence`, from its client and its peers. Returns the
-/// batch's digest.
+/// The messages of the client and the peers that make a replica execute `request` at `sequence`.
+/// Returns the batch's digest.
 fn order(
     parts: &mut Vec<(u8, Bytes)>,
     sequence: Sequence,
@@ -183,7 +186,7 @@ fn order(
     digest
 }
 
-/// A session is opened, an operation executed in it, and then the view is left.
+/// Opens a session, executes an operation in it, and then leaves the view.
 fn conversation() -> Vec<u8> {
     let mut parts = Vec::new();
     let open = signed(Message::OpenSession(OpenSession {
@@ -213,8 +216,8 @@ fn conversation() -> Vec<u8> {
     pieces(parts.iter().map(|(kind, frame)| (*kind, &frame[..])))
 }
 
-/// Every kind of message alone, all of them one after the other with timers between, and messages
-/// that a replica acts upon.
+/// Every kind of message by itself, all of them in a row with timers between, and messages that a
+/// replica acts upon.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let fixtures = wire_fixtures();
@@ -233,7 +236,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The bytes of a journal's file or, behind a first byte that is odd, records that passed for good.
+/// After an even first byte, the bytes of a journal's file; after an odd one, records that are
+/// accepted as intact.
 pub fn journal(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else {
         return;
@@ -257,16 +261,16 @@ pub fn journal(bytes: &[u8]) {
     if let Some(mut driven) = Driven::start(journal) {
         assert!(driven.replica.status().durable <= driven.replica.status().sequence);
         for kind in 8..20 {
-            driven.hear(kind, &[]);
+            driven.feed(kind, &[]);
         }
         assert!(driven.replica.status().sequence < Sequence(u64::MAX));
     }
 }
 
-/// Of the segment that an input is.
+/// The identity of the input's segment.
 const IDENTITY: SegmentIdentity = SegmentIdentity([1; 16]);
 
-/// Journals with each kind of record, framed and bare.
+/// Journals with each kind of record, with and without framing.
 #[must_use]
 pub fn journal_seeds() -> Vec<Vec<u8>> {
     let records = fixtures("journal");

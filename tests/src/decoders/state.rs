@@ -1,4 +1,4 @@
-//! A key space over a store that gives back something else than was written.
+//! A key space over a store that returns another value than the one that was written.
 
 use bytes::Bytes;
 use quorumfs_bft::identity::Sequence;
@@ -29,7 +29,7 @@ fn stored_tree() -> Result<MemoryStore, StateError> {
     Ok(store)
 }
 
-/// What is read from `store`, and then written.
+/// Reads `store`, and then writes to it.
 fn use_it(store: MemoryStore) -> Result<usize, StateError> {
     let mut space = KeySpace::open_shaped(store, 0, LEAF_BYTES_MAX)?;
     let rows = space.view(Area::Service).scan(&[]..&[0xff; 8], 1000)?;
@@ -43,10 +43,10 @@ fn use_it(store: MemoryStore) -> Result<usize, StateError> {
     Ok(rows.len())
 }
 
-/// The value under one key, chosen by the first byte, is the rest of the input.
+/// The first byte chooses a key; the rest of the input replaces the value under it.
 ///
 /// # Panics
-/// If what is not what was written is taken for it.
+/// If a wrong value is accepted.
 pub fn stored(bytes: &[u8]) {
     let (Some((which, value)), Ok(store)) = (bytes.split_first(), stored_tree()) else {
         return;
@@ -64,7 +64,7 @@ pub fn stored(bytes: &[u8]) {
     }
 }
 
-/// Each stored value, where it belongs.
+/// Each stored value, under its own key.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     use quorumfs_bft::state::Store;

@@ -1,4 +1,5 @@
-//! A cluster as an operator sets it up by hand: `replica init`, `volume create`, `replica run`.
+//! A cluster that is set up by hand as an operator does: `replica init`, `volume create`, `replica
+//! run`.
 
 use super::command::Quorumfs;
 use super::running::{Reaped, terminate};
@@ -12,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How many replicas and how many clouds.
+/// The number of replicas and the number of clouds.
 const FOUR: usize = 4;
 const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Four replicas' directories and a volume over four clouds; the replicas run if started.
+/// Four replicas' directories and a volume over four clouds; the replicas run once started.
 #[derive(Debug)]
 pub struct Cluster {
     directory: tempfile::TempDir,
-    /// Where the replicas listen, by number.
+    /// The addresses that the replicas listen on, by number.
     pub addresses: Vec<SocketAddr>,
-    /// The replicas as `volume create` wants them, by number: `KEY@ADDRESS`.
+    /// The replicas' arguments of `volume create`, by number: `KEY@ADDRESS`.
     pub replicas: Vec<String>,
     running: BTreeMap<usize, Reaped>,
 }
@@ -41,7 +42,7 @@ impl Cluster {
         })
     }
 
-    /// The same, with a volume that is created otherwise.
+    /// The same, with a volume that `create` creates.
     ///
     /// # Panics
     /// If a command fails.
@@ -59,12 +60,12 @@ impl Cluster {
             cluster.init(number, address);
         }
         create(&cluster).run().ok();
-        // What tests read has to come from the clouds, unless they say otherwise.
+        // Reads have to come from the clouds, unless a test configures a disk cache.
         cluster.configure("[cache]\nsize_mib = 0\n");
         cluster
     }
 
-    /// Adds to the volume's configuration, in TOML.
+    /// Appends to the volume's configuration, in TOML.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -75,7 +76,7 @@ impl Cluster {
         std::fs::write(&path, format!("{text}\n{more}")).unwrap();
     }
 
-    /// Has mounts of the volume be of another tier than `clouds`.
+    /// Sets the tier of the volume's mounts, which is `clouds` by default.
     ///
     /// # Panics
     /// If the configuration is not as `volume create` writes it.
@@ -111,7 +112,7 @@ impl Cluster {
         create
     }
 
-    /// Starts the replicas and waits until each says that it is ready.
+    /// Starts the replicas and waits until each reports that it is ready.
     ///
     /// # Panics
     /// If one does not start.
@@ -131,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// Starts one replica, with these options besides.
+    /// Starts one replica with additional options.
     ///
     /// # Panics
     /// If it does not start.
@@ -145,7 +146,7 @@ impl Cluster {
         self.start_as(number, command);
     }
 
-    /// Starts another program as a replica; it says that it is ready as the usual one does.
+    /// Starts another program as a replica; it reports that it is ready as the usual one does.
     ///
     /// # Panics
     /// If it does not start.
@@ -157,15 +158,15 @@ impl Cluster {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
-        let said = std::fs::read_to_string(self.log(number)).unwrap_or_default();
-        assert!(line.contains("\"type\":\"ready\""), "{line}\n{said}");
+        let log = std::fs::read_to_string(self.log(number)).unwrap_or_default();
+        assert!(line.contains("\"type\":\"ready\""), "{line}\n{log}");
         self.running.insert(number, child);
     }
 
     /// The last sequence that any replica has executed.
     ///
     /// # Panics
-    /// If there is no status to be had.
+    /// If no replica reports its status.
     #[track_caller]
     pub fn committed(&self) -> u64 {
         let replicas = self.quorumfs().run_with(["status"]).records("replica");
@@ -173,11 +174,11 @@ impl Cluster {
         committed.unwrap()
     }
 
-    /// Waits until all that was committed up to `sequence` is in every replica's database too:
-    /// whatever is a checkpoint old.
+    /// Waits until everything committed up to `sequence` is in every replica's database too, which
+    /// trails by up to a checkpoint.
     ///
     /// # Panics
-    /// If it is not within a minute.
+    /// If that takes more than a minute.
     #[track_caller]
     pub fn flush(&self, sequence: u64) {
         super::eventually("everything is flushed", FLUSHED_WITHIN, || {
@@ -187,7 +188,7 @@ impl Cluster {
         });
     }
 
-    /// Prepares a replica that joins later; gives its number here, with which it is started.
+    /// Prepares a replica that joins later; returns its number, with which it is started.
     ///
     /// # Panics
     /// If the command fails.
@@ -199,12 +200,12 @@ impl Cluster {
         number
     }
 
-    /// `KEY@ADDRESS:PORT` of a replica, as commands take it.
+    /// `KEY@ADDRESS:PORT` of a replica, as commands accept it.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If there is no replica of this number.
     #[must_use]
-    pub fn place_of(&self, number: usize) -> &str {
+    pub fn replica_argument(&self, number: usize) -> &str {
         &self.replicas[number]
     }
 
@@ -223,7 +224,7 @@ impl Cluster {
     /// Stops one replica as an operator does.
     ///
     /// # Panics
-    /// If it does not run, or does not stop in good order.
+    /// If it does not run, or does not stop successfully.
     #[track_caller]
     pub fn stop_one(&mut self, number: usize) {
         let mut replica = self.running.remove(&number).expect("it runs");
@@ -231,7 +232,7 @@ impl Cluster {
         assert!(status.success(), "a replica stopped with {status}");
     }
 
-    /// Kills one replica, which then has what it synced.
+    /// Kills one replica, which keeps only what it has synced.
     ///
     /// # Panics
     /// If it does not run.
@@ -242,10 +243,10 @@ impl Cluster {
         replica.0.wait().unwrap();
     }
 
-    /// Stops the replicas as an operator does, so that all they have is on their disks.
+    /// Stops the replicas as an operator does, so that their whole state is on their disks.
     ///
     /// # Panics
-    /// If one does not stop in good order.
+    /// If one does not stop successfully.
     #[track_caller]
     pub fn stop(&mut self) {
         for mut replica in std::mem::take(&mut self.running).into_values() {
@@ -259,7 +260,7 @@ impl Cluster {
         self.running.values().map(|replica| replica.0.id())
     }
 
-    /// Everything lies below it.
+    /// The directory of everything that belongs to the cluster.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -283,7 +284,7 @@ impl Cluster {
         self.directory.path().join("clouds").join(name_of(index))
     }
 
-    /// What a replica logged.
+    /// The path of a replica's log.
     #[must_use]
     pub fn log(&self, number: usize) -> PathBuf {
         self.directory.path().join(format!("replica-{number}.log"))
@@ -292,7 +293,7 @@ impl Cluster {
     /// An empty directory to mount on.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     #[must_use]
     pub fn mount_point(&self) -> PathBuf {
         let point = self.directory.path().join("mnt");

@@ -1,4 +1,4 @@
-//! Running the program: built once, put together from arguments, in a private view if wanted.
+//! Running the program: built once, with arguments, and in a private mount namespace if needed.
 
 use super::running::{Finished, Running};
 use std::ffi::{OsStr, OsString};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The program under test: the one that `QUORUMFS` names, else built once from the sources as they
-/// are now, beside this test.
+/// The program under test: `QUORUMFS` names it, or it is built once from the current sources, in
+/// the directory of this test.
 ///
-/// Cargo gives a test the path of its own package's binaries only, so that this one asks cargo
-/// itself; where the program is up to date, that takes a moment. This package is named too, because
-/// cargo unites the features of what is built together: so the libraries are those of the tests,
-/// compiled already.
+/// Cargo gives a test only the paths of its own package's binaries, so that this function runs
+/// cargo itself; where the program is up to date, that takes a moment. This package is named too,
+/// because cargo unites the features of packages that are built together: so the libraries are
+/// those of the tests, which are compiled already.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -24,7 +24,7 @@ pub fn binary() -> &'static Path {
             return PathBuf::from(named);
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        // This is TARGET/release/NAME or a test below, the program TARGET/release/quorumfs.
+        // This is TARGET/release/NAME or a test below it, the program TARGET/release/quorumfs.
         let this = std::env::current_exe().unwrap();
         let release = this.ancestors().find(|path| path.ends_with("release"));
         let release = release.unwrap_or_else(|| {
@@ -45,7 +45,7 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// A run of the program that is being put together. Always with `--json`.
+/// A run of the program that is being configured. Always with `--json`.
 #[derive(Debug, Clone)]
 pub struct Quorumfs {
     arguments: Vec<OsString>,
@@ -53,19 +53,19 @@ pub struct Quorumfs {
     view: View,
 }
 
-/// How a run sees the machine's mounts.
+/// The mount namespace of a run.
 #[derive(Debug, Clone)]
 enum View {
-    /// As everybody does.
-    Everybodys,
-    /// As nobody else does.
+    /// The machine's.
+    Shared,
+    /// A namespace of its own.
     Own(Private),
-    /// As this process does.
+    /// That of this process.
     Of(u32),
 }
 
-/// A view of the machine that only one run has: a mount namespace in which a script ran first.
-/// Needs the right to make one; see [`super::require_private_mounts`].
+/// A private mount namespace for one run; a script runs in it first. Needs the right to create one;
+/// see [`super::require_private_mounts`].
 #[derive(Debug, Clone)]
 pub struct Private {
     /// Shell commands, run as root of the namespace before the program.
@@ -80,7 +80,7 @@ impl Quorumfs {
         Self {
             arguments,
             variables: Vec::new(),
-            view: View::Everybodys,
+            view: View::Shared,
         }
     }
 
@@ -92,32 +92,32 @@ impl Quorumfs {
         self
     }
 
-    /// Sets a variable for it.
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// Runs it in a view of its own.
+    /// Runs it in a private mount namespace.
     #[must_use]
     pub fn in_private(mut self, private: &Private) -> Self {
         self.view = View::Own(private.clone());
         self
     }
 
-    /// Runs it in the view that a running process has.
+    /// Runs it in the mount namespace of a running process.
     #[must_use]
     pub fn in_view_of(mut self, process: u32) -> Self {
         self.view = View::Of(process);
         self
     }
 
-    /// The command, for those who want to hold the process.
+    /// The command, for callers that manage the process themselves.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = match &self.view {
-            View::Everybodys => Command::new(binary()),
+            View::Shared => Command::new(binary()),
             View::Of(process) => {
                 let mut command = Command::new("nsenter");
                 command
@@ -153,11 +153,11 @@ impl Quorumfs {
         Running::start(self.command())
     }
 
-    /// Runs it to its end on a terminal of its own, where somebody types these lines, each when
-    /// something new was asked; gives what they saw beside how it ended.
+    /// Runs it to its end on a terminal of its own, where the test types these lines, one per
+    /// prompt; returns how it ended and the terminal's output.
     ///
     /// # Panics
-    /// If there is no terminal to be had, or it does not end in two minutes.
+    /// If no terminal can be opened, or it does not end in two minutes.
     #[must_use]
     #[track_caller]
     pub fn run_on_terminal(&self, typed: &[&str]) -> (Finished, String) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// A running demo, in a temporary directory that goes with it.
+/// A running demo, in a temporary directory that is removed with it.
 #[derive(Debug)]
 pub struct Demo {
     directory: tempfile::TempDir,
@@ -21,7 +21,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Starts one that is new.
+    /// Starts a new demo.
     ///
     /// # Panics
     /// If it does not start.
@@ -47,7 +47,7 @@ impl Demo {
         self.run(Quorumfs::on(self.state()).args(["demo"]));
     }
 
-    /// The same in a view of the machine of its own; see [`Demo::inside`].
+    /// The same in a private mount namespace; see [`Demo::inside`].
     ///
     /// # Panics
     /// If it does not start.
@@ -83,10 +83,10 @@ impl Demo {
         self.process = Some(child);
     }
 
-    /// Stops it as Ctrl-C does: everything is unmounted and kept.
+    /// Stops it as Ctrl-C does: everything is unmounted, and its state is kept.
     ///
     /// # Panics
-    /// If it does not stop, or not in good order.
+    /// If it does not stop, or does not stop successfully.
     #[track_caller]
     pub fn stop(&mut self) {
         let mut child = self.process.take().unwrap();
@@ -99,7 +99,7 @@ impl Demo {
         assert!(!is_mounted(&self.mount()), "the demo left its mount behind");
     }
 
-    /// The state directory, which is the volume's too.
+    /// The state directory, which is the volume's as well.
     #[must_use]
     pub fn state(&self) -> &Path {
         self.directory.path()
@@ -111,20 +111,20 @@ impl Demo {
         self.state().join("mnt")
     }
 
-    /// The root directory as the demo sees it.
+    /// The root directory in the demo's mount namespace.
     fn root_inside(&self) -> PathBuf {
         let pid = self.process.as_ref().unwrap().0.id();
         PathBuf::from(format!("/proc/{pid}/root"))
     }
 
-    /// The mount point as the demo sees it, for one that runs in a view of its own.
+    /// The mount point in the demo's mount namespace, for a demo that runs in a private one.
     #[must_use]
     pub fn mount_inside(&self) -> PathBuf {
         self.root_inside()
             .join(self.mount().strip_prefix("/").unwrap())
     }
 
-    /// Runs a script in the demo's view of the machine. How it ends does not matter.
+    /// Runs a script in the demo's mount namespace. How it ends does not matter.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -132,7 +132,7 @@ impl Demo {
         run_in_view_of(self.process.as_ref().unwrap().0.id(), script);
     }
 
-    /// `quorumfs --json --state …` on this demo's volume, in the demo's view of the machine.
+    /// `quorumfs --json --state …` on this demo's volume, in the demo's mount namespace.
     #[must_use]
     pub fn quorumfs_inside(&self) -> Quorumfs {
         self.quorumfs()
@@ -159,21 +159,21 @@ impl Demo {
         Quorumfs::on(self.state())
     }
 
-    /// What `status` says.
+    /// Runs `status`.
     #[must_use]
     #[track_caller]
     pub fn status(&self) -> Finished {
         self.quorumfs().run_with(["status"])
     }
 
-    /// What one of the children logged.
+    /// The log of one of the children.
     #[must_use]
     pub fn log(&self, name: &str) -> String {
         let path = self.state().join(format!("log/{name}.log"));
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// The ends of what all children logged.
+    /// The ends of all children's logs.
     #[must_use]
     pub fn logs(&self) -> String {
         let mut all = String::new();

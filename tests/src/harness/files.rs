@@ -1,14 +1,14 @@
-//! What tests look for in files and mounts.
+//! Helpers for files and mounts.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Flips one bit of a file, whatever its mode.
+/// Flips one bit of a file, regardless of its mode.
 ///
 /// # Panics
-/// If it cannot.
+/// If that fails.
 pub fn flip_byte(path: &Path, place: u64) {
     let mode = fs::metadata(path).unwrap().permissions().mode();
     fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o600)).unwrap();
@@ -45,10 +45,10 @@ pub fn require_fuse() {
     );
 }
 
-/// For tests that need a view of the machine of their own: they fail where they cannot have one.
+/// For tests that need a private mount namespace: they fail where they cannot have one.
 ///
 /// # Panics
-/// If this user may not make mount namespaces.
+/// If this user may not create mount namespaces.
 pub fn require_private_mounts() {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -65,13 +65,13 @@ pub fn require_private_mounts() {
     );
 }
 
-/// Makes the kernel forget what it has cached, if this user may.
+/// Drops the kernel's caches, if this user may.
 pub fn drop_caches() {
     rustix::fs::sync();
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Bytes that no compression and no luck makes again.
+/// Bytes that cannot be compressed, and that do not occur by chance.
 #[must_use]
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -1,5 +1,6 @@
-//! A gateway in the test's own process, put together from the libraries as the program does it, for
-//! what no command line offers: sealing off, short deadlines, a runtime that can be held up.
+//! A gateway in the test's own process, composed from the libraries as the program does it, for
+//! settings that the command line does not offer: no sealing, short deadlines, a runtime that can
+//! be blocked.
 
 use super::cluster::Cluster;
 use quorumfs_backends::local::LocalStore;
@@ -28,7 +29,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(30);
 /// A volume mounted by this process; unmounted when dropped.
 #[derive(Debug)]
 pub struct Gateway {
-    /// What serves the mount.
+    /// The runtime that serves the mount.
     pub runtime: Runtime,
     /// The mount.
     pub mounted: Mounted,
@@ -42,7 +43,7 @@ impl Gateway {
     /// Mounts the cluster's volume; requests may take as long as `deadline`.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If it cannot be mounted.
     #[must_use]
     pub fn mount(cluster: &Cluster, sealing: Sealing, deadline: Duration) -> Self {
         super::require_fuse();
@@ -87,7 +88,7 @@ impl Gateway {
         }
     }
 
-    /// Where.
+    /// The mount point.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.point
@@ -96,7 +97,7 @@ impl Gateway {
     /// Commits everything, unmounts, and ends the session.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn unmount(self) {
         self.runtime.block_on(async {
             self.mounted.unmount().await.unwrap();
@@ -110,7 +111,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Nothing is left mounted by a test that failed; all of it is harmless once unmounted.
+        // A failed test leaves nothing mounted; the rest is harmless once it is unmounted.
         if super::is_mounted(&self.point) {
             self.mounted.abort();
             let flags = rustix::mount::UnmountFlags::DETACH;
@@ -136,10 +137,10 @@ fn client_config(cluster: &Cluster, volume: &Volume) -> ClientConfig {
     config
 }
 
-/// The cluster's volume with the keys of its first epoch, which the clouds unlock.
+/// The cluster's volume with the keys of its first key epoch, unlocked with the clouds' shares.
 ///
 /// # Panics
-/// If the key is not its owner's, or the clouds do not.
+/// If the key is not the owner's, or the clouds do not unlock it.
 #[must_use]
 pub fn unlocked(cluster: &Cluster, key: &KeyFile) -> Volume {
     let genesis = std::fs::read(cluster.volume().join("volume.genesis")).unwrap();
@@ -151,7 +152,7 @@ pub fn unlocked(cluster: &Cluster, key: &KeyFile) -> Volume {
     volume
 }
 
-/// The keys of all slices of the volume's first so many inodes, which the servers are asked for.
+/// Asks the servers for the keys of all slices of the volume's inodes from 1 to `inodes`.
 ///
 /// # Panics
 /// If the servers do not answer.
@@ -173,7 +174,7 @@ pub fn slice_keys(cluster: &Cluster, volume: &Volume, inodes: u64) -> Vec<SliceK
                 limit,
             };
             let found = metadata.ask("read", volume.own_credentials(), question);
-            // Directories and numbers that no file has.
+            // Directories, and numbers that no file has.
             let Ok(QueryResult::Content(page)) = found.await else {
                 continue;
             };

@@ -1,8 +1,8 @@
-//! Real processes for tests: the program itself, a whole demo, and a private view of the machine.
+//! Real processes for tests: the program itself, a whole demo, and a private mount namespace.
 //!
-//! What always holds: every process that a test starts is stopped by its own process id when the
-//! value that stands for it is dropped, however the test ends; every wait has an end; everything
-//! lies in a temporary directory with a short path (the path of a Unix socket has 108 bytes).
+//! What always holds: every process that a test starts is stopped by its own process id when its
+//! handle is dropped, however the test ends; every wait has a deadline; everything lies in a
+//! temporary directory with a short path (the path of a Unix socket has 108 bytes).
 //!
 //! Failures here are failures of the test, hence the panics.
 
@@ -30,9 +30,9 @@ pub use demo::Demo;
 pub use files::{drop_caches, flip_byte, is_mounted, noise, require_fuse, require_private_mounts};
 pub use gateway::{Gateway, slice_keys, unlocked};
 pub use mounted::{kill_mount, mount_in_background};
-pub use needles::{Found, Needle, search};
+pub use needles::{Needle, NeedleHit, search};
 pub(crate) use running::Reaped;
-pub use running::{BESIDE_MIB, Finished, Running, peak_mib, run_in_view_of};
+pub use running::{Finished, OVERHEAD_MIB, Running, peak_mib, run_in_view_of};
 pub use signed::{Answer, Keys, Request};
 
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub fn eventually(what: &str, patience: Duration, mut holds: impl FnMut() -> boo
     while !holds() {
         assert!(
             began.elapsed() < patience,
-            "waited {patience:?} in vain until {what}"
+            "timed out after {patience:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -1,4 +1,4 @@
-//! A mount in the background, and its death.
+//! A mount in the background, and killing it.
 
 use super::command::binary;
 use super::{Cluster, eventually};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const DEAD_WITHIN: Duration = Duration::from_secs(20);
 
-/// Mounts in the background and gives the process behind it.
+/// Mounts in the background and returns the process behind the mount.
 ///
 /// # Panics
 /// If it cannot be mounted.
@@ -24,10 +24,10 @@ pub fn mount_in_background(cluster: &Cluster, point: &Path, how: &[&str]) -> Pid
     Pid::from_raw(pid).unwrap()
 }
 
-/// Kills the process behind a mount, and waits until nobody gets anything from it any more.
+/// Kills the process behind a mount, and waits until the mount no longer answers.
 ///
 /// # Panics
-/// If it does not run any more, or goes on.
+/// If it does not run any more, or the mount still answers.
 #[track_caller]
 pub fn kill_mount(process: Pid, point: &Path) {
     let program = fs::read_link(format!("/proc/{}/exe", process.as_raw_pid()));

@@ -1,8 +1,8 @@
-//! Searching everything that was stored for what must not be readable in it.
+//! Searches everything that was stored for bytes that must not be readable in it.
 //!
 //! Names of files and directories count as stored bytes, and so do targets of links. A needle is
-//! looked for as it is and as people's tools would show it: in hexadecimal digits, also in groups
-//! of four, and in base64.
+//! searched for as it is and in the forms that common tools show: in hexadecimal digits, also in
+//! groups of four, and in base64.
 
 use aho_corasick::AhoCorasick;
 use std::collections::BTreeSet;
@@ -10,32 +10,32 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Something that was planted: what it is called here, and its bytes.
+/// A planted byte string and its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Needle {
-    /// What it was planted as.
+    /// Its kind.
     pub kind: &'static str,
-    /// What was planted.
+    /// The planted bytes.
     pub bytes: Vec<u8>,
 }
 
 /// A needle that was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Found {
-    /// What it was planted as.
+pub struct NeedleHit {
+    /// The kind of the needle.
     pub kind: &'static str,
-    /// How it is written there.
+    /// The form in which it was found.
     pub form: &'static str,
-    /// In which file.
+    /// The file that holds it.
     pub path: PathBuf,
 }
 
-/// Every needle that is in any byte below any of these directories, in any form.
+/// Every needle that occurs below any of these directories, in any form.
 ///
 /// # Panics
-/// If something there cannot be read, or nothing is there at all.
+/// If something there cannot be read, or there is nothing at all.
 #[must_use]
-pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<Found> {
+pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<NeedleHit> {
     let (mut patterns, mut meanings) = (Vec::new(), Vec::new());
     for needle in needles {
         for (form, pattern) in forms(&needle.bytes) {
@@ -45,37 +45,37 @@ pub fn search(directories: &[PathBuf], needles: &[Needle]) -> BTreeSet<Found> {
     }
     let automaton = AhoCorasick::new(&patterns).unwrap();
     let (mut found, mut bytes) = (BTreeSet::new(), 0);
-    let mut look = |path: &Path, haystack: &[u8]| {
+    let mut search_in = |path: &Path, haystack: &[u8]| {
         bytes += haystack.len();
         for hit in automaton.find_overlapping_iter(haystack) {
             let (kind, form) = meanings[hit.pattern().as_usize()];
             let path = path.to_path_buf();
-            found.insert(Found { kind, form, path });
+            found.insert(NeedleHit { kind, form, path });
         }
     };
     for directory in directories {
-        walk(directory, &mut look);
+        walk(directory, &mut search_in);
     }
     assert!(bytes > 0, "nothing was searched: {directories:?}");
     found
 }
 
-fn walk(directory: &Path, look: &mut impl FnMut(&Path, &[u8])) {
+fn walk(directory: &Path, search_in: &mut impl FnMut(&Path, &[u8])) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        look(&path, path.file_name().unwrap().as_bytes());
+        search_in(&path, path.file_name().unwrap().as_bytes());
         let kind = fs::symlink_metadata(&path).unwrap().file_type();
         if kind.is_symlink() {
-            look(&path, fs::read_link(&path).unwrap().as_os_str().as_bytes());
+            search_in(&path, fs::read_link(&path).unwrap().as_os_str().as_bytes());
         } else if kind.is_dir() {
-            walk(&path, look);
+            walk(&path, search_in);
         } else if kind.is_file() {
-            look(&path, &fs::read(&path).unwrap());
+            search_in(&path, &fs::read(&path).unwrap());
         }
     }
 }
 
-/// The ways in which bytes are written.
+/// The forms in which the bytes may be written.
 fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let digits = |bytes: &[u8]| -> String {
         let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
@@ -89,8 +89,8 @@ fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("in capital digits", hex.to_uppercase().into_bytes()),
         ("in digits", hex.into_bytes()),
     ];
-    // Where it begins within a group of three bytes is not known: what is the same for all that
-    // comes before and after it is kept.
+    // The position within a group of three bytes is unknown. For each one, the digits that do not
+    // depend on the neighbouring bytes are searched for.
     for skipped in 0..3 {
         let whole = bytes.get(skipped..).unwrap_or_default();
         let whole = &whole[..whole.len() / 3 * 3];
@@ -104,7 +104,7 @@ fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     forms
 }
 
-/// Base64 of whole groups of three bytes, with these last two digits.
+/// Base64 of whole groups of three bytes, with these last two digits of the alphabet.
 fn base64(bytes: &[u8], last: [u8; 2]) -> Vec<u8> {
     let digit = |value: u32| match value & 63 {
         value @ 0..=25 => b'A' + value as u8,
@@ -137,7 +137,7 @@ mod tests {
         fs::create_dir(at("deep")).unwrap();
         fs::write(at("deep/plain"), b"hay a needle, quite sharp hay").unwrap();
         fs::write(at("hex"), b"hay 61206e6565646c652c207175697465207368617270").unwrap();
-        // "x", "xy" and "xyz" in front of it: every alignment.
+        // "x", "xy" and "xyz" before it: every alignment.
         for (name, text) in [
             ("one", "eGEgbmVlZGxlLCBxdWl0ZSBzaGFycA=="),
             ("two", "eHlhIG5lZWRsZSwgcXVpdGUgc2hhcnA="),

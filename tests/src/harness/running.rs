@@ -1,4 +1,4 @@
-//! The program while it runs, with an end to every wait, and how it ended.
+//! The running program, with a deadline for every wait, and how it ended.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -16,9 +16,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(120);
 pub struct Finished {
     /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it complained about.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -43,10 +43,10 @@ impl Finished {
         self
     }
 
-    /// Requires a certain failure: its exit code, what its message says, what its hint says.
+    /// Requires a certain failure: its exit code, and parts of its message and its hint.
     ///
     /// # Panics
-    /// If it ended otherwise, or panicked.
+    /// If it ended in another way, or panicked.
     #[track_caller]
     pub fn fails(self, code: i32, message: &str, hint: &str) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -56,13 +56,13 @@ impl Finished {
             .last()
             .unwrap_or_else(|| panic!("no record of an error: {self:#?}"));
         let text = |key: &str| error[key].as_str().unwrap_or_default().to_string();
-        let said = format!("{} | {}", text("message"), text("hint"));
-        assert_eq!(error["code"], code, "{said}");
+        let text = format!("{} | {}", text("message"), text("hint"));
+        assert_eq!(error["code"], code, "{text}");
         assert!(
-            said.contains(message),
-            "the message lacks `{message}`: {said}"
+            text.contains(message),
+            "the message lacks `{message}`: {text}"
         );
-        assert!(said.contains(hint), "the hint lacks `{hint}`: {said}");
+        assert!(text.contains(hint), "the hint lacks `{hint}`: {text}");
         self
     }
 }
@@ -75,7 +75,7 @@ impl fmt::Debug for Finished {
     }
 }
 
-/// The program while it runs; killed when dropped.
+/// The running program; killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Reaped,
@@ -102,7 +102,7 @@ impl Running {
         }
     }
 
-    /// Starts a program that complains to somebody else.
+    /// Starts a program with another standard error.
     #[track_caller]
     pub(super) fn start_on(mut command: Command, stderr: OwnedFd) -> Self {
         command.stdout(Stdio::piped()).stderr(stderr);
@@ -145,8 +145,7 @@ impl Running {
     }
 }
 
-/// Runs a script in the view of the machine's mounts that a process has. How it ends does not
-/// matter.
+/// Runs a script in the mount namespace of a process. How it ends does not matter.
 ///
 /// # Panics
 /// If it cannot be run.
@@ -171,9 +170,9 @@ impl Drop for Reaped {
     }
 }
 
-/// Asks a child to stop and waits until it has; nothing if it does not.
+/// Asks a child to stop and waits until it has; `None` if it does not.
 pub(crate) fn terminate(child: &mut Reaped) -> Option<std::process::ExitStatus> {
-    // Not reaped yet, so that the process id is still the child's own.
+    // Not reaped yet, so that the process id is still the child's.
     let pid = Pid::from_raw(i32::try_from(child.0.id()).ok()?)?;
     let _ = kill_process(pid, Signal::TERM);
     let began = Instant::now();
@@ -186,10 +185,10 @@ pub(crate) fn terminate(child: &mut Reaped) -> Option<std::process::ExitStatus> 
     None
 }
 
-/// MiB that a mount may have beside what its setting counts: its program, threads and allocator.
-pub const BESIDE_MIB: u64 = 64;
+/// MiB that a mount may have in addition to its memory setting: its program, threads and allocator.
+pub const OVERHEAD_MIB: u64 = 64;
 
-/// The most memory that a process has had resident so far, in MiB, while it is there.
+/// The peak resident memory of a process so far, in MiB; `None` once it has ended.
 #[must_use]
 pub fn peak_mib(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;

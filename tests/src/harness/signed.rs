@@ -1,5 +1,5 @@
-//! Requests to an S3 server, signed as Amazon's signature version 4 wants it: for what no driver of
-//! ours can ask, which is what an attacker asks.
+//! Requests to an S3 server, signed with Amazon's signature version 4: for requests that our
+//! drivers cannot make, and an attacker can.
 
 use aws_lc_rs::{digest, hmac};
 use base64::Engine;
@@ -14,14 +14,14 @@ const REGION: &str = "us-east-1";
 const TRIES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What proves who asks.
+/// The credentials of a request.
 #[derive(Debug, Clone)]
 pub struct Keys {
     id: String,
     secret: String,
 }
 
-/// A request that is being put together.
+/// A request that is being composed.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     method: &'a str,
@@ -31,12 +31,12 @@ pub struct Request<'a> {
     body: &'a [u8],
 }
 
-/// What the server answered.
+/// The server's answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// What came with it.
+    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Keys {
     /// The keys in a credentials file of one section.
     ///
     /// # Panics
-    /// If they are not in it.
+    /// If the file lacks one of them.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
@@ -61,7 +61,7 @@ impl Keys {
 }
 
 impl Answer {
-    /// What came, as text.
+    /// The body as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -81,21 +81,21 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// With a part of the query.
+    /// Adds a part of the query.
     #[must_use]
     pub fn query(mut self, name: &'a str, value: &'a str) -> Self {
         self.query.push((name, value));
         self
     }
 
-    /// With a header, in lower case.
+    /// Adds a header, in lower case.
     #[must_use]
     pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// With a body.
+    /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: &'a [u8]) -> Self {
         self.body = body;
@@ -113,7 +113,7 @@ impl<'a> Request<'a> {
         let checksum = STANDARD.encode(sha256(self.body));
         let mut headers = self.headers.clone();
         if !self.body.is_empty() {
-            // Some requests are not looked at without.
+            // Some requests are refused without a checksum.
             headers.push(("x-amz-checksum-sha256", &checksum));
         }
         headers.extend([
@@ -145,7 +145,7 @@ impl<'a> Request<'a> {
             key = mac(&key, part);
         }
         let signature = hexadecimal(&mac(&key, &signed));
-        // HTTP/1.0: the answer comes in one piece and ends with the connection.
+        // HTTP/1.0: the answer is in one piece and ends with the connection.
         let head = format!(
             "{} {}?{query} HTTP/1.0\r\n{lines}authorization: AWS4-HMAC-SHA256 \
              Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n\
@@ -156,7 +156,7 @@ impl<'a> Request<'a> {
             self.body.len()
         );
         let whole = [head.as_bytes(), self.body].concat();
-        // A server that refuses without reading to the end resets the connection now and then.
+        // A server that refuses before it has read everything sometimes resets the connection.
         let mut tries = (0..TRIES).map(|_| exchange(address, &whole));
         let mut answer = tries.find_map(Result::ok).expect("an answer");
         let end = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
@@ -190,7 +190,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Everything but what a URL has no other use for.
+/// Percent-encodes all bytes but the unreserved characters of a URL.
 fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

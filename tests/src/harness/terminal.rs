@@ -1,4 +1,4 @@
-//! A terminal of a program's own, and somebody who types on it.
+//! A terminal for a program, on which the test types.
 
 use super::eventually;
 use super::running::{Finished, Running};
@@ -11,9 +11,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const ASKED_WITHIN: Duration = Duration::from_secs(60);
+const PROMPT_WITHIN: Duration = Duration::from_secs(60);
 
-/// Runs a program that reads from and complains to the terminal, and prints elsewhere.
+/// Runs a program whose standard input and standard error are the terminal; its output is captured.
 pub(super) fn run(mut command: Command, typed: &[&str]) -> (Finished, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -24,7 +24,7 @@ pub(super) fn run(mut command: Command, typed: &[&str]) -> (Finished, String) {
         let terminal = options.read(true).write(true);
         OwnedFd::from(terminal.open(name.to_str().unwrap()).unwrap())
     };
-    // What is asked goes to the program's standard error, which is the terminal as well.
+    // Prompts go to the program's standard error, which is the terminal as well.
     let terminal = open();
     command.stdin(open());
     let running = Running::start_on(command, open());
@@ -34,7 +34,7 @@ pub(super) fn run(mut command: Command, typed: &[&str]) -> (Finished, String) {
         let (mut master, seen) = (master.try_clone().unwrap(), Arc::clone(&seen));
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // It ends with an error when nobody has the other side open any more.
+            // Reading fails once the other side is closed.
             while let Ok(count @ 1..) = master.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
                 seen.lock().unwrap().push_str(&text);
@@ -42,22 +42,22 @@ pub(super) fn run(mut command: Command, typed: &[&str]) -> (Finished, String) {
         })
     };
     for (number, line) in typed.iter().enumerate() {
-        eventually("something is asked", ASKED_WITHIN, || {
-            let asked = seen.lock().unwrap().matches(": ").count() > number;
-            asked && !shows(&terminal)
+        eventually("there is a prompt", PROMPT_WITHIN, || {
+            let prompted = seen.lock().unwrap().matches(": ").count() > number;
+            prompted && !has_echo(&terminal)
         });
         master.write_all(line.as_bytes()).unwrap();
     }
     let finished = running.wait();
-    assert!(shows(&terminal), "the terminal is left without echo");
+    assert!(has_echo(&terminal), "the terminal is left without echo");
     drop((terminal, master));
     reader.join().unwrap();
     let seen = seen.lock().unwrap().clone();
     (finished, seen)
 }
 
-/// Whether what is typed is shown.
-fn shows(terminal: impl AsFd) -> bool {
+/// Whether the terminal shows typed characters.
+fn has_echo(terminal: impl AsFd) -> bool {
     let modes = tcgetattr(terminal).unwrap().local_modes;
     modes.contains(LocalModes::ECHO | LocalModes::ISIG)
 }

@@ -1,39 +1,41 @@
-//! What has to be in a writer's files, and what may be.
+//! The required and the permitted content of a writer's files.
 //!
-//! Content follows from the place, so that a byte that was written elsewhere, or never, is seen.
+//! Content follows from the position, so that a byte written elsewhere, or never written, is
+//! noticed.
 
 use std::collections::BTreeMap;
 
-/// Bytes of a block that is written in place.
+/// The size of a block that is written in place.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// A whole file as it was put in its place: which one, and how long.
+/// The version and length of a whole file that was put in its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// Each file that is put anywhere has another one.
+    /// Unique for each file that is put anywhere.
     pub version: u64,
     /// In bytes.
     pub length: usize,
 }
 
-/// Everything that one writer knows.
+/// The expected state of one writer's files.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// Files that are replaced as a whole, by their names' numbers: what has to be there.
+    /// Files that are replaced as a whole, by the number in their names: the required versions.
     pub whole: BTreeMap<u64, Stamp>,
-    /// What else may be there, because an operation was not acknowledged: nothing, or this.
+    /// A permitted alternative, because an operation was not acknowledged: no file, or this
+    /// version.
     pub pending: Option<(u64, Option<Stamp>)>,
-    /// Bytes of the log that have to be there, and that may be.
+    /// Length of the log in bytes: the minimum and the maximum.
     pub log: (usize, usize),
-    /// Versions of each block: what it has at least, and at most.
+    /// Versions of each block: the minimum and the maximum.
     pub blocks: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Manifest {
-    /// Takes what was found as what has to be there: it is no worse kept than what was synced.
+    /// Makes the found version the required one: it is as durable as synced data.
     ///
     /// # Panics
-    /// If it is neither what has to be there nor what may be.
+    /// If the version is neither required nor allowed.
     pub fn found_whole(&mut self, number: u64, found: Option<Stamp>) {
         let due = self.whole.get(&number).copied();
         let allowed = found == due || self.pending == Some((number, found));
@@ -48,10 +50,10 @@ impl Manifest {
         };
     }
 
-    /// The same of the log.
+    /// The same for the log.
     ///
     /// # Panics
-    /// If it is shorter or longer than it may be.
+    /// If it is shorter than the minimum or longer than the maximum.
     pub fn found_log(&mut self, length: usize) {
         let (least, most) = self.log;
         assert!(
@@ -61,7 +63,7 @@ impl Manifest {
         self.log = (length, length);
     }
 
-    /// The same of a block.
+    /// The same for a block.
     ///
     /// # Panics
     /// If it is older than what was synced, or was never written.
@@ -74,7 +76,7 @@ impl Manifest {
         self.blocks.insert(block, (version, version));
     }
 
-    /// All that was written to blocks so far is synced.
+    /// Everything written to blocks so far is synced.
     pub fn blocks_synced(&mut self) {
         for (least, most) in self.blocks.values_mut() {
             *least = *most;
@@ -82,7 +84,7 @@ impl Manifest {
     }
 }
 
-/// What belongs into `length` bytes from `offset` on of whatever `name` says.
+/// `length` bytes from `offset` of the content that `name` determines.
 #[must_use]
 pub fn content(name: &[u64], offset: usize, length: usize) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
@@ -96,7 +98,7 @@ pub fn content(name: &[u64], offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A block of a version, which says itself which one it is.
+/// A version of a block; the block starts with its version number.
 #[must_use]
 pub fn block(writer: usize, block: u64, version: u64) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_has_to_be_there_and_what_was_not_may_be() {
+    fn acknowledged_operations_are_required_and_others_are_permitted() {
         let (old, new) = (
             Stamp {
                 version: 1,

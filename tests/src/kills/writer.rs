@@ -1,4 +1,5 @@
-//! Somebody who writes in a directory of the mount until it is killed, and then looks what is left.
+//! A writer that writes in a directory of the mount until it is killed, and then checks what is
+//! left.
 
 use super::directory;
 use super::manifest::{BLOCK_BYTES, Manifest, Stamp, block, content};
@@ -13,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const WHOLE_FILES: u64 = 12;
 /// Blocks that are written in place.
 const BLOCKS: u64 = 64;
-/// The longest file and the longest addition to the log, in bytes: of several slices now and then.
+/// The longest file and the longest addition to the log, in bytes; sometimes of several slices.
 const LENGTH_MAX: u64 = 200 << 10;
 const LONG_MAX: u64 = 6 << 20;
 
-/// See the module.
+/// A writer; see the module.
 pub(super) struct Writer {
     number: usize,
     random: Random,
@@ -41,7 +42,8 @@ impl Writer {
         }
     }
 
-    /// Writes until something fails. `names` says whether names may change, which waits for clouds.
+    /// Writes until an operation fails. `names` is whether names may change, which waits for
+    /// clouds.
     pub(super) fn run(&mut self, point: &Path, ending: &AtomicBool, names: bool) {
         self.manifest.pending = None;
         loop {
@@ -89,7 +91,7 @@ impl Writer {
         let mut log = OpenOptions::new().create(true).append(true).open(path)?;
         let from = self.manifest.log.1;
         let length = self.length().min(LENGTH_MAX as usize);
-        // Some of it may be there from now on.
+        // From now on the log may be longer by any part of it.
         self.manifest.log.1 = from + length;
         log.write_all(&content(&[self.number as u64], from, length))?;
         if self.random.chance(1, 2) {
@@ -135,7 +137,7 @@ impl Writer {
         let next = directory.join("next");
         let mut file = File::create(&next)?;
         file.write_all(&self.content_of(stamp))?;
-        // The name waits for the content, synced or not.
+        // The rename waits for the content, synced or not.
         if self.random.chance(1, 2) {
             self.sync(&file)?;
         }
@@ -161,7 +163,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The version stands in front, so that a file says itself which one it is.
+    /// The version comes first, so that the content identifies itself.
     fn content_of(&self, stamp: Stamp) -> Vec<u8> {
         let mut bytes = stamp.version.to_le_bytes().to_vec();
         bytes.extend((stamp.length as u64).to_le_bytes());
@@ -173,7 +175,7 @@ impl Writer {
         bytes
     }
 
-    /// Compares all of it; answers how many files and bytes there were.
+    /// Compares all files; returns the number of files and bytes.
     pub(super) fn compare(&mut self, point: &Path) -> (u64, u64) {
         let directory = directory(point, self.number);
         let (mut files, mut compared) = (0, 0);

@@ -1,4 +1,4 @@
-//! git, without this machine's own settings, at a time of its own: equal commits have equal names.
+//! git, without this machine's settings and at a fixed time: equal commits have equal names.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Git {
         command
     }
 
-    /// Runs it and gives what it printed.
+    /// Runs it and returns its output.
     #[track_caller]
     pub(super) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
@@ -46,7 +46,7 @@ impl Git {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs it and gives it something to read.
+    /// Runs it and writes to its standard input.
     #[track_caller]
     pub(super) fn feed(&self, arguments: &[&str], write: impl FnOnce(&mut BufWriter<ChildStdin>)) {
         let mut command = self.command(arguments);
@@ -61,7 +61,7 @@ impl Git {
 
 #[track_caller]
 fn succeeded(arguments: &[&str], output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     let code = output.status;
-    assert!(code.success(), "git {arguments:?}: {code}\n{said}");
+    assert!(code.success(), "git {arguments:?}: {code}\n{errors}");
 }

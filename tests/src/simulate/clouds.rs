@@ -1,19 +1,19 @@
-//! Simulated clouds in virtual time, with the real block store and the real metadata over them.
+//! Simulated clouds in virtual time, with the real block store and the real metadata service.
 //!
 //! ```text
-//! lie         what a cloud may do that it must not
-//! cloud       a cloud in memory: weather, character, truth
-//! wire        what lies between a gateway and the world, and is cut when it dies
+//! lie         how a cloud may violate its contract
+//! cloud       a cloud in memory: weather, character, true content
+//! wire        the connections of a gateway, which are cut when it crashes
 //! metadata    the service in this process, over a connection that fails
-//! gateway     writes and commits, reads and judges, dies
-//! poison      a writer with every right who writes what cannot be read
-//! housekeeping  lists, looks, deletes what is left behind
+//! gateway     writes and commits, reads and judges, crashes
+//! poison      an authorised writer that writes unreadable objects
+//! housekeeping  lists, inspects, deletes obsolete names
 //! world       one run from chaos to judgement
-//! ledger      what is known from outside, and the trace
+//! ledger      observations from outside, and the trace
 //! ```
 //!
-//! Everything runs on one thread, and Tokio's clock goes on when nobody has anything to do. Every
-//! choice is drawn from the seed. The same seed gives the same trace, to the last request.
+//! Everything runs on one thread, and Tokio's clock advances when no task is ready. Every choice is
+//! drawn from the seed. The same seed gives the same trace, to the last request.
 
 use super::panic_text;
 use ledger::Ledger;
@@ -41,24 +41,24 @@ pub use summary::{CloudSummary, KNOWN, MEASURED_MIN};
 /// The n, f and k that runs are drawn from; all n shards are kept.
 pub const POLICIES: [(u8, u8, u8); 5] = [(3, 1, 1), (4, 1, 2), (5, 1, 3), (6, 1, 4), (7, 2, 3)];
 
-/// A run that is not over by then will never be.
+/// A run that is not over by then will not end.
 const VIRTUAL_MAX: Duration = Duration::from_secs(3600);
 
-/// What a run is to be like.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct CloudOptions {
-    /// What everything is drawn from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// How objects are spread; `None`: as the seed says.
+    /// The policy by which objects are spread; `None`: drawn from the seed.
     pub policy: Option<Policy>,
     /// A defect in every honest gateway.
     pub sabotage: Option<Sabotage>,
-    /// The first gateway dies for the first time after so many steps.
+    /// The step at which the first gateway crashes for the first time.
     pub crash_at: Option<u64>,
 }
 
 impl CloudOptions {
-    /// What a seed is run with.
+    /// The default options of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl CloudOptions {
         }
     }
 
-    /// The policy that was asked for, or the seed's own.
+    /// The configured policy, or one drawn from the seed.
     fn drawn_policy(&self) -> Result<Policy, String> {
         let mut random = Random::new(self.seed);
         let drawn = random.pick(&POLICIES).copied().unwrap_or((4, 1, 2));
@@ -80,42 +80,42 @@ impl CloudOptions {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct CloudReport {
     /// Its seed.
     pub seed: u64,
-    /// What must not have happened.
+    /// Violations of what has to hold.
     pub violations: Vec<String>,
-    /// What did not end in time.
+    /// Operations that did not end in time.
     pub stalls: Vec<String>,
     /// Writes and reads that were answered.
     pub operations: u64,
-    /// Faults that somebody felt.
+    /// Faults that affected an operation.
     pub faults: u64,
-    /// How long it took in virtual time.
+    /// The length of the run in virtual time.
     pub virtual_milliseconds: u64,
     /// Steps of the first gateway's first life.
     pub first_life_steps: u64,
-    /// What was exercised.
+    /// Counts of exercised behaviour.
     pub counters: Counters,
-    /// The hash of all that happened, in its order.
+    /// The hash of all events, in order.
     pub trace: String,
 }
 
 impl CloudReport {
-    /// Whether nothing was wrong.
+    /// Whether there were no violations and no stalls.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.violations.is_empty() && self.stalls.is_empty()
     }
 }
 
-/// Runs one seed; tells what happened, line by line, if somebody wants to know. A panic counts as a
+/// Runs one seed; passes the trace to `print`, line by line, if it is given. A panic counts as a
 /// violation.
 #[must_use]
-pub fn run_clouds(options: CloudOptions, mut tell: Option<&mut dyn FnMut(&str)>) -> CloudReport {
-    let tracing = tell.is_some();
+pub fn run_clouds(options: CloudOptions, mut print: Option<&mut dyn FnMut(&str)>) -> CloudReport {
+    let tracing = print.is_some();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -152,9 +152,9 @@ pub fn run_clouds(options: CloudOptions, mut tell: Option<&mut dyn FnMut(&str)>)
         Ok(done) => done,
         Err(panic) => return failed(panic_text(panic.as_ref())),
     };
-    if let Some(tell) = &mut tell {
+    if let Some(print) = &mut print {
         for line in &lines {
-            tell(line);
+            print(line);
         }
     }
     CloudReport {

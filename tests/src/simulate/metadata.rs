@@ -1,8 +1,8 @@
 //! The metadata service under simulation.
 //!
-//! The operations and the model are the metadata crate's own. A file system is one object: what a
-//! rename does in two directories has to be seen in both at once, so the whole history is searched
-//! for one order that explains it.
+//! The operations and the model are the metadata crate's. A file system is one object: the effects
+//! of a rename in two directories have to appear at once, so the whole history is searched for one
+//! order that explains it.
 
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
@@ -20,7 +20,7 @@ pub struct MetadataWorkload {
     calls: workload::Workload,
 }
 
-/// What is written into the genesis about the metadata servers; the service only keeps it.
+/// The genesis's parameters of the metadata servers; the service only stores them.
 const SERVERS: (u16, u16, u16) = (1, 1, 4);
 
 impl MetadataWorkload {
@@ -42,7 +42,7 @@ impl Workload for MetadataWorkload {
     fn genesis(&self, principals: &[PublicKey]) -> Bytes {
         match quorumfs_metadata::simulation::genesis(principals, SERVERS) {
             Ok(genesis) => Bytes::from(genesis),
-            // The service refuses to begin with nothing, and the run fails.
+            // The service refuses an empty genesis, and the run fails.
             Err(_) => Bytes::new(),
         }
     }

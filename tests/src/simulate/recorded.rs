@@ -1,4 +1,4 @@
-//! Replaying what a real replica recorded, with the service that the recording names.
+//! Replays the recording of a real replica, with the service that the recording names.
 
 use super::panic_text;
 use crate::crashes::ledger::{self, Ledger};
@@ -14,10 +14,10 @@ use std::io::BufReader;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Tells a core what the recording says, and compares.
+/// Feeds a core the recorded events, and compares its effects.
 ///
 /// # Errors
-/// If there is no recording, or of a service that is not known here, or the core panics.
+/// If there is no recording, its service is not known here, or the core panics.
 pub fn replay(
     path: &Path,
     sabotage: Option<Sabotage>,
@@ -26,7 +26,7 @@ pub fn replay(
     match catch_unwind(AssertUnwindSafe(|| run(path, sabotage, trace))) {
         Ok(replayed) => replayed,
         Err(panic) => {
-            // Once more, to see where.
+            // Runs it once more, to find the event.
             let mut last = String::new();
             let mut note = |line: &str| {
                 if line.starts_with("event") {
@@ -40,10 +40,10 @@ pub fn replay(
     }
 }
 
-/// The same with each defect in turn that can be built into a core: what of it would have shown.
+/// The same with each defect that can be planted in a core: where it would have shown.
 ///
 /// # Errors
-/// If there is no recording, or of a service that is not known here, or the core panics.
+/// If there is no recording, its service is not known here, or the core panics.
 pub fn replay_flawed(path: &Path) -> anyhow::Result<Vec<(String, Replayed)>> {
     let flawed = |sabotage| Ok((super::name(sabotage), replay(path, Some(sabotage), None)?));
     Sabotage::ALL.into_iter().map(flawed).collect()

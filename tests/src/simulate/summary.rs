@@ -1,8 +1,8 @@
-//! What many seeds came to, and whether that was enough.
+//! The results of many seeds, and whether they exercised enough.
 //!
-//! A run that finds nothing wrong says little if little happened in it. So the mixed profile is
-//! measured as well: every seed has to have answered enough operations and to have felt enough
-//! faults, and over many seeds nothing that has to be exercised may stay at zero.
+//! A run without violations means little if little happened in it. So the mixed profile is measured
+//! as well: every seed has to have answered enough operations and counts enough faults, and over
+//! many seeds no required counter may stay at zero.
 
 use quorumfs_bft_simulator::counters::{Counters, KNOWN, RARE};
 use quorumfs_bft_simulator::plan::FAULTS_MIN;
@@ -11,17 +11,17 @@ use serde_json::{Map, Value, json};
 
 /// Operations that every seed has to answer.
 pub const OPERATIONS_MIN: usize = 200;
-/// From so many seeds on every counter has to have counted something.
+/// From this many seeds on, every counter has to be above zero.
 pub const MEASURED_MIN: u64 = 500;
-/// From so many seeds on the rare ones have to, too.
+/// From this many seeds on, the rare counters have to be above zero as well.
 pub const RARE_MIN: u64 = 2000;
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// How many there were.
+    /// How many seeds there were.
     pub seeds: u64,
-    /// How many of them violated something.
+    /// How many of them had a violation.
     pub violations: u64,
     /// How many of them stalled.
     pub stalls: u64,
@@ -34,7 +34,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Adds a run that took so many milliseconds of one core.
+    /// Adds a run that took this many milliseconds of processor time.
     pub fn add(&mut self, report: &Report, milliseconds: f64) {
         self.seeds += 1;
         self.violations += u64::from(!report.violations.is_empty());
@@ -49,7 +49,7 @@ impl Summary {
         self.counters.merge(&report.counters);
     }
 
-    /// What was too little for the run to mean anything.
+    /// The minimums that the run did not reach.
     #[must_use]
     pub fn shortcomings(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -79,7 +79,7 @@ impl Summary {
         known.filter(|name| self.counters.get(name) == 0).collect()
     }
 
-    /// Everything, as one object.
+    /// All results, as one object.
     #[must_use]
     pub fn json(&self) -> Map<String, Value> {
         let mut milliseconds = self.milliseconds.clone();
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use quorumfs_bft_simulator::profile::Profile;
 
-    /// So many seeds that each answered and felt so much, with every counter at one but these.
+    /// A summary of equal seeds; all counters are one, except those in `without`.
     fn summary(seeds: u64, operations: usize, faults: usize, without: &[&str]) -> Summary {
         let mut counters = Counters::new();
         for name in KNOWN.iter().filter(|name| !without.contains(name)) {
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_which_too_little_happened_is_told() {
-        let told = |operations, faults, without| {
+    fn a_run_in_which_too_little_happened_is_reported() {
+        let shortcomings = |operations, faults, without| {
             summary(MEASURED_MIN, operations, faults, without).shortcomings()
         };
-        assert_eq!(told(200, 3, &[]), Vec::<String>::new());
-        assert_eq!(told(199, 3, &[]).len(), 1);
-        assert_eq!(told(200, 2, &[]).len(), 1);
-        let zero = told(200, 3, &["torn_tails", "sessions_expired"]);
+        assert_eq!(shortcomings(200, 3, &[]), Vec::<String>::new());
+        assert_eq!(shortcomings(199, 3, &[]).len(), 1);
+        assert_eq!(shortcomings(200, 2, &[]).len(), 1);
+        let zero = shortcomings(200, 3, &["torn_tails", "sessions_expired"]);
         assert_eq!(zero.len(), 2);
         assert!(zero.iter().any(|what| what.contains("torn_tails")));
         let rare = |seeds| summary(seeds, 200, 3, RARE).shortcomings().len();

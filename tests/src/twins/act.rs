@@ -1,8 +1,8 @@
-//! Doing an operation as the process that this is, below the directory that it is in.
+//! Executes operations as this process's user, below its working directory.
 
 use super::defect::Defect;
 use super::picture::{Picture, attribute_names, list};
-use super::step::{Entry, Moment, Operation, Slot, Text, content};
+use super::step::{AclEntry, Moment, Operation, Slot, Text, content};
 use rustix::fs::{self, Access, AtFlags, CWD, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 use rustix::process::{Gid, Uid};
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-/// What came of an operation.
+/// The outcome of an operation: a value or an error number.
 pub type Outcome = Result<Value, i32>;
 
-/// What a system call gave.
+/// The value that a system call returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// That it is done.
+    /// Success without a value.
     Done,
-    /// A length or a place.
+    /// A length or a position.
     Number(u64),
-    /// Bytes: how many, what follows from all of them, and how they begin.
+    /// Bytes: their number, a digest of all, and the first ones.
     Bytes(usize, String, Text),
     /// A target or a value.
     Text(Text),
@@ -29,21 +29,21 @@ pub enum Value {
     Names(Vec<(Text, u32)>),
     /// Attributes.
     Attributes(Box<Picture>),
-    /// Something that should not be.
+    /// An outcome that must not occur.
     Wrong(String),
 }
 
-/// A user's open files, and what is wrong with this user on purpose.
+/// A user's open files, and the planted defect of this user.
 #[derive(Debug, Default)]
 pub struct Actor {
     open: BTreeMap<Slot, OwnedFd>,
-    /// Whether ranges are zeroed in other words, for tmpfs cannot do it.
+    /// Whether ranges are zeroed in another way, because tmpfs cannot zero them.
     pub zeroes: bool,
-    /// What it does wrong.
+    /// The planted defect.
     pub defect: Option<Defect>,
 }
 
-/// Maps the file on standard input, tells what is at a place, and puts other bytes there.
+/// Maps the file on standard input, prints the bytes at a position, and writes others there.
 const MAP: &str = "import mmap,os,sys\n\
     size=os.fstat(0).st_size\n\
     if not 0<size<=1<<24: sys.exit(200)\n\
@@ -58,7 +58,7 @@ const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 
 impl Actor {
-    /// Does it.
+    /// Executes an operation.
     pub fn act(&mut self, operation: &Operation) -> Outcome {
         let changed = self.defect.map(|defect| defect.change(operation));
         let operation = match &changed {
@@ -69,7 +69,7 @@ impl Actor {
         self.call(operation).map_err(Errno::raw_os_error)
     }
 
-    /// What the open files of an operation look like.
+    /// The state of an operation's open files.
     pub fn pictures(&self, operation: &Operation) -> Vec<Option<Picture>> {
         let file = |slot| self.open.get(&slot).map(fs::fstat);
         let slots = operation.slots().into_iter();
@@ -100,14 +100,14 @@ impl Actor {
                 Ok(Value::Done)
             }
             O::Close { slot } => match self.open.remove(slot) {
-                // What `close` says is lost with a dropped descriptor; `fsync` is a step.
+                // A dropped descriptor loses the result of `close`; `fsync` is a step.
                 Some(_) => Ok(Value::Done),
                 None => Err(Errno::BADF),
             },
             O::Read { slot, length } => {
                 let mut bytes = vec![0; *length];
                 let got = io::read(self.file(*slot)?, &mut bytes[..])?;
-                Ok(told(&bytes[..got]))
+                Ok(bytes_value(&bytes[..got]))
             }
             O::ReadAt {
                 slot,
@@ -116,7 +116,7 @@ impl Actor {
             } => {
                 let mut bytes = vec![0; *length];
                 let got = io::pread(self.file(*slot)?, &mut bytes[..], *offset)?;
-                Ok(told(&bytes[..got]))
+                Ok(bytes_value(&bytes[..got]))
             }
             O::Write {
                 slot,
@@ -157,7 +157,7 @@ impl Actor {
             } => {
                 let (from, to) = (self.file(*from)?, self.file(*to)?);
                 let (mut at, mut offset, mut copied) = (*at, *offset, 0);
-                // It may copy less than asked for, wherever.
+                // It may copy less than requested, at any point.
                 while copied < *length {
                     let (at, offset) = (Some(&mut at), Some(&mut offset));
                     match fs::copy_file_range(from, at, to, offset, length - copied) {
@@ -205,10 +205,10 @@ impl Actor {
         }
     }
 
-    /// Where there is data or a hole is asked without moving: twins may differ in that.
+    /// Data and holes are queried without moving the position: twins may differ in that.
     fn seek(&self, slot: Slot, whence: u8, offset: i64) -> Result<Value, Errno> {
         let file = self.file(slot)?;
-        // Where a directory ends each file system says for itself; tmpfs does not.
+        // Each file system decides where a directory ends; tmpfs does not.
         let kind = fs::FileType::from_raw_mode(fs::fstat(file)?.st_mode);
         if whence >= 2 && kind == fs::FileType::Directory {
             return Err(Errno::INVAL);
@@ -248,7 +248,7 @@ impl Actor {
 
     fn map(&self, slot: Slot, at: usize, stamp: u64, length: usize) -> Result<Value, Errno> {
         let file = self.file(slot)?;
-        // An interpreter does not start on a directory.
+        // An interpreter cannot start on a directory.
         let kind = fs::FileType::from_raw_mode(fs::fstat(file)?.st_mode);
         if kind != fs::FileType::RegularFile {
             return Err(Errno::NODEV);
@@ -263,7 +263,7 @@ impl Actor {
             .stdin(Stdio::from(file))
             .output();
         match run {
-            Ok(run) if run.status.success() => Ok(told(&run.stdout)),
+            Ok(run) if run.status.success() => Ok(bytes_value(&run.stdout)),
             Ok(run) if run.stderr.is_empty() => {
                 Err(Errno::from_raw_os_error(run.status.code().unwrap_or(255)))
             }
@@ -409,7 +409,7 @@ fn by_path(operation: &Operation) -> Result<Value, Errno> {
     }
 }
 
-/// Lists a directory, goes back to a place on the way, and lists the rest once more.
+/// Lists a directory, seeks back to a position on the way, and lists the rest once more.
 fn listing(path: &Text, pause: usize) -> Result<Value, Errno> {
     let whole = list(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -440,8 +440,8 @@ fn listing(path: &Text, pause: usize) -> Result<Value, Errno> {
     Ok(Value::Names(whole))
 }
 
-/// The standard library has it by handle only, rustix likewise: `truncate` of a path is an `open`
-/// for writing that cuts.
+/// The standard library and rustix have `truncate` by handle only: `truncate` of a path is an
+/// `open` for writing, followed by truncation.
 fn truncate(path: &Text, length: u64) -> Result<Value, Errno> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = fs::openat(CWD, &path.0[..], flags, Mode::empty())?;
@@ -473,8 +473,8 @@ fn timespec(moment: Moment) -> Timespec {
     Timespec { tv_sec, tv_nsec }
 }
 
-/// As the kernel takes it: version 2, then tag, permissions and id of each.
-fn acl(entries: &[Entry]) -> Vec<u8> {
+/// In the kernel's format: version 2, then tag, permissions and id of each entry.
+fn acl(entries: &[AclEntry]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for entry in entries {
         bytes.extend(entry.tag.to_le_bytes());
@@ -488,7 +488,7 @@ fn number(count: usize) -> Value {
     Value::Number(count as u64)
 }
 
-fn told(bytes: &[u8]) -> Value {
+fn bytes_value(bytes: &[u8]) -> Value {
     let hash = blake3::hash(bytes).to_hex()[..16].to_owned();
     Value::Bytes(
         bytes.len(),

@@ -1,8 +1,7 @@
-//! What a mount has to bear while the twins are compared: one cloud that is damaged all the time,
-//! and one replica that lies. The mount is killed by steps of their own ([`Step::Kill`]).
+//! The faults that a mount has to tolerate while the twins are compared: one cloud is damaged
+//! continuously, and one replica lies. The mount is killed by steps ([`Step::Kill`]).
 //!
-//! The policy tolerates f = 1 cloud and the replicas r = 1 liar, so that nothing of it may ever
-//! show.
+//! The policy tolerates f = 1 cloud and the replicas r = 1 liar, so that no fault may ever show.
 //!
 //! [`Step::Kill`]: super::step::Step::Kill
 
@@ -29,34 +28,34 @@ pub const FOUL: Weather = Weather {
     remount: 1500,
     kill: Some(150),
 };
-/// Which replica lies, and which cloud is damaged.
+/// The replica that lies, and the cloud that is damaged.
 const LIAR: usize = 1;
 const DAMAGED: usize = 2;
 const PAUSE: Duration = Duration::from_millis(200);
 const CHECKPOINT_WITHIN: Duration = Duration::from_secs(60);
-/// Pairs of operations between two looks at what the liar has told.
+/// Pairs of operations between two checks of the liar's counts.
 const AT_ONCE: usize = 32;
 
-/// How much there was of it.
+/// Counts of the attack.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Suffered {
+pub struct AttackCounts {
     /// Objects of a cloud in which a bit was flipped.
     pub objects_damaged: u64,
     /// Lies in the results of operations.
     pub lies_in_replies: u64,
-    /// Lies in the answers to queries out of the order.
+    /// Lies in the answers to unordered queries.
     pub lies_in_answers: u64,
-    /// Checkpoints of a state that nobody has.
+    /// Checkpoints with the digest of no real state.
     pub lies_in_checkpoints: u64,
-    /// Times that the mount was killed.
+    /// How often the mount was killed.
     pub kills: u32,
 }
 
-impl Suffered {
-    /// Refuses what was no attack.
+impl AttackCounts {
+    /// Checks that every part of the attack took place.
     ///
     /// # Panics
-    /// If any part of it did not take place.
+    /// If one did not.
     pub fn assert_everything_happened(&self) {
         let all = [
             self.objects_damaged,
@@ -69,7 +68,7 @@ impl Suffered {
     }
 }
 
-/// An attack that is under way.
+/// A running attack.
 #[derive(Debug)]
 pub struct Attack {
     lies: PathBuf,
@@ -82,7 +81,7 @@ impl Attack {
     /// A mount of tier `local` under attack; the liar is the program at `liar`.
     ///
     /// # Panics
-    /// If something cannot be started.
+    /// If a process cannot be started.
     #[must_use]
     pub fn begin(liar: &Path, seed: u64) -> (Self, Mount) {
         let mut cluster = Cluster::prepare();
@@ -116,12 +115,12 @@ impl Attack {
         (attack, Mount::new(cluster))
     }
 
-    /// Goes on in the mount until the liar has lied about a checkpoint: a slow machine orders less
-    /// for the same steps, and may not come as far as the first one.
+    /// Executes operations in the mount until the liar has lied about a checkpoint: a slow machine
+    /// orders fewer operations for the same steps, and may not reach the first checkpoint.
     ///
     /// # Panics
-    /// If it does not within a minute.
-    pub fn reach_a_checkpoint(&self, mount: &Mount) {
+    /// If that takes more than a minute.
+    pub fn wait_for_checkpoint(&self, mount: &Mount) {
         let directory = mount.point().join("until-a-checkpoint");
         eventually(
             "the liar lies about a checkpoint",
@@ -136,19 +135,19 @@ impl Attack {
         );
     }
 
-    /// Ends it, and tells how much there was of it. The mount is unmounted and all replicas stop in
-    /// good order.
+    /// Ends the attack, and returns its counts. The mount is unmounted and all replicas stop
+    /// successfully.
     ///
     /// # Panics
-    /// If something does not stop.
+    /// If a process does not stop.
     #[must_use]
-    pub fn end(mut self, mut mount: Mount) -> Suffered {
+    pub fn end(mut self, mut mount: Mount) -> AttackCounts {
         mount.unmount();
         mount.cluster.stop();
         self.ends.store(true, Ordering::Release);
         self.damaging.take().unwrap().join().unwrap();
         let [replies, answers, checkpoints] = Lies::load(&self.lies).unwrap();
-        Suffered {
+        AttackCounts {
             objects_damaged: self.damaged.load(Ordering::Relaxed),
             lies_in_replies: replies,
             lies_in_answers: answers,
@@ -164,12 +163,13 @@ impl Drop for Attack {
     }
 }
 
-/// Flips a bit in whatever appears in a cloud.
+/// Flips a bit in every object that appears in a cloud.
 fn damage(cloud: &Path, ends: &AtomicBool, damaged: &AtomicU64) {
     let mut known = BTreeSet::new();
     while !ends.load(Ordering::Acquire) {
         for object in objects(cloud).unwrap_or_default() {
-            // It may be deleted meanwhile, or not be whole yet: then another time.
+            // The object may be deleted meanwhile, or not be complete yet: then it is retried
+            // later.
             if !known.contains(&object) && flip(&object).is_ok() {
                 damaged.fetch_add(1, Ordering::Relaxed);
                 known.insert(object);

@@ -1,4 +1,4 @@
-//! Whether the twins are the same, but for [`differences`](super::differences).
+//! Whether the twins are equal, except for [`differences`](super::differences).
 
 use super::differences::{
     Mapped, compared, explicit, maps, may_change_nothing, pipes, within_a_jiffy, within_a_tick,
@@ -8,24 +8,29 @@ use super::step::{Operation, Text};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// What the twins have at a place: the reference, then ours.
+/// The values of both twins: the reference, then ours.
 pub type Both<T> = (T, T);
 
-/// A difference, told in words.
-pub type Told = Result<(), String>;
+/// Equal, or a description of the difference.
+pub type CheckResult = Result<(), String>;
 
-fn differ(what: &str, both: Both<impl Debug>) -> Told {
+fn differ(what: &str, both: Both<impl Debug>) -> CheckResult {
     Err(format!(
         "{what}\n    tmpfs: {:?}\n    ours:  {:?}",
         both.0, both.1
     ))
 }
 
-/// Compares what is at a place now.
+/// Compares the current state at a path.
 ///
 /// # Errors
-/// What differs.
-pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time, mapped: &Mapped) -> Told {
+/// A description of the difference.
+pub fn still(
+    place: &str,
+    both: Both<&Option<Picture>>,
+    began: Time,
+    mapped: &Mapped,
+) -> CheckResult {
     let (reference, ours) = match both {
         (None, None) => return Ok(()),
         (Some(reference), Some(ours)) => (reference, ours),
@@ -52,17 +57,17 @@ pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time, mapped: &Ma
     }
 }
 
-/// Compares what a step did to the times of an inode.
+/// Compares how a step changed the times of an inode.
 ///
 /// # Errors
-/// What differs.
+/// A description of the difference.
 pub fn moved(
     place: &str,
     before: Both<&Picture>,
     after: Both<&Picture>,
     began: Time,
     operation: &Operation,
-) -> Told {
+) -> CheckResult {
     type OfPicture = fn(&Picture) -> Time;
     let times: [(&str, OfPicture); 2] = [
         ("change", |it| it.changed),
@@ -92,18 +97,18 @@ pub fn moved(
     Ok(())
 }
 
-/// Compares looks at the same paths before and after a step.
+/// Compares the states of the same paths before and after a step.
 ///
 /// # Errors
-/// What differs.
-pub fn looks(
+/// A description of the difference.
+pub fn path_states(
     paths: &[Text],
     before: Both<&[Option<Picture>]>,
     after: Both<&[Option<Picture>]>,
     times: (Time, Time),
     operation: &Operation,
     mapped: &Mapped,
-) -> Told {
+) -> CheckResult {
     let (run, step) = times;
     for (path, (reference, ours)) in paths.iter().zip(after.0.iter().zip(after.1)) {
         let place = format!("{path:?}");
@@ -111,7 +116,7 @@ pub fn looks(
         let (Some(reference), Some(ours)) = (reference, ours) else {
             continue;
         };
-        // Which of those before it is, for what was renamed.
+        // The path before the step at which this inode was, for renamed ones.
         let was = |picture: &Picture, before: &[Option<Picture>]| {
             let is = |it: &Option<Picture>| it.as_ref().is_some_and(|it| it.inode == picture.inode);
             before.iter().position(is)
@@ -130,11 +135,11 @@ pub fn looks(
     Ok(())
 }
 
-/// Compares everything.
+/// Compares the whole trees.
 ///
 /// # Errors
-/// What differs.
-pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped) -> Told {
+/// A description of the difference.
+pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped) -> CheckResult {
     let paths = both.0.keys().chain(both.1.keys());
     for path in paths {
         let (reference, ours) = (both.0.get(path).cloned(), both.1.get(path).cloned());
@@ -147,7 +152,7 @@ pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped)
     Ok(())
 }
 
-/// Which names lead to the same inode, where several do.
+/// The groups of names that lead to the same inode, where there are several.
 fn groups(tree: &BTreeMap<Text, Picture>) -> Vec<Vec<&Text>> {
     let mut groups: BTreeMap<u64, Vec<&Text>> = BTreeMap::new();
     for (path, picture) in tree {

@@ -1,4 +1,4 @@
-//! What one twin can be made to do wrong, to prove that it is found.
+//! Planted defects of one twin, to prove that the comparison finds them.
 
 use super::step::{Moment, Operation};
 use clap::ValueEnum;
@@ -6,34 +6,34 @@ use clap::ValueEnum;
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Defect {
-    /// `chmod` is answered and not done.
+    /// `chmod` succeeds without an effect.
     DropsAChmod,
-    /// Of a file that is cut, one byte too many goes.
+    /// A truncated file loses one byte too many.
     CutsOneByteShort,
-    /// An access control list is answered and not kept.
+    /// Setting an access control list succeeds without an effect.
     ForgetsAnAcl,
-    /// What a rename names first and second is taken the wrong way round.
+    /// The two names of a rename are swapped.
     SwapsARename,
-    /// A write is one byte further than it should be.
+    /// A write is one byte too far.
     WritesOneByteOff,
     /// The nanoseconds of a time that is set are lost.
     RoundsATime,
-    /// An attribute that is removed stays.
+    /// A removed attribute stays.
     KeepsAnAttribute,
-    /// Nobody's umask counts.
+    /// The umask is ignored.
     ForgetsTheUmask,
-    /// A link is a symbolic one.
+    /// A hard link becomes a symbolic one.
     LinksBySymlink,
-    /// Owners are as they were.
+    /// Changing the owner has no effect.
     KeepsTheOwner,
-    /// What is mapped is not written.
+    /// Writes to a mapping are lost.
     DropsWhatIsMapped,
     /// Holes are not punched.
     PunchesNoHole,
 }
 
 impl Defect {
-    /// What is done in the place of an operation; nothing if it is only answered.
+    /// The operation that replaces this one; `None` if it succeeds without an effect.
     #[must_use]
     pub fn change(self, operation: &Operation) -> Option<Operation> {
         use Operation as O;

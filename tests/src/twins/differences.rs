@@ -1,6 +1,6 @@
-//! Where the twins may differ, each with its reason. There are no others.
+//! The permitted differences of the twins, each with its reason. There are no others.
 //!
-//! Every one is a statement of docs/SEMANTICS.md.
+//! Each is a statement of docs/SEMANTICS.md.
 
 use super::act::{Outcome, Value};
 use super::picture::{Picture, Time};
@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Times of names and attributes are those of the servers' agreed clock, which ticks with their
-/// batches: two changes that are closer than this may bear the same.
+/// batches: two changes that are closer than this may have the same time.
 pub const TICK: Duration = Duration::from_millis(60);
 
-/// Times of tmpfs are those of the kernel's coarse clock, which ticks a hundred times in a second
-/// or more often: the same holds there.
+/// Times of tmpfs are those of the kernel's coarse clock, which ticks at least a hundred times a
+/// second: the same holds there.
 pub const JIFFY: Duration = Duration::from_millis(12);
 
-/// What is compared of an inode. The length of a directory means nothing; the number of an inode is
-/// each file system's own; the time of access moves as each file system likes, and is compared
-/// where it was set; times are compared by [`explicit`] and by whether they moved.
+/// The part of an inode that is compared. The length of a directory has no meaning; inode numbers
+/// belong to each file system; the time of access moves as each file system decides, and is
+/// compared where it was set; times are compared by [`explicit`] and by whether they moved.
 #[must_use]
 pub fn compared(picture: &Picture) -> Picture {
     let mut compared = picture.clone();
@@ -30,15 +30,14 @@ pub fn compared(picture: &Picture) -> Picture {
     compared
 }
 
-/// Whether what came of an operation is the same. Where data and holes are, tmpfs knows by the
-/// page, and takes for data what was only read through a mapping or reserved: what is data here is
-/// data there, and what is a hole there is one here. Only in the last page that a file can have
-/// tmpfs finds no data, whatever was written there.
+/// Whether the results of an operation are the same. tmpfs knows data and holes by the page, and
+/// treats as data what was only read through a mapping or reserved: our data is data there, and a
+/// hole there is a hole here. Only in the last page that a file can have, tmpfs never finds data.
 ///
-/// Who gives another's file with set-id bits to nobody may not. While it is open for writing the
-/// kernel tells us of that in the same words as of a write, so that we do nothing and say that it
-/// is done. Who has it open is not known here: that he is refused while nobody has, a test of the
-/// gateway says.
+/// A user may not `chown` another user's file with set-id bits to no user and no group (−1, −1).
+/// While the file is open for writing, the kernel sends us the same request as for a write, so that
+/// we do nothing and report success. This function does not know which files are open; a test of
+/// the gateway checks that the call is refused while the file is not open.
 #[must_use]
 pub fn same(operation: &Operation, reference: &Outcome, ours: &Outcome) -> bool {
     const NXIO: i32 = 6;
@@ -92,16 +91,15 @@ pub fn now() -> Time {
     (now.as_secs() as i64, now.subsec_nanos())
 }
 
-/// A time that is not of the run itself was set by somebody, and has to be the same to the
-/// nanosecond.
+/// A time outside of the run was set explicitly, and has to be the same to the nanosecond.
 #[must_use]
 pub fn explicit(time: Time, began: Time) -> bool {
     time.0 < began.0 - 2 || time.0 > now().0 + 2
 }
 
-/// Whether the time of change may stay where it is on our side: tmpfs moves it with every access
-/// control list that is set or removed, also where nothing changes by it; a list that was not there
-/// and is removed, or says what the mode says, changes nothing here.
+/// Whether our time of change may stay unchanged: tmpfs moves it with every access control list
+/// that is set or removed, even if nothing changes. Here, removing a missing list, or one that is
+/// equivalent to the mode, changes nothing.
 #[must_use]
 pub fn may_change_nothing(operation: &Operation) -> bool {
     match operation {
@@ -113,13 +111,13 @@ pub fn may_change_nothing(operation: &Operation) -> bool {
     }
 }
 
-/// Files of the reference that were written through a mapping, and when tmpfs says that they were
-/// modified: it leaves their times as they are. Other file systems move them, as ours does; until
-/// something else moves them there too, those of the twins differ.
+/// Files of the reference that were written through a mapping, with their time of modification on
+/// tmpfs, which does not move it. Other file systems move it, as ours does; until another operation
+/// moves it on tmpfs too, the twins differ.
 pub type Mapped = BTreeMap<u64, Time>;
 
-/// Named pipes: what goes through them passes the kernel alone, and a file system in user space
-/// hears nothing of it, so that only tmpfs moves their times with it.
+/// Named pipes: the kernel alone transfers their data, and a file system in user space does not see
+/// it, so that only tmpfs moves their times.
 #[must_use]
 pub fn pipes(picture: &Picture, operation: &Operation) -> bool {
     picture.is_pipe()
@@ -129,13 +127,13 @@ pub fn pipes(picture: &Picture, operation: &Operation) -> bool {
         )
 }
 
-/// Whether times may move on our side alone: see [`Mapped`].
+/// Whether times may move only on our side: see [`Mapped`].
 #[must_use]
 pub fn maps(operation: &Operation) -> bool {
     matches!(operation, Operation::Map { .. })
 }
 
-/// Whether a time was so near when a step began that the clock may not have ticked since.
+/// Whether a time was so close before a step that the clock may not have ticked since.
 #[must_use]
 pub fn within_a_tick(time: Time, began: Time) -> bool {
     within(time, began, TICK)

@@ -1,15 +1,15 @@
 //! Random steps.
 //!
-//! What is drawn depends on the seed and on what the reference has at the time, so that most steps
-//! meet something that is there, and the same seed draws the same steps again.
+//! A step depends on the seed and on the current tree of the reference, so that most steps name
+//! existing things, and the same seed draws the same steps again.
 
 use super::picture::Picture;
-use super::step::{Entry, Moment, Operation, Slot, Step, Text};
+use super::step::{AclEntry, Moment, Operation, Slot, Step, Text};
 use super::user::{GROUPS, USERS, performer};
 use quorumfs_bft_simulator::random::Random;
 use std::collections::BTreeMap;
 
-/// Beyond this most of what is done is deleting.
+/// Beyond this number of inodes, most steps delete.
 const TREE_MAX: usize = 60;
 /// Open files of a user.
 const SLOTS: u64 = 4;
@@ -33,19 +33,19 @@ const ATTRIBUTES: [&str; 9] = [
     "plain",
     "security.capability",
 ];
-/// A capability that a file may have, as the kernel takes it.
+/// A file capability in the kernel's format.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// What happens around the operations.
+/// The frequency of events between operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// Of so many steps one makes the kernel forget.
+    /// One of this many steps drops the kernel's caches.
     pub drop_caches: u64,
-    /// One waits.
+    /// One of this many waits.
     pub wait: u64,
-    /// One mounts again.
+    /// One of this many remounts.
     pub remount: u64,
-    /// One kills, if any does.
+    /// One of this many kills the mount; `None`: no kills.
     pub kill: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// Those of a seed.
+    /// The steps of a seed.
     #[must_use]
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Draw {
         }
     }
 
-    /// What the reference has now.
+    /// Updates the known tree of the reference.
     pub fn learn(&mut self, tree: BTreeMap<Text, Picture>) {
         self.known = tree
             .into_iter()
@@ -76,7 +76,7 @@ impl Draw {
             .collect();
     }
 
-    /// The next one.
+    /// The next step.
     pub fn step(&mut self) -> Step {
         let weather = self.weather;
         if self.random.chance(1, weather.drop_caches) {
@@ -156,7 +156,7 @@ impl Draw {
         }
     }
 
-    /// A name that may be there or not.
+    /// A name that may exist or not.
     fn fresh(&mut self) -> Text {
         let directory = self.directory();
         directory.join(&self.name())
@@ -241,11 +241,11 @@ impl Draw {
         }
     }
 
-    fn list_of_access(&mut self) -> Vec<Entry> {
+    fn list_of_access(&mut self) -> Vec<AclEntry> {
         const ANY: u32 = u32::MAX;
         let mut entries = Vec::new();
         let mut add = |tag, permissions: u64, id| {
-            entries.push(Entry {
+            entries.push(AclEntry {
                 tag,
                 permissions: permissions as u16,
                 id,
@@ -273,7 +273,7 @@ impl Draw {
         }
         add(32, self.random.below(8), ANY);
         match self.random.below(20) {
-            // Lists that make no sense, and the empty one.
+            // Invalid lists, and the empty one.
             0 => entries.reverse(),
             1 => drop(entries.pop()),
             2 => entries.clear(),
@@ -491,7 +491,7 @@ impl Draw {
         }
     }
 
-    /// The twin's own directory stays open to everybody.
+    /// The twin's own directory stays open to all users.
     fn any_below(&mut self) -> Text {
         let path = self.any();
         let is_root = matches!(&path.0[..], b"." | b"" | b"a/.." | b"./");

@@ -1,12 +1,11 @@
-//! A replica that lies, as a real process: a correct one behind a proxy that changes what it says.
+//! A lying replica as a real process: a correct one behind a proxy that changes its messages.
 //!
-//! It keeps its own state right, so that it goes on for ever and its lies are plausible. To clients
-//! it gives results of other operations, results with a changed bit, answers to queries, in the
-//! order and out of it, that were given to other queries or that were true once, and versions and
-//! states that never were; to the other replicas it signs, with its own key, checkpoints of a state
-//! that nobody has. With r = 1 nobody
-//! may believe any of it. What simulated liars do besides, who also break the protocol of the
-//! order, is in the simulator's `liar`.
+//! It keeps its own state right, so that it runs indefinitely and its lies are plausible. To
+//! clients it gives results of other operations; results with a changed bit; answers to queries,
+//! ordered and unordered, that belong to other queries or are outdated; and versions and states
+//! that never existed. To the other replicas it signs, with its own key, checkpoints with the
+//! digest of no real state. With r = 1 no client and no replica may accept any of it. The
+//! simulator's `liar` has more lies, which also violate the ordering protocol.
 
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
@@ -23,27 +22,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of what it says to clients, one in so many is a lie.
-const SELDOM: u64 = 3;
-/// Earlier answers that it passes off as others.
+/// One of this many messages to clients is a lie.
+const LIE_ONE_IN: u64 = 3;
+/// How many earlier answers are remembered, to be passed off as others.
 const OLD_MAX: usize = 32;
 
-/// How many lies were told.
+/// Counts of lies.
 #[derive(Debug, Default)]
 pub struct Lies {
-    /// Results of operations, and of queries in the order.
+    /// Results of operations, and of ordered queries.
     pub replies: AtomicU64,
-    /// Answers to queries out of it.
+    /// Answers to unordered queries.
     pub answers: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
 }
 
 impl Lies {
-    /// Writes them down.
+    /// Stores the counts.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// If the file cannot be written.
     pub fn store(&self, path: &Path) -> std::io::Result<()> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let all = [&self.replies, &self.answers, &self.checkpoints].map(of);
@@ -52,10 +51,10 @@ impl Lies {
         std::fs::rename(new, path)
     }
 
-    /// Reads them: of replies, of answers, of checkpoints.
+    /// Reads the counts: of replies, of answers, of checkpoints.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the file cannot be read.
     pub fn load(path: &Path) -> anyhow::Result<[u64; 3]> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
@@ -82,12 +81,12 @@ impl<C: Core> Liar<C> {
         }
     }
 
-    /// What a frame becomes, if it becomes a lie.
+    /// The lie that replaces a frame, if any.
     fn twist(&mut self, frame: &Bytes) -> Option<Bytes> {
         let kind = frame.get(..8).and_then(Kind::of_tag)?;
         let lies = match kind {
-            Kind::Reply | Kind::ReadAnswer => self.random.chance(1, SELDOM),
-            // There are few of them.
+            Kind::Reply | Kind::ReadAnswer => self.random.chance(1, LIE_ONE_IN),
+            // Checkpoints are few.
             Kind::Checkpoint => true,
             _ => false,
         };
@@ -119,17 +118,17 @@ impl<C: Core> Liar<C> {
             }
             _ => return None,
         };
-        let told = encode(header, &message);
-        // One of those before may have been the same.
-        if told == *frame {
+        let lie = encode(header, &message);
+        // The earlier answer may be equal to this one.
+        if lie == *frame {
             return None;
         }
         lies.fetch_add(1, Ordering::Relaxed);
-        Some(told)
+        Some(lie)
     }
 }
 
-/// Other answers, as of other versions, or from a state that nobody has.
+/// Changes answers, their versions, or the sequence of the state.
 fn twist_answers(random: &mut Random, old: &mut VecDeque<Bytes>, answer: &mut ReadAnswer) {
     if random.chance(1, 4) {
         answer.applied = Sequence(answer.applied.0.saturating_add(random.below(1000)));
@@ -146,9 +145,9 @@ fn twist_answers(random: &mut Random, old: &mut VecDeque<Bytes>, answer: &mut Re
     }
 }
 
-/// An earlier one in the place of this, or this with a changed bit.
+/// An earlier answer in the place of this one, or this one with a changed bit.
 fn other(random: &mut Random, old: &mut VecDeque<Bytes>, this: &Bytes) -> Bytes {
-    let told = match old.get(random.index(old.len())) {
+    let lie = match old.get(random.index(old.len())) {
         Some(old) if random.chance(2, 3) => old.clone(),
         _ => {
             let mut bytes = this.to_vec();
@@ -163,7 +162,7 @@ fn other(random: &mut Random, old: &mut VecDeque<Bytes>, this: &Bytes) -> Bytes 
         old.pop_front();
     }
     old.push_back(this.clone());
-    told
+    lie
 }
 
 impl<C: Core> Core for Liar<C> {
@@ -172,9 +171,9 @@ impl<C: Core> Core for Liar<C> {
         self.core.step(now, event, &mut emitted);
         for mut effect in emitted.drain() {
             if let Effect::Send { frame, .. } = &mut effect
-                && let Some(told) = self.twist(frame)
+                && let Some(lie) = self.twist(frame)
             {
-                *frame = told;
+                *frame = lie;
             }
             effects.push(effect);
         }

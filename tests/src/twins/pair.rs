@@ -1,4 +1,4 @@
-//! Both twins side by side, and a chapter of steps on them.
+//! Both twins, and a chapter of steps on them.
 
 use super::act::Outcome;
 use super::compare::{self, Both};
@@ -7,7 +7,7 @@ use super::picture::{Picture, Time};
 use super::place::Place;
 use super::step::{Operation, Step, Text};
 use super::user::USERS;
-use super::worker::{Ask, Tell, Worker};
+use super::worker::{Worker, WorkerCommand, WorkerReply};
 use crate::harness::drop_caches;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +15,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Steps after which everything is compared.
+/// The whole trees are compared after this many steps.
 const WHOLE_EVERY: usize = 64;
-/// Of so many looks one reads.
+/// One of this many comparisons of paths includes content.
 const CONTENT_EVERY: usize = 4;
 
 /// Two directories that should be the same after every step.
@@ -34,10 +34,10 @@ pub struct Pair<'a> {
     mapped: Mapped,
 }
 
-type Tree = BTreeMap<Text, Picture>;
+type TreePictures = BTreeMap<Text, Picture>;
 
 impl<'a> Pair<'a> {
-    /// Two empty directories of this name.
+    /// Creates two empty directories of this name.
     ///
     /// # Panics
     /// If they cannot be made.
@@ -76,7 +76,7 @@ impl<'a> Pair<'a> {
         )
     }
 
-    /// New processes for everybody: nothing is open, and masks are as at first.
+    /// Starts new processes for all users: no file is open, and umasks have their initial value.
     fn start(&mut self) {
         self.stop();
         let (reference, ours) = self.directories();
@@ -94,11 +94,11 @@ impl<'a> Pair<'a> {
         self.workers = (Vec::new(), Vec::new());
     }
 
-    fn both(&mut self, user: usize, ask: &Ask) -> Both<Tell> {
+    fn both(&mut self, user: usize, command: &WorkerCommand) -> Both<WorkerReply> {
         let workers = (&mut self.workers.0[user], &mut self.workers.1[user]);
-        workers.0.ask(ask);
-        workers.1.ask(ask);
-        (workers.0.hear(), workers.1.hear())
+        workers.0.send(command);
+        workers.1.send(command);
+        (workers.0.receive(), workers.1.receive())
     }
 
     fn look(
@@ -106,53 +106,53 @@ impl<'a> Pair<'a> {
         paths: &[Text],
         content: bool,
     ) -> Result<Both<Vec<Option<Picture>>>, String> {
-        match self.both(0, &Ask::Look(paths.to_vec(), content)) {
-            (Tell::Looked(reference), Tell::Looked(ours)) => {
+        match self.both(0, &WorkerCommand::Look(paths.to_vec(), content)) {
+            (WorkerReply::Looked(reference), WorkerReply::Looked(ours)) => {
                 Ok((reference.map_err(at("tmpfs"))?, ours.map_err(at("ours"))?))
             }
-            other => Err(format!("not what was asked: {other:?}")),
+            other => Err(format!("unexpected reply: {other:?}")),
         }
     }
 
-    fn scan(&mut self) -> Result<Both<Tree>, String> {
-        match self.both(0, &Ask::Scan(true)) {
-            (Tell::Scanned(reference), Tell::Scanned(ours)) => {
+    fn scan(&mut self) -> Result<Both<TreePictures>, String> {
+        match self.both(0, &WorkerCommand::Scan(true)) {
+            (WorkerReply::Scanned(reference), WorkerReply::Scanned(ours)) => {
                 Ok((reference.map_err(at("tmpfs"))?, ours.map_err(at("ours"))?))
             }
-            other => Err(format!("not what was asked: {other:?}")),
+            other => Err(format!("unexpected reply: {other:?}")),
         }
     }
 
-    /// What the reference has.
+    /// The tree of the reference.
     ///
     /// # Panics
-    /// If that cannot be said.
-    pub fn reference(&mut self) -> Tree {
+    /// If it cannot be scanned.
+    pub fn reference(&mut self) -> TreePictures {
         let worker = &mut self.workers.0[0];
-        worker.ask(&Ask::Scan(false));
-        match worker.hear() {
-            Tell::Scanned(Ok(tree)) => tree,
+        worker.send(&WorkerCommand::Scan(false));
+        match worker.receive() {
+            WorkerReply::Scanned(Ok(tree)) => tree,
             other => panic!("tmpfs: {other:?}"),
         }
     }
 
-    /// Compares everything.
+    /// Compares the whole trees.
     ///
     /// # Errors
-    /// What differs.
-    pub fn compare(&mut self) -> compare::Told {
+    /// A description of the difference.
+    pub fn compare(&mut self) -> compare::CheckResult {
         let trees = self.scan()?;
         compare::trees((&trees.0, &trees.1), self.began, &self.mapped)
     }
 
-    /// Takes a step, and compares; tells what came of it for the reference.
+    /// Executes a step, and compares; returns the reference's outcome.
     ///
     /// # Errors
-    /// What differs.
+    /// A description of the difference.
     pub fn step(&mut self, step: &Step) -> Result<Option<Outcome>, String> {
         self.steps += 1;
         let outcome = match step {
-            Step::Does { user, operation } => Some(self.does(*user, operation)?),
+            Step::Does { user, operation } => Some(self.execute(*user, operation)?),
             Step::DropCaches => {
                 drop_caches();
                 None
@@ -178,7 +178,7 @@ impl<'a> Pair<'a> {
         Ok(outcome)
     }
 
-    fn does(&mut self, user: usize, operation: &Operation) -> Result<Outcome, String> {
+    fn execute(&mut self, user: usize, operation: &Operation) -> Result<Outcome, String> {
         let mut paths: Vec<Text> = Vec::new();
         for path in operation.paths() {
             for path in [path.clone(), path.parent()] {
@@ -189,22 +189,24 @@ impl<'a> Pair<'a> {
         }
         let before = self.look(&paths, false)?;
         let began = now();
-        let did = self.both(user, &Ask::Do(operation.clone()));
+        let replies = self.both(user, &WorkerCommand::Do(operation.clone()));
         let after = self.look(&paths, self.steps.is_multiple_of(CONTENT_EVERY))?;
-        let (reference, ours) = match did {
-            (Tell::Did(a, b, c), Tell::Did(d, e, f)) => ((a, b, c), (d, e, f)),
-            other => return Err(format!("not what was asked: {other:?}")),
+        let (reference, ours) = match replies {
+            (WorkerReply::Did(a, b, c), WorkerReply::Did(d, e, f)) => ((a, b, c), (d, e, f)),
+            other => return Err(format!("unexpected reply: {other:?}")),
         };
         if !same(operation, &reference.0, &ours.0) {
-            let mut told = outcomes(&reference.0, &ours.0);
+            let mut description = outcomes(&reference.0, &ours.0);
             for (number, path) in paths.iter().enumerate() {
                 let (left, right) = (&before.0[number], &before.1[number]);
-                told += &format!("\n  {path:?} was\n    tmpfs: {left:?}\n    ours:  {right:?}");
+                description +=
+                    &format!("\n  {path:?} was\n    tmpfs: {left:?}\n    ours:  {right:?}");
             }
             for (left, right) in reference.1.iter().zip(&ours.1) {
-                told += &format!("\n  an open file was\n    tmpfs: {left:?}\n    ours:  {right:?}");
+                description +=
+                    &format!("\n  an open file was\n    tmpfs: {left:?}\n    ours:  {right:?}");
             }
-            return Err(told);
+            return Err(description);
         }
         let times = (self.began, began);
         let (old, new) = ((&before.0[..], &before.1[..]), (&after.0[..], &after.1[..]));
@@ -212,7 +214,7 @@ impl<'a> Pair<'a> {
             let file = reference.2[0].iter();
             self.mapped.extend(file.map(|it| (it.inode, it.modified)));
         }
-        compare::looks(&paths, old, new, times, operation, &self.mapped)?;
+        compare::path_states(&paths, old, new, times, operation, &self.mapped)?;
         for (number, slot) in operation.slots().into_iter().enumerate() {
             let place = format!("open file {slot}");
             let now = (&reference.2[number], &ours.2[number]);
@@ -227,12 +229,12 @@ impl<'a> Pair<'a> {
         Ok(reference.0)
     }
 
-    fn kill(&mut self) -> compare::Told {
-        match self.both(0, &Ask::SyncAll) {
-            (Tell::Synced(Ok(_)), Tell::Synced(Ok(_))) => {}
+    fn kill(&mut self) -> compare::CheckResult {
+        match self.both(0, &WorkerCommand::SyncAll) {
+            (WorkerReply::Synced(Ok(_)), WorkerReply::Synced(Ok(_))) => {}
             other => return Err(format!("sync: {other:?}")),
         }
-        // Files stay open while it dies.
+        // Files stay open while the mount is killed.
         self.ours.kill();
         self.stop();
         self.ours.mount_again();
@@ -240,11 +242,11 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Takes all of it away.
+    /// Removes both directories.
     ///
     /// # Errors
-    /// If something cannot be removed.
-    pub fn remove(mut self) -> compare::Told {
+    /// If a directory cannot be removed.
+    pub fn remove(mut self) -> compare::CheckResult {
         self.stop();
         let (reference, ours) = self.directories();
         for directory in [reference, ours] {
@@ -260,13 +262,13 @@ fn at(twin: &'static str) -> impl Fn(String) -> String {
 }
 
 fn outcomes(reference: &Outcome, ours: &Outcome) -> String {
-    let told = |outcome: &Outcome| match outcome {
+    let text = |outcome: &Outcome| match outcome {
         Ok(value) => format!("{value:?}"),
         Err(code) => std::io::Error::from_raw_os_error(*code).to_string(),
     };
     format!(
         "the outcome differs\n    tmpfs: {}\n    ours:  {}",
-        told(reference),
-        told(ours)
+        text(reference),
+        text(ours)
     )
 }

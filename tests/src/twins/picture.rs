@@ -1,4 +1,4 @@
-//! What an inode looks like, as the superuser sees it.
+//! The state of an inode, as the superuser sees it.
 
 use super::step::Text;
 use rustix::fs::{
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-/// Longer files are read where they have data.
+/// Longer files are read only where they have data.
 const READ_WHOLE_MAX: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Beyond this a file has more data than any step writes.
 const BLOCKS_MAX: usize = 4096;
-/// The longest list of names, and value, that the kernel hands out.
+/// The longest list of names, and the longest value, that the kernel returns.
 const ATTRIBUTE_MAX: usize = 1 << 16;
 
 /// Seconds and nanoseconds.
 pub type Time = (i64, u32);
 
-/// An inode.
+/// The state of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Its number, which says something within one twin only.
+    /// Its number, which is meaningful within one twin only.
     pub inode: u64,
-    /// What it is.
+    /// Its file type.
     pub kind: u32,
     /// Permissions and set-id bits.
     pub mode: u32,
@@ -37,15 +37,15 @@ pub struct Picture {
     pub gid: u32,
     /// Names.
     pub links: u64,
-    /// Bytes; those of a directory mean nothing.
+    /// Bytes; meaningless for a directory.
     pub length: u64,
-    /// Which device it stands for.
+    /// The number of a device node.
     pub device: u64,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub target: Option<Text>,
     /// Extended attributes, access control lists among them.
     pub attributes: BTreeMap<Text, Text>,
-    /// Content, if it was looked at.
+    /// The fingerprint of the content, if it was read.
     pub content: Option<String>,
     /// When it was read last.
     pub accessed: Time,
@@ -74,7 +74,7 @@ impl Picture {
         FileType::from_raw_mode(self.kind) == FileType::Fifo
     }
 
-    /// What `stat` tells.
+    /// The result of `stat`.
     #[must_use]
     pub fn of(stat: &Stat) -> Self {
         let time = |seconds: i64, nanos: u64| (seconds, u32::try_from(nanos).unwrap_or(u32::MAX));
@@ -96,10 +96,10 @@ impl Picture {
     }
 }
 
-/// Looks at a path; nothing if there is nothing.
+/// The state at a path; `None` if there is nothing.
 ///
 /// # Errors
-/// Those of the system calls, which the superuser should not see, and where.
+/// Those of the system calls, which the superuser should not see, and the path.
 pub fn look(path: &Text, content: bool) -> Result<Option<Picture>, String> {
     let stat = match statat(CWD, &path.0[..], AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -144,8 +144,8 @@ fn attribute(path: &Text, name: &Text) -> Result<Text, Errno> {
     Ok(Text(value))
 }
 
-/// What says whether two files have the same bytes: all blocks that are not zeros, with where they
-/// are. A long file is asked where it has data.
+/// A fingerprint of a file's bytes: of all blocks that are not zero, with their positions. A long
+/// file is read only where it has data.
 fn fingerprint(file: &OwnedFd, length: u64) -> Result<String, Errno> {
     let (mut hasher, mut place, mut blocks) = (blake3::Hasher::new(), 0, 0);
     let last = length.saturating_sub(1) / BLOCK as u64 * BLOCK as u64;
@@ -153,14 +153,14 @@ fn fingerprint(file: &OwnedFd, length: u64) -> Result<String, Errno> {
         if length > READ_WHOLE_MAX {
             match seek(file, SeekFrom::Data(place)) {
                 Ok(data) => place = data / BLOCK as u64 * BLOCK as u64,
-                // Tmpfs finds nothing in the last page that a file can have: it is read anyway.
+                // tmpfs finds no data in the last page that a file can have: it is read anyway.
                 Err(Errno::NXIO) if place < last => place = last,
                 Err(Errno::NXIO) => {}
                 Err(error) => return Err(error),
             }
         }
         let mut block = [0; BLOCK];
-        // Nothing can be asked for beyond the longest file.
+        // Reads must not extend beyond the longest file.
         let most = OFFSET_MAX.saturating_sub(place).min(BLOCK as u64) as usize;
         let got = pread(file, &mut block[..most], place)?;
         let due = (length - place).min(BLOCK as u64);
@@ -177,15 +177,15 @@ fn fingerprint(file: &OwnedFd, length: u64) -> Result<String, Errno> {
     Ok(hasher.finalize().to_hex()[..16].to_owned())
 }
 
-/// Everything below the twin's directory, by path.
+/// The state of everything below the twin's directory, by path.
 ///
 /// # Errors
-/// Those of the system calls, and where.
+/// Those of the system calls, and the path.
 pub fn scan(content: bool) -> Result<BTreeMap<Text, Picture>, String> {
     let (mut found, mut waiting) = (BTreeMap::new(), vec![Text::from(".")]);
     while let Some(path) = waiting.pop() {
         let picture = look(&path, content)?;
-        let picture = picture.ok_or_else(|| format!("{path:?} is listed and not there"))?;
+        let picture = picture.ok_or_else(|| format!("{path:?} is listed, but missing"))?;
         if picture.is_directory() {
             for (name, _) in list(&path).map_err(|error| format!("list {path:?}: {error}"))? {
                 waiting.push(path.join(&name));
@@ -198,7 +198,7 @@ pub fn scan(content: bool) -> Result<BTreeMap<Text, Picture>, String> {
     Ok(found)
 }
 
-/// The entries of a directory, sorted, with what they are.
+/// The entries of a directory with their types, sorted.
 ///
 /// # Errors
 /// Those of the system calls.

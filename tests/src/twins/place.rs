@@ -1,21 +1,21 @@
-//! Where twins live: a tmpfs that is mounted for them, and a mount of ours with all that it takes.
+//! The homes of the twins: a tmpfs that is mounted for them, and a quorumfs mount with its cluster.
 
 use crate::harness::{Cluster, kill_mount, mount_in_background, require_fuse};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 
-/// A tmpfs; gone when dropped.
+/// A tmpfs; unmounted when dropped.
 #[derive(Debug)]
 pub struct Tmpfs {
     directory: tempfile::TempDir,
 }
 
 impl Tmpfs {
-    /// Mounts one as a mount of ours is mounted.
+    /// Mounts one with the flags of a quorumfs mount.
     ///
     /// # Panics
-    /// If it cannot; it takes the superuser.
+    /// If that fails; it needs the superuser.
     #[must_use]
     pub fn mount() -> Self {
         let directory = tempfile::Builder::new().prefix("twin").tempdir().unwrap();
@@ -26,7 +26,7 @@ impl Tmpfs {
         Self { directory }
     }
 
-    /// Where.
+    /// The mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -39,10 +39,10 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Where our twin lives.
+/// The home of our twin.
 #[derive(Debug)]
 pub enum Place {
-    /// A second tmpfs: what is compared there is the comparison.
+    /// A second tmpfs, which tests the comparison.
     Tmpfs(Tmpfs),
     /// A mount.
     Mount(Box<Mount>),
@@ -51,18 +51,18 @@ pub enum Place {
 /// A mount over four replicas and four clouds.
 #[derive(Debug)]
 pub struct Mount {
-    /// What it is a mount of.
+    /// The cluster of its volume.
     pub cluster: Cluster,
     point: PathBuf,
     process: Option<Pid>,
-    /// Times that it was killed.
+    /// How often it was killed.
     pub kills: u32,
-    /// Times that it was mounted.
+    /// How often it was mounted.
     pub mounts: u32,
 }
 
 impl Place {
-    /// The directory that everything lies below.
+    /// The directory that contains everything.
     #[must_use]
     pub fn root(&self) -> &Path {
         match self {
@@ -74,7 +74,7 @@ impl Place {
     /// Unmounts and mounts again.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn remount(&mut self) {
         if let Self::Mount(mount) = self {
             mount.unmount();
@@ -82,7 +82,7 @@ impl Place {
         }
     }
 
-    /// Kills the process behind it.
+    /// Kills the process behind the mount.
     ///
     /// # Panics
     /// If it does not run.
@@ -93,10 +93,10 @@ impl Place {
         }
     }
 
-    /// Mounts after that.
+    /// Mounts after a kill.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn mount_again(&mut self) {
         if let Self::Mount(mount) = self {
             mount.mount();
@@ -105,10 +105,10 @@ impl Place {
 }
 
 impl Mount {
-    /// Mounts a volume of this cluster, whose replicas run.
+    /// Mounts the volume of this cluster, whose replicas run.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     #[must_use]
     pub fn new(cluster: Cluster) -> Self {
         require_fuse();
@@ -124,7 +124,7 @@ impl Mount {
         mount
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.point
@@ -135,10 +135,10 @@ impl Mount {
         self.mounts += 1;
     }
 
-    /// Unmounts, which has everything on the clouds.
+    /// Unmounts; everything is on the clouds then.
     ///
     /// # Panics
-    /// If it cannot.
+    /// If that fails.
     pub fn unmount(&mut self) {
         if self.process.take().is_some() {
             self.cluster.quorumfs().args(["umount"]).run().ok();
@@ -148,7 +148,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Nothing is left mounted by a run that failed.
+        // A failed run leaves nothing mounted.
         if let Some(process) = self.process.take() {
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
             let _ = unmount(&self.point, UnmountFlags::DETACH);

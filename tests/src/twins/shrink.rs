@@ -1,26 +1,26 @@
-//! The shortest trace that still shows a difference, as far as it can be found.
+//! Finds a short trace that still shows a difference.
 //!
-//! A trace is run on fresh directories, without one part after the other, halves first and single
-//! steps at last. What stays is what takes part in it. Differences that depend on when something
-//! happens may not come again; then the last steps are all that can be shown.
+//! The trace is run on fresh directories without one part after the other, first halves and finally
+//! single steps. The steps that matter remain. Differences that depend on timing may not be
+//! reproduced; then only the last steps can be shown.
 
 use super::step::Step;
 use std::time::{Duration, Instant};
 
-/// Runs of shorter traces end after this.
+/// Shrinking ends after this time.
 const SHRINK_WITHIN: Duration = Duration::from_secs(240);
 
-/// A trace that fails again, if any was found.
+/// A shortened trace, if the difference was reproduced.
 #[derive(Debug)]
 pub struct Shrunk {
-    /// What is left of it.
+    /// The remaining steps.
     pub steps: Vec<Step>,
-    /// What it shows, if it came again at all.
+    /// The difference that it shows; `None` if it was not reproduced.
     pub shows: Option<String>,
 }
 
-/// Leaves steps out while `fails` still tells of a difference. The last step is the one that
-/// showed it.
+/// Leaves steps out while `fails` still returns a difference. The last step is the one that showed
+/// it.
 pub fn shrink(trace: &[Step], mut fails: impl FnMut(&[Step]) -> Option<String>) -> Shrunk {
     let began = Instant::now();
     let Some((mut steps, mut shows)) = suffix(trace, &mut fails) else {
@@ -40,7 +40,7 @@ pub fn shrink(trace: &[Step], mut fails: impl FnMut(&[Step]) -> Option<String>) 
                 None => start = end,
             }
         }
-        // Single steps again and again, until none can be left out.
+        // Single steps are tried repeatedly, until none can be left out.
         part = match part {
             1 if steps.len() < before => 1,
             part => part / 2,
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_part_in_a_difference_is_left_of_a_trace() {
+    fn the_steps_that_cause_a_difference_remain() {
         let trace: Vec<_> = (0..500).map(Step::Wait).collect();
         let needed = [Step::Wait(3), Step::Wait(77), Step::Wait(499)];
         let mut runs = 0;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_does_not_come_again_leaves_the_trace_whole() {
+    fn a_difference_that_is_not_reproduced_leaves_the_trace_whole() {
         let trace: Vec<_> = (0..50).map(Step::Wait).collect();
         let shrunk = shrink(&trace, |_| None);
         assert_eq!((shrunk.steps, shrunk.shows), (trace, None));

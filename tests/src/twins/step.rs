@@ -1,8 +1,8 @@
-//! What is done to both twins: operations, who does them, and what happens around them.
+//! The steps on both twins: operations, their users, and the events around them.
 //!
-//! Everything is data, so that a trace can be told to another process, printed, shortened and run
-//! again. Paths are relative to the twin's directory. Content follows from a stamp, so that what
-//! was read can be told from what should have been.
+//! Everything is data, so that a trace can be sent to another process, printed, shortened and run
+//! again. Paths are relative to the twin's directory. Content follows from a stamp, so that wrong
+//! content is recognised.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,7 +61,7 @@ impl Text {
         self.0 == b"."
     }
 
-    /// The directory that a path lies in.
+    /// The directory that contains a path.
     #[must_use]
     pub fn parent(&self) -> Self {
         match self.0.iter().rposition(|byte| *byte == b'/') {
@@ -77,26 +77,26 @@ pub type Slot = u8;
 /// A time that is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moment {
-    /// As it is.
+    /// Leave it unchanged.
     Omit,
-    /// Whatever the clock says.
+    /// The current time.
     Now,
     /// Seconds and nanoseconds.
     At(i64, u32),
 }
 
-/// Whose permission an access control list gives.
+/// An entry of an access control list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// As the kernel numbers it.
+pub struct AclEntry {
+    /// The tag, as the kernel numbers it.
     pub tag: u16,
     /// Read, write, execute.
     pub permissions: u16,
-    /// User or group.
+    /// The id of the user or the group.
     pub id: u32,
 }
 
-/// What a system call is asked for. Flags and modes are the kernel's own numbers.
+/// The arguments of a system call. Flags and modes are the kernel's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     missing_docs,
@@ -217,7 +217,7 @@ pub enum Operation {
     SetAcl {
         path: Text,
         default: bool,
-        entries: Vec<Entry>,
+        entries: Vec<AclEntry>,
     },
     MakeDirectory {
         path: Text,
@@ -330,7 +330,7 @@ impl Operation {
         }
     }
 
-    /// Its name alone.
+    /// The name of its variant.
     #[must_use]
     pub fn kind(&self) -> String {
         let all = format!("{self:?}");
@@ -342,20 +342,20 @@ impl Operation {
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// A user does something.
+    /// A user executes an operation.
     Does {
-        /// By number: see [`super::user`].
+        /// The number of the user: see [`super::user`].
         user: usize,
-        /// What.
+        /// The operation.
         operation: Operation,
     },
-    /// The kernel forgets what it has cached.
+    /// The kernel's caches are dropped.
     DropCaches,
-    /// So many milliseconds pass: until what the kernel or the mount keeps has timed out.
+    /// This many milliseconds pass, so that cached entries of the kernel and the mount expire.
     Wait(u64),
     /// All files are closed, and the mount is unmounted and mounted again.
     Remount,
-    /// Everything is synced, and the mount's process killed; another one takes its place.
+    /// Everything is synced, and the mount's process is killed; another one replaces it.
     Kill,
 }
 

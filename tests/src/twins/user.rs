@@ -1,19 +1,19 @@
-//! Who does things: the superuser and three others, of whom two share a group.
+//! The users: the superuser and three others, two of whom share a group.
 
 use super::step::Operation;
 
-/// One of them.
+/// A user.
 #[derive(Clone, Copy, Debug)]
 pub struct User {
     /// File-system user.
     pub uid: u32,
     /// File-system group.
     pub gid: u32,
-    /// Groups beside that.
+    /// Supplementary groups.
     pub groups: &'static [u32],
 }
 
-/// All of them; the first one is the superuser.
+/// All users; the first one is the superuser.
 pub const USERS: [User; 4] = [
     User {
         uid: 0,
@@ -37,12 +37,12 @@ pub const USERS: [User; 4] = [
     },
 ];
 
-/// What files are given to: these, and a group that nobody has for the first one.
+/// The groups that files are given to: those of the users, and one that the first user lacks.
 pub const GROUPS: [u32; 5] = [0, 61_001, 61_002, 61_003, 61_100];
 
-/// Who does it instead of the user that was drawn. Lists of access are removed by the superuser:
-/// with one that is removed by somebody who is not of the group tmpfs takes the set-group-id bit,
-/// also where there was none. Other file systems keep it, as ours does.
+/// The user that executes an operation, which may differ from the drawn one. The superuser removes
+/// access control lists: if a user outside of the group removes one, tmpfs clears the set-group-id
+/// bit, even if there was no list. Other file systems keep it, as ours does.
 #[must_use]
 pub fn performer(user: usize, operation: &Operation) -> usize {
     match operation {

@@ -1,9 +1,9 @@
-//! A user as a process: told what to do, and telling what came of it, line by line.
+//! A user as a process, which receives commands and replies to them, line by line.
 //!
-//! One process for each user and twin: the kernel tells the mount which user's thread calls, and
-//! the mount reads that thread's groups. The program is this crate's `twins` with the hidden
-//! command `worker`. It is in the twin's directory from the start, so that it needs no permission
-//! to come there, and gives up being the superuser before anything is asked of it.
+//! There is one process for each user and twin: the kernel gives the mount the calling thread's
+//! user, and the mount reads that thread's groups. The program is this crate's `twins` with the
+//! hidden command `worker`. It starts in the twin's directory, so that it needs no permission to
+//! enter it, and drops the superuser's rights before it executes any command.
 
 use super::act::{Actor, Outcome};
 use super::defect::Defect;
@@ -19,33 +19,33 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a worker is asked for.
+/// A command to a worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Ask {
-    /// Do this.
+pub enum WorkerCommand {
+    /// Execute an operation.
     Do(Operation),
-    /// Look at these, and at their content if so.
+    /// Return the state of these paths, with content if the flag is set.
     Look(Vec<Text>, bool),
-    /// Look at everything.
+    /// Return the state of the whole tree, with content if the flag is set.
     Scan(bool),
     /// Sync every file.
     SyncAll,
 }
 
-/// What it tells.
+/// A worker's reply.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Tell {
-    /// What came of it, and the open files that were involved, before and after.
+pub enum WorkerReply {
+    /// The outcome, and the state of the operation's open files, before and after.
     Did(Outcome, Vec<Option<Picture>>, Vec<Option<Picture>>),
-    /// What is there.
+    /// The state of the paths.
     Looked(Result<Vec<Option<Picture>>, String>),
-    /// The same of everything.
+    /// The state of the whole tree.
     Scanned(Result<BTreeMap<Text, Picture>, String>),
     /// How many files were synced.
     Synced(Result<usize, String>),
 }
 
-/// A worker's process, from outside.
+/// The handle of a worker's process.
 #[derive(Debug)]
 pub struct Worker {
     input: ChildStdin,
@@ -54,7 +54,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one in a directory.
+    /// Starts a worker in a directory.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -85,24 +85,24 @@ impl Worker {
         }
     }
 
-    /// Asks, without waiting for the answer.
+    /// Sends a command, without waiting for the reply.
     ///
     /// # Panics
     /// If the worker is gone.
-    pub fn ask(&mut self, ask: &Ask) {
-        let mut line = serde_json::to_vec(ask).unwrap();
+    pub fn send(&mut self, command: &WorkerCommand) {
+        let mut line = serde_json::to_vec(command).unwrap();
         line.push(b'\n');
         self.input.write_all(&line).unwrap();
     }
 
-    /// The answer.
+    /// Receives the reply.
     ///
     /// # Panics
     /// If the worker is gone.
-    pub fn hear(&mut self) -> Tell {
+    pub fn receive(&mut self) -> WorkerReply {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "a worker is gone; what it said is above");
+        assert!(!line.is_empty(), "a worker has ended; its errors are above");
         serde_json::from_str(&line).unwrap()
     }
 }
@@ -115,7 +115,7 @@ fn become_user(user: User) -> rustix::io::Result<()> {
     rustix::thread::set_thread_res_uid(uid, uid, uid)
 }
 
-/// Is a worker until nobody asks any more. The process has one thread.
+/// The main function of a worker; it ends when its input does. The process has one thread.
 ///
 /// # Errors
 /// If it cannot become the user, or the pipes break.
@@ -129,19 +129,19 @@ pub fn serve(user: usize, on_tmpfs: bool, defect: Option<Defect>) -> anyhow::Res
     (actor.zeroes, actor.defect) = (on_tmpfs, defect);
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
-        let tell = match serde_json::from_str(&line?)? {
-            Ask::Do(operation) => {
+        let reply = match serde_json::from_str(&line?)? {
+            WorkerCommand::Do(operation) => {
                 let before = actor.pictures(&operation);
                 let outcome = actor.act(&operation);
-                Tell::Did(outcome, before, actor.pictures(&operation))
+                WorkerReply::Did(outcome, before, actor.pictures(&operation))
             }
-            Ask::Look(paths, content) => {
-                Tell::Looked(paths.iter().map(|path| look(path, content)).collect())
+            WorkerCommand::Look(paths, content) => {
+                WorkerReply::Looked(paths.iter().map(|path| look(path, content)).collect())
             }
-            Ask::Scan(content) => Tell::Scanned(scan(content)),
-            Ask::SyncAll => Tell::Synced(sync_all()),
+            WorkerCommand::Scan(content) => WorkerReply::Scanned(scan(content)),
+            WorkerCommand::SyncAll => WorkerReply::Synced(sync_all()),
         };
-        let mut line = serde_json::to_vec(&tell)?;
+        let mut line = serde_json::to_vec(&reply)?;
         line.push(b'\n');
         output.write_all(&line)?;
         output.flush()?;

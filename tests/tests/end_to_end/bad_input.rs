@@ -1,5 +1,5 @@
-//! What goes wrong outside of the program, one test each: the message says what, where and what to
-//! do, the exit code says which kind, nothing is lost, nothing panics.
+//! Faults outside of the program, one test each: the message says what failed, where, and what to
+//! do; the exit code gives the kind; nothing is lost, and nothing panics.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_directory_without_a_volume_is_said_to_be_one() {
+fn a_directory_without_a_volume_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let nothing = Quorumfs::on(directory.path());
     nothing
@@ -72,7 +72,7 @@ fn a_volume_whose_replicas_are_down_is_out_of_reach_and_not_gone() {
 }
 
 #[test]
-fn what_is_there_is_never_made_anew() {
+fn existing_state_is_never_overwritten() {
     let cluster = Cluster::prepare();
     let volume = cluster.volume();
     let before = fs::read(volume.join("principal.key")).unwrap();
@@ -94,7 +94,7 @@ fn what_is_there_is_never_made_anew() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_said_to_be_missing() {
+fn a_missing_path_is_reported() {
     let demo = Demo::start();
     demo.quorumfs()
         .run_with(["cat", "/none"])
@@ -103,7 +103,7 @@ fn a_path_that_is_not_there_is_said_to_be_missing() {
         .run_with(["ls", "/none"])
         .fails(9, "/none", "");
 
-    // What is there is printed all the same, and nothing else among it.
+    // Existing files are printed all the same, and nothing else among them.
     fs::write(demo.mount().join("there"), "no line end").unwrap();
     let mut cat = Command::new(binary());
     cat.arg("--state").arg(demo.state());
@@ -149,7 +149,7 @@ fn a_key_that_is_no_members_opens_nothing() {
 }
 
 #[test]
-fn a_key_that_is_missing_is_asked_for() {
+fn a_missing_key_is_reported() {
     let cluster = Cluster::prepare();
     let path = cluster.volume().join("principal.key");
     fs::remove_file(&path).unwrap();
@@ -195,7 +195,7 @@ fn a_replica_refuses_the_genesis_of_another_cluster() {
     );
     assert!(
         !replica.join("volume.genesis").exists(),
-        "another cluster's genesis was kept"
+        "another cluster's genesis was stored"
     );
     fs::copy(
         cluster.volume().join("volume.genesis"),
@@ -219,7 +219,7 @@ fn the_replicas_and_clouds_of_another_cluster_are_not_taken_for_ours() {
         .run_with(["ls"])
         .fails(15, "another key", "configuration");
 
-    // Our keys at their addresses: whoever answers there cannot prove to be ours.
+    // Our keys at their addresses: servers there cannot prove that they have our keys.
     let lines = |text: &str, key: &str| -> Vec<String> {
         let found = text.lines().filter(|line| line.starts_with(key));
         found.map(str::to_string).collect()
@@ -236,7 +236,7 @@ fn the_replicas_and_clouds_of_another_cluster_are_not_taken_for_ours() {
         .run_with(["ls"])
         .fails(5, "too few", "quorumfs status");
 
-    // One of their clouds in the place of one of ours: seen, and not written into.
+    // One of their clouds in the place of one of ours: it is detected, and not written to.
     let cloud = format!("{:?}", demo.cloud(0).display().to_string());
     let first = lines(&ours, "location").remove(0);
     fs::write(
@@ -266,7 +266,7 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
     fs::create_dir(&second).unwrap();
     let mount = |point: &Path| demo.quorumfs().args(["mount"]).args([point]).run();
 
-    // The demo's own mount holds the state; a copy of its configuration does not.
+    // The demo's mount locks its state directory; a copy of its configuration has no lock.
     mount(&second).fails(11, "another mount is running", "--state");
     let copy = directory.path().join("state");
     fs::create_dir(&copy).unwrap();
@@ -282,7 +282,7 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
         .args([&second])
         .run()
         .fails(11, "mounted already", "--takeover");
-    // Whatever is in the way here, the mount that runs does not lose the volume for it.
+    // If a mount fails for a reason on this side, the running mount does not lose the volume.
     mount(&full).fails(11, "not empty", "empty directory");
     mount(&demo.mount()).fails(11, "already mounted", "another directory");
     mount(&full.join("file")).fails(11, "not a directory", "empty directory");
@@ -294,7 +294,7 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
 }
 
 #[test]
-fn a_mount_point_is_taken_from_where_it_was_typed() {
+fn a_relative_mount_point_starts_at_the_working_directory() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
@@ -334,7 +334,7 @@ fn clouds_that_are_too_few_are_counted() {
 }
 
 #[test]
-fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
+fn a_quota_is_shown_and_a_full_one_is_reported_with_a_hint() {
     let demo = Demo::start();
     let quota = |arguments: &[&str]| {
         let all = [&["quota"], arguments].concat();

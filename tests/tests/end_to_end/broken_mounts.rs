@@ -1,5 +1,5 @@
-//! Mounts whose process was killed or got stuck: nothing that uses them hangs, what was kept stays,
-//! and the next mount or unmount clears away what is left.
+//! Mounts whose process was killed or got stuck: their users do not hang, synced data stays, and
+//! the next mount or unmount removes what is left.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
+fn a_mount_whose_process_was_killed_is_removed_by_the_next() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -37,15 +37,15 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
         .unwrap();
     kill_mount(process, &point);
 
-    // To the replicas that mount may still live somewhere; its state directory knows better, and a
-    // copy of that does not.
+    // To the replicas that mount may still run somewhere. Its state directory shows that it does
+    // not; a copy of the directory does not show it.
     let copy = cluster.volume().with_extension("copy");
     let mut cp = Command::new("cp");
     cp.arg("-a").arg(cluster.volume()).arg(&copy);
     assert!(cp.status().unwrap().success());
     let from_copy = Quorumfs::on(&copy).args(["mount"]).args([&point]).run();
     from_copy.fails(11, "mounted already", "--takeover");
-    assert!(!is_mounted(&point), "what was left was not cleared away");
+    assert!(!is_mounted(&point), "the dead mount was not removed");
     let mut process = mount_in_background(&cluster, &point, &[]);
     for number in 0..3 {
         assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
@@ -55,7 +55,7 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
         assert_eq!(fs::read(point.join("more")).unwrap(), [number]);
     }
 
-    // Who takes it over elsewhere has it, whatever stands here.
+    // After a takeover elsewhere the volume belongs to that mount, whatever is mounted here.
     kill_mount(process, &point);
     let elsewhere = Quorumfs::on(&copy).args(["mount", "--background", "--takeover"]);
     elsewhere.args([&point]).run().ok();
@@ -69,18 +69,18 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
 
     let process = mount_in_background(&cluster, &point, &[]);
     kill_mount(process, &point);
-    // With the slash that a shell's completion adds.
+    // With the slash that shell completion appends.
     let named = format!("{}/", point.display());
     let cleared = cluster.quorumfs().args(["umount", &named]).run();
     assert_eq!(cleared.ok().records("unmounted").len(), 1);
-    assert!(!is_mounted(&point), "what was left was not cleared away");
+    assert!(!is_mounted(&point), "the dead mount was not removed");
     let umount = cluster.quorumfs().args(["umount"]).args([&point]).run();
     umount.fails(10, "is not mounted", "--state");
     cluster.stop();
 }
 
 #[test]
-fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
+fn data_that_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     let configuration = cluster.volume().join("quorumfs.toml");
@@ -115,13 +115,13 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     for index in [0, 1] {
         fs::rename(gone(index), cluster.cloud(index)).unwrap();
     }
-    eventually("all is committed", Duration::from_secs(60), || {
+    eventually("everything is committed", Duration::from_secs(60), || {
         sync(&point).records("synced").len() == 1
     });
     assert_eq!(status().records("queued").len(), 0);
     kill_mount(process, &point);
     assert!(is_mounted(&point));
-    // Nobody needs what lies on this host any more.
+    // The files on this host are no longer needed.
     fs::remove_dir_all(cluster.volume().join("journal")).unwrap();
     let cat = cluster.quorumfs().args(["cat", "/before", "/kept"]).run();
     assert!(cat.ok().stdout == format!("before{content}").as_bytes());
@@ -131,7 +131,7 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
 }
 
 #[test]
-fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_point() {
+fn a_forced_unmount_frees_the_users_and_the_point_of_a_stopped_process() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -141,7 +141,7 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     kill_process(process, Signal::STOP).unwrap();
 
     let (sender, answers) = std::sync::mpsc::channel();
-    // No open files: a program that is started closes what it inherits, and hangs on that as well.
+    // No open files: a new program closes those that it inherits, and would hang on that as well.
     for name in ["unknown", "unknown as well"] {
         let (unknown, sender) = (point.join(name), sender.clone());
         std::thread::spawn(move || sender.send(fs::metadata(unknown).map(drop)));
@@ -164,7 +164,9 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     );
     for _ in 0..2 {
         let answer = answers.recv_timeout(Duration::from_secs(10));
-        let error = answer.expect("somebody still hangs").unwrap_err();
+        let error = answer
+            .expect("a user of the mount still hangs")
+            .unwrap_err();
         let aborted = [Errno::CONNABORTED, Errno::NOTCONN, Errno::IO];
         let aborted = aborted.map(|errno| Some(errno.raw_os_error()));
         assert!(aborted.contains(&error.raw_os_error()), "{error}");
@@ -173,10 +175,10 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     assert_eq!(
         fs::read_dir(&point).unwrap().count(),
         0,
-        "the point is not free"
+        "the mount point is not free"
     );
 
-    // Once it goes on, it ends in good order, and the next mount needs no force.
+    // Once it goes on, it ends successfully, and the next mount needs no force.
     let held = cluster.quorumfs().args(["mount"]).args([&point]).run();
     held.fails(11, "another mount is running", "stop that one first");
     kill_process(process, Signal::CONT).unwrap();
@@ -189,7 +191,7 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     let forced = force().args([&point]).run().ok().records("unmounted");
     assert_eq!(
         forced[0]["forced"], false,
-        "one that answers takes no force"
+        "a mount that answers needs no force"
     );
     cluster.stop();
 }
@@ -202,7 +204,7 @@ fn a_mount_that_got_stuck_is_aborted_before_its_users_hang_for_good() {
     let gateway = Gateway::mount(&cluster, Sealing::On, DEADLINE);
     fs::write(gateway.point().join("before"), "before").unwrap();
 
-    // Every thread that serves requests is held up, as by a defect that blocks them.
+    // Every thread that serves requests is blocked, as by a defect.
     let released = Arc::new(AtomicBool::new(false));
     let workers = gateway.runtime.metrics().num_workers();
     let held = Arc::new(std::sync::Barrier::new(workers + 1));
@@ -223,19 +225,19 @@ fn a_mount_that_got_stuck_is_aborted_before_its_users_hang_for_good() {
     std::thread::spawn(move || sender.send(fs::metadata(unknown).unwrap_err()));
     let error = answer.recv_timeout(DEADLINE * 40);
     released.store(true, Ordering::Relaxed);
-    let error = error.expect("whoever uses the mount hangs");
+    let error = error.expect("a user of the mount hangs");
     let aborted = [Errno::CONNABORTED, Errno::NOTCONN, Errno::IO];
     let aborted = aborted.map(|errno| Some(errno.raw_os_error()));
     assert!(aborted.contains(&error.raw_os_error()), "{error}");
     assert!(
         began.elapsed() >= DEADLINE * 3,
-        "not one request was late yet"
+        "it was aborted before a request was late"
     );
     drop(gateway);
     cluster.stop();
 }
 
-/// A process in a tree of its own, which has everything that is mounted when it begins.
+/// A process in a mount namespace of its own, which inherits all existing mounts.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -280,14 +282,14 @@ fn a_mount_that_another_namespace_holds_is_unmounted_committed_and_free_within_s
             let named = format!("sleep (process {})", holder.0.id());
             assert!(text.contains(&named), "{text}");
         }
-        // One that was not waited for stays in the table, without a program.
+        // A process that was not reaped stays in the table, without a program.
         let program = format!("/proc/{}/exe", process.as_raw_pid());
         let ended = || fs::read_link(&program).is_err();
         eventually("its process ends", Duration::from_secs(20), ended);
         assert!(began.elapsed() < Duration::from_secs(25));
         let status = cluster.quorumfs().run_with(["status"]).ok();
         assert!(status.records("mount").is_empty(), "{status:?}");
-        // The volume is free at once, though the other is still there.
+        // The volume is free at once, although the other namespace still exists.
         let _ = mount_in_background(&cluster, &point, &[]);
         assert_eq!(fs::read_to_string(point.join(&name)).unwrap(), content);
         drop(holder);

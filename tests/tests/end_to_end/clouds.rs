@@ -1,6 +1,6 @@
 //! One behaviour over every backend, against real servers on loopback, which the tests start and
-//! stop. What differs between providers (codes, pages, conditional puts, odd corners) is what the
-//! drivers are there to even out, so every cloud is asked the same questions here.
+//! stop. The drivers hide the differences between providers (codes, pages, conditional puts,
+//! special cases), so every cloud gets the same requests here.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ fn body(length: usize, seed: u8) -> Bytes {
         .collect()
 }
 
-/// A cloud of some kind, with what keeps it running.
+/// A cloud of some kind, with the resources that keep it running.
 struct Cloud {
     directory: tempfile::TempDir,
     emulator: Option<Emulator>,
@@ -72,7 +72,7 @@ impl Cloud {
             .create_container(credentials.as_deref())
             .await
             .unwrap();
-        // Once more: that it is there already is no failure.
+        // Once more: an existing container is no failure.
         location
             .create_container(credentials.as_deref())
             .await
@@ -119,14 +119,14 @@ async fn open(
     location.attach(&access).await.unwrap()
 }
 
-async fn keeps_what_it_is_given(store: &dyn ObjectStore) {
+async fn stores_and_returns_objects(store: &dyn ObjectStore) {
     let long = body(3 << 20, 1);
     for (number, bytes) in [(1, Bytes::new()), (2, body(1, 2)), (3, long.clone())] {
         let receipt = store
             .put_if_absent(&name(number), bytes.clone(), soon())
             .await
             .unwrap();
-        let receipt = receipt.expect("every backend says what it took");
+        let receipt = receipt.expect("every backend returns a receipt");
         assert!(
             receipt.is_for(&bytes),
             "{receipt} for {} bytes",
@@ -162,7 +162,7 @@ async fn keeps_what_it_is_given(store: &dyn ObjectStore) {
             .unwrap()
             .is_empty()
     );
-    // Longer than was expected, and ranges that end behind the end.
+    // An object longer than expected, and ranges beyond its end.
     let error = store.get(&name(3), 1000, soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
     for range in [(3 << 20) - 10..(3 << 20) + 1, 4 << 20..5 << 20] {
@@ -171,7 +171,7 @@ async fn keeps_what_it_is_given(store: &dyn ObjectStore) {
     }
 }
 
-async fn says_what_is_not_there(store: &dyn ObjectStore) {
+async fn reports_missing_objects(store: &dyn ObjectStore) {
     let missing = name(99);
     let kinds = [
         store.get(&missing, 10, soon()).await.unwrap_err().kind,
@@ -252,7 +252,7 @@ async fn lists_in_order_and_in_pages(store: &Arc<dyn ObjectStore>) {
     assert_eq!((left.names.len(), left.more), (3, false));
 }
 
-/// Two volumes in one bucket, below prefixes of which one begins with the other.
+/// Two volumes in one bucket, under prefixes of which one begins with the other.
 async fn keeps_prefixes_apart(cloud: &Cloud) {
     let other = Marker {
         volume: [6; 16],
@@ -280,8 +280,8 @@ async fn keeps_prefixes_apart(cloud: &Cloud) {
     long.check(soon()).await.unwrap();
 }
 
-/// Whose cloud it is, and what is refused because of it.
-async fn knows_whose_it_is(cloud: &Cloud) {
+/// The marker of a cloud, and requests that are refused because of it.
+async fn checks_the_marker(cloud: &Cloud) {
     let store = cloud.store(CONTAINER, "volume").await;
     let error = store.check(soon()).await.unwrap_err();
     assert!(
@@ -311,17 +311,17 @@ async fn knows_whose_it_is(cloud: &Cloud) {
 }
 
 async fn the_suite(cloud: &Cloud) {
-    knows_whose_it_is(cloud).await;
+    checks_the_marker(cloud).await;
     let store = cloud.store(CONTAINER, "volume").await;
-    keeps_what_it_is_given(store.as_ref()).await;
-    says_what_is_not_there(store.as_ref()).await;
+    stores_and_returns_objects(store.as_ref()).await;
+    reports_missing_objects(store.as_ref()).await;
     creates_only(&store).await;
     lists_in_order_and_in_pages(&store).await;
     let error = store.give_back(soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
 }
 
-/// What only a server across a network can do wrong, and be told apart.
+/// Faults that only a server across a network can have, and that are distinguished.
 async fn the_suite_of_servers(mut cloud: Cloud) {
     the_suite(&cloud).await;
     keeps_prefixes_apart(&cloud).await;
@@ -341,7 +341,7 @@ async fn the_suite_of_servers(mut cloud: Cloud) {
         assert!(error.to_string().contains("no-such-bucket-here"), "{error}");
     }
 
-    // Frozen: the deadline ends the wait. Gone: known at once. Back: as before.
+    // Frozen: the deadline ends the wait. Stopped: an error at once. Restarted: as before.
     let emulator = cloud.emulator.as_mut().unwrap();
     emulator.freeze().await;
     let begin = Instant::now();
@@ -354,7 +354,7 @@ async fn the_suite_of_servers(mut cloud: Cloud) {
     emulator.thaw();
     store.get(&name(3), 3 << 20, soon()).await.unwrap();
     match emulator.server() {
-        // It writes what it was told every few seconds only.
+        // Azurite stores writes only every few seconds.
         Server::Azurite => emulator.stop().await,
         _ => emulator.kill().await,
     }
@@ -368,7 +368,7 @@ async fn the_suite_of_servers(mut cloud: Cloud) {
     emulator.stop().await;
 }
 
-/// Credentials that are wrong in a way that the server can tell.
+/// Credentials that are wrong in a way that the server detects.
 async fn refuses_wrong_credentials(cloud: &Cloud, wrong: &str) {
     let path = cloud.directory.path().join("wrong");
     std::fs::write(&path, wrong).unwrap();

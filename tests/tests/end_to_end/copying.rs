@@ -1,5 +1,5 @@
-//! `put` and `get` beside what `cp -a` and rsync do, over trees that others made: nothing is lost
-//! that was there, nothing is written outside the target, and no right is given away.
+//! `put` and `get`, compared with `cp -a` and rsync, over trees of other authors: no existing data
+//! is lost, nothing is written outside the target, and no right is given away.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::prepare();
@@ -92,11 +92,11 @@ fn a_copy_gives_away_no_right_that_its_author_chose() {
     let bin = tree.join("bin");
     fs::create_dir(&bin).unwrap();
     for path in [&tool, &bin] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(path, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
     }
     set_mode(&tool, 0o6777);
     set_mode(&bin, 0o7777);
-    // Without the owner no bit that speaks for the owner, neither in nor out.
+    // Without the owner, no set-id bit is copied, neither in nor out.
     put(&cluster, &[], &tree, "/").ok();
     put(&cluster, &["--archive"], &tree, "/kept").ok();
     for source in ["/tree", "/kept"] {
@@ -116,7 +116,7 @@ fn a_copy_gives_away_no_right_that_its_author_chose() {
         get(&cluster, &["--archive"], source, &whole).ok();
         let found = fs::metadata(whole.join("tool")).unwrap();
         let (expected, owner) = match source {
-            "/kept" => (0o6777, NOBODY),
+            "/kept" => (0o6777, OTHER_USER),
             _ => (0o755, 0),
         };
         assert_eq!((found.mode() & 0o7777, found.uid()), (expected, owner));
@@ -141,7 +141,7 @@ fn no_link_below_the_target_is_followed() {
     put(&cluster, &[], &tree, "/").ok();
     get(&cluster, &[], "/tree", &out).ok();
     assert_eq!(fs::read_link(out.join("tree/sub")).unwrap(), victim);
-    // Again: links are replaced by the same.
+    // Repeated: links are replaced by equal ones.
     get(&cluster, &[], "/tree", &out).ok();
 
     cluster.quorumfs().run_with(["rm", "-r", "/tree"]).ok();
@@ -154,8 +154,11 @@ fn no_link_below_the_target_is_followed() {
     put(&cluster, &[], &tree, "/").ok();
     let finished = get(&cluster, &[], "/tree", &out);
     assert_eq!(finished.code, Some(3), "{finished:?}");
-    let said = finished.records("failed")[0]["message"].to_string();
-    assert!(said.contains("is in the way of a directory"), "{said}");
+    let message = finished.records("failed")[0]["message"].to_string();
+    assert!(
+        message.contains("is in the way of a directory"),
+        "{message}"
+    );
     assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
     let content = fs::read(victim.join("file")).unwrap();
     assert_eq!(content, b"the victim's");
@@ -168,7 +171,7 @@ fn no_link_below_the_target_is_followed() {
 }
 
 #[test]
-fn a_copy_that_is_made_again_takes_only_what_has_changed() {
+fn a_repeated_copy_transfers_only_changes() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let (tree, out) = (place.path().join("tree"), place.path().join("out"));
@@ -192,7 +195,7 @@ fn a_copy_that_is_made_again_takes_only_what_has_changed() {
     let changed = out.join("tree/sub/changed");
     assert_eq!(fs::read(&changed).unwrap(), b"behind");
     assert_eq!(modified(&changed), (1_000_000_000, 5));
-    // The same size and the same time: only who says so has it copied.
+    // The same size and the same time: only an explicit option copies it.
     fs::write(&changed, "BEHIND").unwrap();
     set_modified(&changed, 1_000_000_000, 5);
     get(&cluster, &[], "/tree", &out).ok();
@@ -254,7 +257,7 @@ fn holes_times_and_long_names_survive_both_ways() {
 }
 
 #[test]
-fn an_archive_has_owners_attributes_and_hard_links() {
+fn an_archive_keeps_owners_attributes_and_hard_links() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let (tree, out) = (place.path().join("tree"), place.path().join("out"));
@@ -275,8 +278,8 @@ fn an_archive_has_owners_attributes_and_hard_links() {
         put(&cluster, &["--archive"], &tree, "/").ok();
         get(&cluster, &["--archive"], "/tree", &out).ok();
         let found = fs::metadata(out.join("first")).unwrap();
-        let whose = (found.uid(), found.gid(), found.mode() & 0o7777);
-        assert_eq!(whose, (1_234, 4_321, 0o640));
+        let owner_and_mode = (found.uid(), found.gid(), found.mode() & 0o7777);
+        assert_eq!(owner_and_mode, (1_234, 4_321, 0o640));
         assert_eq!(mode(&out.join("sub")), 0o2711);
         assert!(linked(&out));
         let mut found = [0; 64];
@@ -291,7 +294,7 @@ fn an_archive_has_owners_attributes_and_hard_links() {
 }
 
 #[test]
-fn what_was_there_keeps_its_rights_and_new_directories_their_group() {
+fn existing_files_keep_their_rights_and_new_directories_their_group() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let (tree, out) = (place.path().join("tree"), place.path().join("out"));
@@ -318,7 +321,7 @@ fn what_was_there_keeps_its_rights_and_new_directories_their_group() {
 }
 
 #[test]
-fn lists_of_a_directory_give_an_archive_no_rights_that_its_source_does_not() {
+fn access_control_lists_of_a_directory_give_an_archive_no_rights_that_its_source_lacks() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let (tree, out) = (place.path().join("tree"), place.path().join("out"));
@@ -327,7 +330,7 @@ fn lists_of_a_directory_give_an_archive_no_rights_that_its_source_does_not() {
     }
     fs::write(tree.join("file"), "content").unwrap();
     set_mode(&tree.join("file"), 0o660);
-    // user::rwx, user:1234:rwx, group::r-x, mask::rwx, other::r-x, as the kernel writes lists.
+    // user::rwx, user:1234:rwx, group::r-x, mask::rwx, other::r-x, as the kernel stores lists.
     let entries = [
         (1_u16, 7_u16, u32::MAX),
         (2, 7, 1234),
@@ -344,7 +347,7 @@ fn lists_of_a_directory_give_an_archive_no_rights_that_its_source_does_not() {
     rustix::fs::setxattr(&out, default, &list, XattrFlags::empty()).unwrap();
     rustix::fs::setxattr(&tree, default, &list, XattrFlags::empty()).unwrap();
     put(&cluster, &["--archive"], &tree, "/").ok();
-    // Once more into the directory that has the list by now.
+    // A second time, into a directory that has the list by now.
     put(&cluster, &["--archive", "--all"], &tree, "/").ok();
     get(&cluster, &["--archive"], "/tree", &out).ok();
     let mut value = [0; 256];
@@ -384,7 +387,7 @@ fn sources_of_one_name_are_refused_and_streams_are_copied() {
 }
 
 #[test]
-fn nothing_of_a_volume_is_copied_onto_itself() {
+fn no_part_of_a_volume_is_copied_onto_itself() {
     let cluster = cluster();
     let point = cluster.mount_point();
     let _mount = mount_in_background(&cluster, &point, &[]);
@@ -409,7 +412,7 @@ fn nothing_of_a_volume_is_copied_onto_itself() {
     assert_eq!(names(&cluster, "/copy"), ["file", "sub"]);
 }
 
-/// What is under a name, and nothing beside it.
+/// Checks that the content under a name is one of these.
 #[track_caller]
 fn assert_one_of(cluster: &Cluster, name: &str, any: &[Option<&[u8]>]) {
     let found = cluster.quorumfs().run_with(["ls", "/"]).ok();
@@ -428,7 +431,7 @@ fn assert_one_of(cluster: &Cluster, name: &str, any: &[Option<&[u8]>]) {
 }
 
 #[test]
-fn a_copy_that_is_killed_leaves_what_was_there_or_all_that_is_new() {
+fn a_copy_that_is_killed_leaves_the_old_content_or_all_of_the_new() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let content = |number: u8| vec![number; 3 << 20];
@@ -447,14 +450,14 @@ fn a_copy_that_is_killed_leaves_what_was_there_or_all_that_is_new() {
         let put = cluster.quorumfs().args(["put", "--all"]).args([&source]);
         let mut put = put.args([format!("/{name}")]).command();
         let mut put = put.stdout(Stdio::null()).spawn().unwrap();
-        // From its very beginning until after its end.
+        // At any time from the start until after the end.
         std::thread::sleep(whole.mul_f64(f64::from(round) / 45.0));
         put.kill().unwrap();
         put.wait().unwrap();
         let copied = content(round);
         if name == "old" {
             assert_one_of(&cluster, "old", &[Some(&last), Some(&copied)]);
-            // Again and to its end, so that the next round knows what is old.
+            // A complete copy, so that the next round knows the old content.
             let put = cluster.quorumfs().args(["put", "--all"]).args([&source]);
             put.args(["/old"]).run().ok();
             last = copied;
@@ -467,12 +470,12 @@ fn a_copy_that_is_killed_leaves_what_was_there_or_all_that_is_new() {
     assert_eq!(
         names(&cluster, "/"),
         ["last", "old"],
-        "nothing else is left"
+        "no other name is left"
     );
 }
 
 #[test]
-fn a_copy_that_fails_leaves_what_was_there() {
+fn a_copy_that_fails_leaves_the_old_content() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let (small, large) = (vec![1; 300_000], vec![1; 5 << 20]);
@@ -521,7 +524,7 @@ fn a_copy_that_fails_leaves_what_was_there() {
 }
 
 #[test]
-fn a_copy_that_is_told_to_stop_says_so_and_leaves_nothing_behind() {
+fn a_copy_that_is_stopped_reports_it_and_leaves_nothing_behind() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let tree = place.path().join("tree");

@@ -1,4 +1,4 @@
-//! Real replicas are killed under load; `crashes` does the same for as long as one likes.
+//! Real replicas are killed under load; the program `crashes` does the same for any length of time.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,13 +7,13 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::crashes::run::{Plan, run};
+use quorumfs_tests::crashes::run::{CrashPlan, run};
 use std::path::Path;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let plan = Plan {
+    let plan = CrashPlan {
         kills: 5,
         all_every: 3,
         wipes: 1,

@@ -1,5 +1,5 @@
-//! The disk cache of a real mount: it is there after a restart, serves while no cloud does, and
-//! shows nobody what it holds.
+//! The disk cache of a real mount: it survives a restart, serves while no cloud does, and its
+//! content is unreadable without the key.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,15 +17,15 @@ use std::time::Duration;
 
 const PLANTED: &[u8] = b"a needle that lies in the cache, sealed, and nowhere readable";
 
-/// Has mounts of the cluster's volume keep a cache with these lines in its section.
-fn keep(cluster: &Cluster, section: &str) {
+/// Configures a cache of the cluster's volume with these lines in its section.
+fn configure_cache(cluster: &Cluster, section: &str) {
     let path = cluster.volume().join("quorumfs.toml");
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains("size_mib = 0"));
     fs::write(&path, text.replace("size_mib = 0", section)).unwrap();
 }
 
-/// What the mount says of its cache.
+/// The mount's status of its cache.
 #[track_caller]
 fn status(cluster: &Cluster) -> Value {
     let status = cluster.quorumfs().run_with(["status"]);
@@ -76,10 +76,10 @@ fn assert_unreadable(cluster: &Cluster, cache: &Path) {
 }
 
 #[test]
-fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobody() {
+fn with_every_cloud_gone_a_mount_reads_from_its_disk_cache_and_the_disk_is_unreadable() {
     let mut cluster = Cluster::prepare();
     cluster.start();
-    keep(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
+    configure_cache(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
     let point = cluster.mount_point();
     let mount = ["mount", point.to_str().unwrap(), "--background"];
     cluster.quorumfs().run_with(mount).ok();
@@ -88,8 +88,8 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
     fs::write(point.join("large"), &large).unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
 
-    // Another process, with nothing in its memory and none of its pages in the kernel's. It begins
-    // with what the clouds gave the one before.
+    // Another process, with empty memory, and with none of its pages in the kernel's cache. It
+    // starts with the cached shares of the process before.
     move_clouds(&cluster, true);
     let kept = cluster.volume().join("clouds.shares");
     let aside = cluster.directory().join("aside");
@@ -99,11 +99,11 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
     fs::write(&kept, "quorumfs kept shares, format 1\n").unwrap();
     let damaged = cluster.quorumfs().run_with(mount);
     damaged.fails(6, "the second lock", "quorumfs status");
-    assert!(!kept.exists(), "what is of no use is left there");
+    assert!(!kept.exists(), "an unusable file is left there");
     fs::rename(&aside, &kept).unwrap();
     cluster.quorumfs().run_with(mount).ok();
-    // What is on disk is learnt in the background.
-    eventually("the cache is known", Duration::from_secs(30), || {
+    // The content on disk is indexed in the background.
+    eventually("the cache is indexed", Duration::from_secs(30), || {
         status(&cluster)["chunks"].as_u64() >= Some(37)
     });
     assert!(fs::read(point.join("small")).unwrap() == small);
@@ -119,7 +119,7 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
     cluster.quorumfs().run_with(["umount"]).ok();
     cluster.configure("[keys]\nkeep_cloud_secret = false\n");
     cluster.quorumfs().run_with(mount).ok();
-    assert!(!kept.exists(), "it is kept although nobody wants that");
+    assert!(!kept.exists(), "it is cached against the configuration");
     cluster.quorumfs().run_with(["umount"]).ok();
     let directory = Path::new(cache["path"].as_str().unwrap()).to_path_buf();
     assert!(directory.starts_with(cluster.volume().join("cache")));
@@ -127,10 +127,10 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
 }
 
 #[test]
-fn without_a_place_or_a_key_for_its_cache_a_mount_works_and_says_so() {
+fn without_a_place_or_a_key_for_its_cache_a_mount_works_and_reports_it() {
     let mut cluster = Cluster::prepare();
     cluster.start();
-    keep(
+    configure_cache(
         &cluster,
         "size_mib = 64\nfree_space_floor_mib = 0\npath = \"quorumfs.toml\"",
     );
@@ -155,10 +155,10 @@ fn without_a_place_or_a_key_for_its_cache_a_mount_works_and_says_so() {
 }
 
 #[test]
-fn what_was_brought_before_it_was_wanted_is_read_while_every_cloud_is_gone() {
+fn prefetched_content_is_read_while_every_cloud_is_gone() {
     let mut cluster = Cluster::prepare();
     cluster.start();
-    keep(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
+    configure_cache(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
     let point = cluster.mount_point();
     let mount = ["mount", point.to_str().unwrap(), "--background"];
     cluster.quorumfs().run_with(mount).ok();
@@ -194,7 +194,7 @@ fn what_was_brought_before_it_was_wanted_is_read_while_every_cloud_is_gone() {
     assert!(fs::read(point.join("other")).unwrap() == other);
     cluster.quorumfs().run_with(["umount"]).ok();
 
-    // More than there is room for is left out, and said.
+    // Content that exceeds the free space is left out, and reported.
     fs::remove_dir_all(cluster.volume().join("cache")).unwrap();
     let configuration = cluster.volume().join("quorumfs.toml");
     let text = fs::read_to_string(&configuration).unwrap();

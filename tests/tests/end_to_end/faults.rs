@@ -1,5 +1,5 @@
-//! Disks that are full, clouds that are missing, read-only or rubbish, logs that are damaged: what
-//! redundancy is for is tolerated and shown, what is beyond it is said, nothing is lost.
+//! Full disks; missing, read-only and garbage clouds; damaged logs: faults within the redundancy
+//! are tolerated and shown, faults beyond it are reported, and nothing is lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -90,10 +90,10 @@ fn a_cloud_that_is_missing_or_read_only_is_tolerated_and_shown() {
     );
     assert_holds(demo.state(), "before", &content);
     put(demo.state(), "during", &content).ok();
-    assert!(!cloud.exists(), "a cloud that is gone was made up");
+    assert!(!cloud.exists(), "a missing cloud was created");
     fs::rename(&away, &cloud).unwrap();
     eventually(
-        "what was missed is caught up",
+        "the missed objects are completed",
         Duration::from_secs(90),
         || objects(&cloud).len() == objects(&demo.cloud(0)).len(),
     );
@@ -124,7 +124,7 @@ fn with_too_few_clouds_nothing_is_acknowledged_and_nothing_is_lost() {
     }
     assert_eq!(demo.status().code, Some(6));
     put(demo.state(), "during", &content).fails(6, "2 of the 3 clouds", "status");
-    // Any two of four give back what was complete.
+    // Any two of four suffice to read complete objects.
     assert_holds(demo.state(), "before", &content);
     for index in [0, 1] {
         let cloud = demo.cloud(index);
@@ -155,8 +155,8 @@ fn a_cloud_full_of_garbage_is_refused_and_replaced() {
     fs::create_dir(demo.cloud(0).join("zz")).unwrap();
     // Through the mount, so that its counters show it.
     let file = fs::File::open(demo.mount().join("file")).unwrap();
-    // Small pieces from the end to the beginning are read where they lie: for all of it, the reader
-    // might choose clouds that are quicker.
+    // Small pieces are read from a single cloud, from the end to the beginning: for the whole file,
+    // the reader might choose faster clouds.
     for offset in (0..5 * MIB).rev().step_by(MIB / 2) {
         let mut piece = [0; 512];
         let offset = offset - offset % 4096;
@@ -179,7 +179,7 @@ fn a_cloud_full_of_garbage_is_refused_and_replaced() {
     );
     assert!(
         clouds[0]["last_error"].is_string(),
-        "it is not said what the cloud did: {clouds:?}"
+        "the cloud's fault is not reported: {clouds:?}"
     );
     for cloud in &clouds[1..] {
         assert_eq!(
@@ -190,12 +190,12 @@ fn a_cloud_full_of_garbage_is_refused_and_replaced() {
 }
 
 #[test]
-fn an_object_of_a_newer_format_is_not_guessed_at() {
+fn an_object_of_a_newer_format_is_refused() {
     let demo = Demo::start();
     let content = noise(4, MIB);
     put(demo.state(), "file", &content).ok();
     settle(&demo);
-    // As a newer version would have written it: the magic, a higher format, and who knows what.
+    // As a newer version would write it: the magic, a higher format, and unknown content.
     let renew = |cloud: &Path| {
         for object in objects(cloud) {
             let mut bytes = fs::read(&object).unwrap();
@@ -216,7 +216,7 @@ fn an_object_of_a_newer_format_is_not_guessed_at() {
 }
 
 #[test]
-fn a_replica_whose_log_is_damaged_says_so_and_is_taken_up_again() {
+fn a_replica_whose_journal_is_damaged_reports_it_and_rejoins() {
     let mut demo = Demo::start();
     put(demo.state(), "before", &noise(5, MIB)).ok();
     demo.stop();
@@ -227,11 +227,11 @@ fn a_replica_whose_log_is_damaged_says_so_and_is_taken_up_again() {
         .filter(|path| path.extension().is_some_and(|it| it == "journal"))
         .collect();
     segments.sort();
-    // In the first record, behind the header's page and its own: not one cut short at the end.
+    // In the first record, after the header's page and the record's header: not a torn tail.
     flip_byte(segments.last().unwrap(), 4096 + 48);
     demo.restart();
     eventually(
-        "the replica votes again, in the next epoch",
+        "the replica votes again, in the next membership epoch",
         Duration::from_secs(60),
         || {
             let status = demo.status();
@@ -242,17 +242,20 @@ fn a_replica_whose_log_is_damaged_says_so_and_is_taken_up_again() {
     );
     assert_holds(demo.state(), "before", &noise(5, MIB));
     put(demo.state(), "after", &noise(6, MIB)).ok();
-    // It follows.
+    // It executes new operations.
     eventually("the replica catches up", Duration::from_secs(60), || {
         let replicas = demo.status().records("replica");
         let at = |number: usize| replicas[number]["committed"].as_u64();
         replicas.len() == 4 && at(2).is_some() && at(2) >= at(0)
     });
     let log = demo.log("replica-2");
-    let said = log.lines().find(|line| line.contains("journal is lost"));
-    let said = said.unwrap_or_else(|| panic!("it was not said that the journal is lost: {log}"));
+    let message = log.lines().find(|line| line.contains("journal is lost"));
+    let message = message.unwrap_or_else(|| panic!("the loss of the journal is not logged: {log}"));
     for words in ["replicas/2/data", "reason=", "keep them up"] {
-        assert!(said.contains(words), "the message lacks `{words}`: {said}");
+        assert!(
+            message.contains(words),
+            "the message lacks `{words}`: {message}"
+        );
     }
 }
 
@@ -261,7 +264,7 @@ fn without_the_kernels_device_nothing_is_mounted() {
     require_private_mounts();
     let mut demo = Demo::start();
     demo.stop();
-    // A /dev with what every program needs, and no more.
+    // A /dev with the devices that every program needs, and no others.
     let (point, devices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let here = devices.path().display();
     let private = Private {
@@ -281,7 +284,7 @@ fn without_the_kernels_device_nothing_is_mounted() {
     }
 }
 
-/// Puts a small disk in the place of a directory, with what was in it.
+/// Mounts a small disk over a directory, with the directory's content.
 fn small_disk(directory: &Path, mib: usize) -> Private {
     let path = directory.display();
     Private {
@@ -301,7 +304,7 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
     without_reserve(&demo.replica(3));
     let disk = small_disk(&demo.replica(3), 96);
     demo.restart_in(&disk);
-    // What is left is taken by somebody else.
+    // Another program takes the rest.
     demo.inside(&format!(
         "head -c 200m /dev/zero > '{}/hog'",
         demo.replica(3).display()
@@ -311,7 +314,7 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
         put(demo.state(), &format!("file-{number}"), content).ok();
     }
     eventually(
-        "the full replica says why it stopped",
+        "the full replica logs why it stopped",
         Duration::from_secs(60),
         || demo.logs().contains("o space"),
     );
@@ -322,13 +325,13 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
     }
     demo.inside(&format!("rm '{}/hog'", demo.replica(3).display()));
     eventually(
-        "with room it comes back and votes",
+        "with free space it restarts and votes",
         Duration::from_secs(90),
         || demo.status().code == Some(0),
     );
 }
 
-/// The replica keeps nothing for a disk that is full (`full_disks` shows what it does with that).
+/// Removes the replica's reserve for a full disk (`full_disks` shows how it uses it).
 fn without_reserve(replica: &Path) {
     let configuration = replica.join("replica.toml");
     let text = fs::read_to_string(&configuration).unwrap();
@@ -336,13 +339,13 @@ fn without_reserve(replica: &Path) {
     let _ = fs::remove_file(replica.join("data/reserve"));
 }
 
-/// Takes what room there is in the replica's data, as a neighbour on the same disk would.
+/// Fills the disk of a directory, as another program on the same disk would.
 fn fill(directory: &Path) -> String {
     format!("head -c 1G /dev/zero > '{}/hog'", directory.display())
 }
 
 #[test]
-fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
+fn a_replica_reports_a_full_disk_at_its_start_and_while_it_runs() {
     require_private_mounts();
     let mut cluster = Cluster::prepare();
     without_reserve(&cluster.replica(3));
@@ -362,7 +365,7 @@ fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
     let replica = run.in_private(&disk).start();
     cluster.start_some(0..3);
     run_in_view_of(replica.id(), &fill(&data));
-    // One record of the order for each.
+    // Each is one record of the journal.
     for number in 0..40 {
         put(
             &cluster.volume(),
@@ -379,8 +382,8 @@ fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
     cluster.stop();
 }
 
-/// A demo that is stopped, with these lines in its configuration, and a disk of so many MiB that
-/// its mounts are to have for what lies in this directory.
+/// A stopped demo with these lines in its configuration, and a disk of this size that its mounts
+/// are to have in the place of this directory.
 fn with_small_disk(section: &str, directory: &str, mib: usize) -> (Demo, Private, PathBuf) {
     require_private_mounts();
     let mut demo = Demo::start();
@@ -397,7 +400,7 @@ fn with_small_disk(section: &str, directory: &str, mib: usize) -> (Demo, Private
     (demo, disk, place)
 }
 
-/// Files that are written and synced through the demo's mount, in its view of the machine.
+/// Writes and syncs files through the demo's mount, in its mount namespace.
 fn write_files(demo: &Demo, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let path = demo.mount_inside().join(format!("file-{number}"));
@@ -415,16 +418,18 @@ fn assert_files(demo: &Demo, count: u64) {
 }
 
 #[test]
-fn a_cache_whose_disk_is_full_is_done_without() {
+fn a_cache_whose_disk_is_full_is_bypassed() {
     let section = "[cache]\nsize_mib = 64\nfree_space_floor_mib = 0\n";
     let (mut demo, disk, place) = with_small_disk(section, "cache", 24);
     let cache = |demo: &Demo| demo.status().ok().records("mount")[0]["cache"].clone();
     demo.restart_in(&disk);
     write_files(&demo, 0..2);
-    eventually("it keeps something", Duration::from_secs(20), || {
-        cache(&demo)["chunks"].as_u64() > Some(0)
-    });
-    // What is left is taken by somebody else, and it has more to keep than there is room for.
+    eventually(
+        "there is something in the cache",
+        Duration::from_secs(20),
+        || cache(&demo)["chunks"].as_u64() > Some(0),
+    );
+    // Another program takes the rest, and there is more to cache than free space.
     demo.inside(&fill(&place));
     write_files(&demo, 2..10);
     assert_files(&demo, 10);
@@ -432,7 +437,7 @@ fn a_cache_whose_disk_is_full_is_done_without() {
     assert!(found["bytes"].as_u64().unwrap() <= 24 << 20, "{found}");
     demo.stop();
 
-    // So it is where there never was any room.
+    // The same holds where there never was free space.
     let full = Private {
         script: format!("{}; {} || true", disk.script, fill(&place)),
     };
@@ -440,7 +445,7 @@ fn a_cache_whose_disk_is_full_is_done_without() {
     assert_files(&demo, 10);
     write_files(&demo, 10..12);
     assert_files(&demo, 12);
-    eventually("it took nothing", Duration::from_secs(20), || {
+    eventually("the cache refused content", Duration::from_secs(20), || {
         cache(&demo)["refused"].as_u64() > Some(0)
     });
     assert_eq!(cache(&demo)["chunks"], 0);
@@ -450,7 +455,7 @@ fn a_cache_whose_disk_is_full_is_done_without() {
 }
 
 #[test]
-fn a_journal_whose_disk_is_full_is_done_without_and_nothing_is_lost() {
+fn a_journal_whose_disk_is_full_is_bypassed_and_nothing_is_lost() {
     let section = "tier = \"local\"\n\
         [journal]\nsize_mib = 64\nfree_space_floor_mib = 0\n\
         [cache]\nsize_mib = 0\n";
@@ -465,11 +470,9 @@ fn a_journal_whose_disk_is_full_is_done_without_and_nothing_is_lost() {
     let broken = found["journal_broken"].as_str().unwrap_or_default();
     assert!(broken.contains("No space left"), "{found}");
     assert_files(&demo, 10);
-    eventually(
-        "what it holds is committed",
-        Duration::from_secs(30),
-        || waiting(&demo)["bytes"] == 0,
-    );
+    eventually("pending data is committed", Duration::from_secs(30), || {
+        waiting(&demo)["bytes"] == 0
+    });
     demo.stop();
     demo.restart();
     for number in 0..10 {
@@ -483,7 +486,7 @@ fn a_journal_whose_disk_is_full_is_done_without_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_journal_whose_disk_is_below_its_floor_is_passed_by() {
+fn a_journal_whose_disk_is_below_its_floor_is_bypassed() {
     // The floor is 1 GiB, which this disk never has.
     let section = "tier = \"local\"\n[journal]\nsize_mib = 64\n[cache]\nsize_mib = 0\n";
     let (mut demo, disk, _) = with_small_disk(section, "journal", 24);
@@ -493,14 +496,14 @@ fn a_journal_whose_disk_is_below_its_floor_is_passed_by() {
     assert_eq!(found["journal_disk_full"], true, "{found}");
     assert!(found["journal_broken"].is_null(), "{found}");
     let log = demo.log("gateway");
-    let told = log.matches("too little is free on the journal's disk");
-    assert_eq!(told.count(), 1, "{log}");
+    let warnings = log.matches("too little is free on the journal's disk");
+    assert_eq!(warnings.count(), 1, "{log}");
     assert_files(&demo, 10);
     demo.stop();
 }
 
 #[test]
-fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
+fn a_volume_that_failed_for_lack_of_space_can_be_created_with_space() {
     require_private_mounts();
     let cluster = Cluster::prepare();
     let directory = tempfile::tempdir().unwrap();
@@ -509,7 +512,7 @@ fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
         directory.path().join("clouds"),
     );
     let create = cluster.create(&state, &clouds);
-    // Room for the directories of some clouds, each of 258; then none at all.
+    // Inodes for the directories of some clouds, each of 258; then for none.
     let disk = |inodes: u32| {
         let place = directory.path().display();
         format!("mount -t tmpfs -o nr_inodes={inodes} none '{place}'")
@@ -539,7 +542,7 @@ fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
 }
 
 #[test]
-fn a_cloud_that_is_full_is_shown_and_two_are_an_error_that_loses_nothing() {
+fn a_full_cloud_is_shown_and_two_full_clouds_are_an_error_that_loses_nothing() {
     require_private_mounts();
     let mut demo = Demo::start();
     demo.stop();
@@ -552,7 +555,7 @@ fn a_cloud_that_is_full_is_shown_and_two_are_an_error_that_loses_nothing() {
     });
     let mount = demo.mount_inside();
     let mut kept = Vec::new();
-    // 2 MiB on each cloud: the first is full after two, the second after eight.
+    // 2 MiB on each cloud: the first is full after two files, the second after eight.
     let full = (0..20).find_map(|number| {
         let (path, content) = (mount.join(format!("file-{number}")), noise(number, 4 * MIB));
         let written = fs::write(&path, &content)

@@ -1,5 +1,5 @@
-//! Replicas whose disks fill: growth is refused while there is room to remove, and a replica on a
-//! disk that is full comes up again.
+//! Replicas whose disks fill: growth is refused while there is still space to remove things, and a
+//! replica on a full disk starts again.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -46,12 +46,12 @@ impl Disks {
         all
     }
 
-    /// Leaves so much above the floor, once the reserves are there: what is left fills soon.
+    /// Leaves this much above the floor, once the reserves exist: the rest fills soon.
     fn leave_mib(&self, left: u64) {
         for (number, disk) in self.0.iter().enumerate() {
             let reserve = disk.join("reserve");
             let patience = Duration::from_secs(30);
-            quorumfs_tests::harness::eventually("a reserve is there", patience, || {
+            quorumfs_tests::harness::eventually("there is a reserve", patience, || {
                 reserve.exists()
             });
             let much = self.free_mib(number) - u64::from(FLOOR_MIB) - left;
@@ -59,9 +59,9 @@ impl Disks {
         }
     }
 
-    /// What there is to know of one, for the message of a test that fails.
-    fn of(&self, cluster: &Cluster, number: usize) -> String {
-        let mut said = format!("{} MiB are free;", self.free_mib(number));
+    /// The state of a disk, for the message of a failed test.
+    fn describe(&self, cluster: &Cluster, number: usize) -> String {
+        let mut text = format!("{} MiB are free;", self.free_mib(number));
         let mut left = vec![self.0[number].clone()];
         while let Some(directory) = left.pop() {
             for entry in fs::read_dir(&directory)
@@ -73,11 +73,11 @@ impl Disks {
                     left.push(entry.path());
                 } else {
                     let (name, kib) = (entry.file_name(), kind.blocks() / 2);
-                    said.push_str(&format!(" {} {kib} KiB;", name.display()));
+                    text.push_str(&format!(" {} {kib} KiB;", name.display()));
                 }
             }
         }
-        said + "\n" + &fs::read_to_string(cluster.log(number)).unwrap()
+        text + "\n" + &fs::read_to_string(cluster.log(number)).unwrap()
     }
 
     fn free_mib(&self, number: usize) -> u64 {
@@ -106,7 +106,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Files with as much in attributes as there may be, until there is no room; how many.
+/// Creates files with as many attributes as possible, until there is no space; returns their
+/// number.
 fn fill(directory: &Path) -> usize {
     let value = [7; 60_000];
     for number in 0.. {
@@ -123,22 +124,22 @@ fn fill(directory: &Path) -> usize {
             Err(other) => panic!("file {number}: {other}"),
         }
     }
-    unreachable!("there is room for ever")
+    unreachable!("the disk never fills")
 }
 
 #[test]
-fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_removed() {
+fn replicas_whose_disks_are_nearly_full_refuse_growth_and_allow_removal() {
     let mut cluster = Cluster::prepare();
     let disks = Disks::of_mib(&cluster, 288);
     cluster.start();
-    // The journal takes a half of that for good.
+    // The journal permanently takes half of that.
     disks.leave_mib(96);
     let point = cluster.mount_point();
     let _process = mount_in_background(&cluster, &point, &[]);
     let filled = point.join("filled");
     fs::create_dir(&filled).unwrap();
     let count = fill(&filled);
-    assert!(count > 50, "{count} files are not much of a disk");
+    assert!(count > 50, "only {count} files fit");
     for number in 0..REPLICAS {
         let free = disks.free_mib(number);
         assert!(
@@ -147,7 +148,7 @@ fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_
         );
     }
     assert_eq!(cluster.processes().count(), REPLICAS);
-    // Reading goes on, overwriting too, and so does removing.
+    // Reading, overwriting and removing still work.
     assert!(fs::read_dir(&filled).unwrap().count() >= count);
     fs::rename(filled.join("0"), filled.join("zero")).unwrap();
     fs::remove_dir_all(&filled).unwrap();
@@ -155,7 +156,11 @@ fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_
     while let Err(error) = fs::create_dir(&filled) {
         assert_eq!(Errno::from_io_error(&error), Some(Errno::NOSPC), "{error}");
         let patient = began.elapsed() < Duration::from_secs(120);
-        assert!(patient, "no room came back: {}", disks.of(&cluster, 0));
+        assert!(
+            patient,
+            "no space was freed: {}",
+            disks.describe(&cluster, 0)
+        );
         std::thread::sleep(Duration::from_millis(200));
     }
     cluster
@@ -167,12 +172,12 @@ fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_
 }
 
 #[test]
-fn a_replica_comes_up_on_a_disk_that_is_full() {
+fn a_replica_starts_on_a_full_disk() {
     let mut cluster = Cluster::prepare();
     let disks = Disks::of_mib(&cluster, 320);
     cluster.start();
     let reserve = disks.0[0].join("reserve");
-    quorumfs_tests::harness::eventually("a reserve is there", Duration::from_secs(30), || {
+    quorumfs_tests::harness::eventually("there is a reserve", Duration::from_secs(30), || {
         reserve.exists()
     });
     cluster.stop_one(0);
@@ -192,7 +197,7 @@ fn a_replica_comes_up_on_a_disk_that_is_full() {
     let began = Instant::now();
     while !reserve.exists() {
         let patient = began.elapsed() < Duration::from_secs(30);
-        assert!(patient, "no reserve: {}", disks.of(&cluster, 0));
+        assert!(patient, "no reserve: {}", disks.describe(&cluster, 0));
         std::thread::sleep(Duration::from_millis(100));
     }
 }

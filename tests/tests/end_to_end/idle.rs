@@ -1,4 +1,4 @@
-//! A mount that nobody uses leaves the processor alone, whatever it was used for before.
+//! An idle mount uses almost no processor time, whatever it was used for before.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,19 +12,19 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What was written is committed after five seconds, and told when it was read after thirty.
+/// Writes are committed after five seconds, and times of access are sent after thirty.
 const SETTLED_AFTER: Duration = Duration::from_secs(35);
 const MEASURED_FOR: Duration = Duration::from_secs(20);
-/// In which the kernel tells of processor time, whatever its own clock is.
+/// The unit in which the kernel reports processor time, whatever its own clock is.
 const TICKS_A_SECOND: u64 = 100;
-/// Of one processor.
+/// The largest permitted share of one processor.
 const SHARE_MAX: f64 = 0.005;
 
-/// What a process has had of the processors.
+/// The processor time of a process so far.
 fn processor_time(process: i32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    let behind_the_name = stat.rsplit_once(") ").unwrap().1;
-    let fields: Vec<_> = behind_the_name.split(' ').collect();
+    let after_the_name = stat.rsplit_once(") ").unwrap().1;
+    let fields: Vec<_> = after_the_name.split(' ').collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
     Duration::from_millis(ticks * 1000 / TICKS_A_SECOND)
 }
@@ -61,7 +61,7 @@ fn idle_share(tier: &str) -> f64 {
 }
 
 #[test]
-fn a_mount_that_nobody_uses_leaves_the_processor_alone_at_every_tier() {
+fn an_idle_mount_uses_almost_no_processor_time_at_any_tier() {
     require_fuse();
     let shares = std::thread::scope(|scope| {
         let tiers =

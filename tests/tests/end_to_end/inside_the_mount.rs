@@ -1,8 +1,8 @@
-//! Programs that people run, run inside a mount: git and cargo.
+//! Common programs run inside a mount: git and cargo.
 //!
-//! They are chosen for what they do to a file system: git renames lock files, links objects, maps
-//! packs into memory and compares times; cargo writes from many processes, locks, executes what it
-//! has just written and trusts modification times.
+//! They exercise a file system in many ways: git renames lock files, links objects, maps packs into
+//! memory and compares times; cargo writes from many processes, locks, executes files that it has
+//! just written and relies on modification times.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use quorumfs_tests::harness::{Demo, drop_caches};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a program in a directory, without this machine's own settings, and gives what it printed.
+/// Runs a program in a directory, without this machine's settings, and returns its output.
 #[track_caller]
 fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
@@ -108,8 +108,8 @@ fn git_clones_and_collects_and_cargo_builds() {
     let lib = "//! Small.\n/// How many.\npub fn clouds() -> u8 { 4 }\n";
     std::fs::write(package.join("src/lib.rs"), lib).unwrap();
     run(&package, "cargo", &["build", "--offline", "--quiet"]);
-    let said = run(&package, "target/debug/small", &[]);
-    assert_eq!(said, "built on 4 clouds\n");
+    let output = run(&package, "target/debug/small", &[]);
+    assert_eq!(output, "built on 4 clouds\n");
 
     demo.stop();
     drop_caches();
@@ -121,17 +121,17 @@ fn git_clones_and_collects_and_cargo_builds() {
         run(&package, "target/debug/small", &[]),
         "built on 4 clouds\n"
     );
-    // Nothing changed, so that nothing is built anew: the times came back as they were.
+    // Nothing changed, so that nothing is built again: the times are as they were.
     let again = Command::new("cargo")
         .args(["build", "--offline"])
         .current_dir(&package)
         .env_remove("CARGO_TARGET_DIR")
         .output()
         .unwrap();
-    let words = String::from_utf8_lossy(&again.stderr).into_owned();
+    let text = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(
-        words.contains("Finished") && !words.contains("Compiling"),
-        "{words}"
+        text.contains("Finished") && !text.contains("Compiling"),
+        "{text}"
     );
     demo.stop();
 }

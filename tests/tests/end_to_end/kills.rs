@@ -1,10 +1,10 @@
-//! A real mount is killed under load; `kills` does the same for as long as one likes.
+//! A real mount is killed under load; the program `kills` does the same for any length of time.
 
-use quorumfs_tests::kills::{Plan, run};
+use quorumfs_tests::kills::{KillPlan, run};
 
 #[test]
 fn a_mount_that_is_killed_loses_nothing_that_was_synced() {
-    let plan = Plan {
+    let plan = KillPlan {
         kills: 10,
         writers: 3,
         seed: 3,

@@ -1,5 +1,4 @@
-//! The program itself, with real replicas, mounts and servers: a module for each thing that is
-//! tried.
+//! The program itself, with real replicas, mounts and servers: a module for each subject.
 
 mod bad_input;
 mod broken_mounts;

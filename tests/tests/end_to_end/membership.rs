@@ -1,4 +1,4 @@
-//! Who the metadata replicas are, changed from the command line while files are written.
+//! Changing the membership of the metadata replicas on the command line while files are written.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -55,7 +55,7 @@ fn all_vote(state: &Path) -> bool {
     status.code == Some(0) && voters.all(|it| it["state"] == "voting")
 }
 
-/// Puts files one after the other until it is told to stop; gives their number.
+/// Puts files one after the other until it is stopped; returns their number.
 fn write_until(stop: &AtomicBool, state: &Path) -> usize {
     let mut files = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -86,9 +86,9 @@ fn a_replica_is_replaced_while_files_are_written_and_the_old_one_switched_off() 
             .run_with(["cluster", "replace", "1", &place])
             .ok();
         let changes = replaced.records("change");
-        let said: Vec<_> = changes.iter().map(|it| it["change"].as_str()).collect();
-        assert_eq!(said, [Some("admitted"), Some("replaced")]);
-        // Typed again, it does nothing.
+        let kinds: Vec<_> = changes.iter().map(|it| it["change"].as_str()).collect();
+        assert_eq!(kinds, [Some("admitted"), Some("replaced")]);
+        // Repeated, the command does nothing.
         let again = ["cluster", "replace", &old, &place];
         let again = cluster.quorumfs().run_with(again).ok();
         assert!(again.records("change").is_empty());
@@ -96,7 +96,7 @@ fn a_replica_is_replaced_while_files_are_written_and_the_old_one_switched_off() 
         assert_eq!(of(&now, &place).unwrap()["role"], "voter");
         assert_eq!(of(&now, &place).unwrap()["id"], 1);
         assert_eq!(of(&now, &old).unwrap()["role"], "retired");
-        eventually("the old one may go", PATIENCE, || {
+        eventually("the old one is dispensable", PATIENCE, || {
             of(&members(&state), &old).is_some_and(|it| it["dispensable"] == true)
         });
         cluster.stop_one(1);
@@ -105,11 +105,11 @@ fn a_replica_is_replaced_while_files_are_written_and_the_old_one_switched_off() 
         writer.join().unwrap()
     });
     assert!(files > 0, "nothing was written meanwhile");
-    // One more may fail, also one that whoever opens the volume knows from its configuration.
+    // One more may fail, even one whose address the configuration names.
     cluster.stop_one(0);
     put(&state, files);
     assert_holds(&state, files + 1);
-    // A stopped member comes back to the epoch that there is now, a retired one to no vote.
+    // A stopped member rejoins the current membership epoch; a retired one gets no vote.
     cluster.start_with(0, &[]);
     cluster.start_with(1, &[]);
     eventually("all four vote again", PATIENCE, || all_vote(&state));
@@ -136,7 +136,8 @@ fn a_replica_without_its_disk_gets_another_and_votes_again() {
         .run_with(["replica", "run"])
         .fails(10, "data", "replica init --again");
     on(&cluster).run_with(again).ok();
-    // Lost, the configuration is written again from the address, and the disk stays what it is.
+    // If the configuration is lost, it is written again from the address, and the disk stays as it
+    // is.
     fs::remove_file(cluster.replica(2).join("replica.toml")).unwrap();
     on(&cluster)
         .run_with(again)
@@ -146,8 +147,8 @@ fn a_replica_without_its_disk_gets_another_and_votes_again() {
     assert!(listening.run().ok().records("replica")[0]["incarnation"].is_null());
     put(&state, 1);
     cluster.start_with(2, &[]);
-    eventually("it is taken up again", PATIENCE, || all_vote(&state));
-    // It is needed now.
+    eventually("all vote again", PATIENCE, || all_vote(&state));
+    // Now it is needed.
     cluster.stop_one(0);
     put(&state, 2);
     assert_holds(&state, 3);
@@ -183,7 +184,11 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
     let by_number = cluster.quorumfs().run_with(["cluster", "remove", "0"]);
     by_number.fails(2, "may be another one", key(0));
     assert_eq!(changes(&["remove", &key(0)[..8]], "change"), 1);
-    assert_eq!(changes(&["remove", key(0)], "unchanged"), 1, "typed again");
+    assert_eq!(
+        changes(&["remove", key(0)], "unchanged"),
+        1,
+        "a repeated command"
+    );
     put(&state, 1);
     let removed = cluster.quorumfs().run_with(["cluster", "remove", key(1)]);
     removed.fails(2, "with 3 voters", "nothing was changed");
@@ -198,7 +203,7 @@ fn a_second_process_with_a_replicas_key_ends_and_the_first_goes_on_voting() {
     cluster.start();
     let state = cluster.volume();
     put(&state, 0);
-    // A copy of the directory as a backup has it, started on another port.
+    // A copy of the directory, as in a backup, started on another port.
     cluster.stop_one(3);
     let copy = cluster.directory().join("copy");
     let copied = Command::new("cp")
@@ -228,17 +233,17 @@ fn a_second_process_with_a_replicas_key_ends_and_the_first_goes_on_voting() {
 }
 
 #[test]
-fn status_says_that_nothing_can_be_done_if_replicas_do_not_reach_each_other() {
+fn status_reports_no_answer_if_replicas_do_not_reach_each_other() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let state = cluster.volume();
     put(&state, 0);
     cluster.stop();
-    // One is moved, and only this volume's users know; another stays down.
+    // One has a new address that only this volume's users know; another stays down.
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let moved = format!("\"{}\"", socket.local_addr().unwrap());
     drop(socket);
-    let place = cluster.place_of(0).split('@').nth(1).unwrap();
+    let place = cluster.replica_argument(0).split('@').nth(1).unwrap();
     let place = format!("\"{place}\"");
     for file in [
         cluster.replica(0).join("replica.toml"),
@@ -257,7 +262,7 @@ fn status_says_that_nothing_can_be_done_if_replicas_do_not_reach_each_other() {
     cluster.stop();
 }
 
-/// Gives a replica that does not run another place to listen at; which one.
+/// Gives a stopped replica another port to listen on; returns the port.
 fn move_listener(cluster: &Cluster, number: usize) -> u16 {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -280,7 +285,12 @@ fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_chan
     put(&state, 0);
     cluster.stop_one(2);
     let port = move_listener(&cluster, 2);
-    let key = cluster.place_of(2).split('@').next().unwrap().to_owned();
+    let key = cluster
+        .replica_argument(2)
+        .split('@')
+        .next()
+        .unwrap()
+        .to_owned();
     let to = |replica: &str, place: &str| {
         cluster
             .quorumfs()
@@ -295,7 +305,7 @@ fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_chan
     cluster.start_with(2, &[]);
     eventually("all vote", PATIENCE, || all_vote(&state));
     assert_eq!(of(&members(&state), &key).unwrap()["address"], place);
-    // It is needed now: the others alone are too few.
+    // Now it is needed: the others alone are too few.
     cluster.kill_one(3);
     put(&state, 1);
     assert_holds(&state, 2);

@@ -1,8 +1,7 @@
-//! A mount keeps to the memory that it was given, whatever passes through it.
+//! A mount stays within its memory setting, whatever passes through it.
 //!
-//! Content is counted byte by byte, so what could go wrong is beside it: buffers of all sizes that
-//! are made on one thread and let go of on another, of which an allocator may keep some for each
-//! thread and size.
+//! Content is counted byte by byte, so the risk is elsewhere: buffers of all sizes are allocated on
+//! one thread and freed on another, and an allocator may retain some for each thread and size.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,21 +10,21 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::harness::{BESIDE_MIB, Cluster, mount_in_background, peak_mib, require_fuse};
+use quorumfs_tests::harness::{Cluster, OVERHEAD_MIB, mount_in_background, peak_mib, require_fuse};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// What the mount is given.
+/// The memory setting of the mount.
 const MEMORY_MIB: u64 = 128;
-/// Who writes at the same time.
+/// Concurrent writers.
 const WRITERS: u64 = 4;
-/// Files that each writes and reads.
+/// The number of files that each writes and reads.
 const FILES: u64 = 800;
 /// Each file's length, in bytes, is below this.
 const LENGTH_MAX: u64 = 160 << 10;
 
-/// Writes files of all lengths, each synced, reads what was written before, and removes it.
+/// Writes files of all lengths, syncs each, reads those written before, and removes them.
 fn use_it(directory: &Path) {
     fs::create_dir(directory).unwrap();
     let path = |number: u64| directory.join(number.to_string());
@@ -44,7 +43,7 @@ fn use_it(directory: &Path) {
 }
 
 #[test]
-fn a_mount_keeps_to_its_memory_while_files_of_all_sizes_come_and_go() {
+fn a_mount_stays_within_its_memory_while_files_of_all_sizes_come_and_go() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
@@ -59,11 +58,11 @@ fn a_mount_keeps_to_its_memory_while_files_of_all_sizes_come_and_go() {
         }
     });
     let peak = peak_mib(u32::try_from(process).unwrap()).expect("it is mounted");
-    println!("{peak} MiB at most");
+    println!("a peak of {peak} MiB");
     cluster.quorumfs().args(["umount"]).run().ok();
     cluster.stop();
     assert!(
-        peak <= MEMORY_MIB + BESIDE_MIB,
-        "the mount took {peak} MiB of the {MEMORY_MIB} that it was given"
+        peak <= MEMORY_MIB + OVERHEAD_MIB,
+        "the mount used {peak} MiB; its setting is {MEMORY_MIB}"
     );
 }

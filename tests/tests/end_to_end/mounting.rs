@@ -1,4 +1,4 @@
-//! Mounting as `mount(8)`, systemd and people in a hurry do it.
+//! Mounting by `mount(8)`, by systemd and on the command line.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ fn helper(program: &Path, cluster: &Cluster, more: &[&str]) -> Output {
 }
 
 #[test]
-fn called_as_mounts_helper_it_mounts_with_fstabs_options_and_returns_when_ready() {
+fn as_the_helper_of_mount_it_accepts_options_of_fstab_and_returns_when_ready() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -46,7 +46,7 @@ fn called_as_mounts_helper_it_mounts_with_fstabs_options_and_returns_when_ready(
         link
     });
     let code = |output: &Output| output.status.code();
-    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let umount = || cluster.quorumfs().run_with(["umount"]).ok();
     let status = || {
         cluster
@@ -59,7 +59,7 @@ fn called_as_mounts_helper_it_mounts_with_fstabs_options_and_returns_when_ready(
     let unknown = helper(&programs[0], &cluster, &["-o", "rw,sync"]);
     assert_eq!(code(&unknown), Some(1), "{unknown:?}");
     assert!(
-        said(&unknown).contains("`sync` is no option"),
+        errors(&unknown).contains("`sync` is no option"),
         "{unknown:?}"
     );
     let fake = helper(&programs[0], &cluster, &["-fn", "-o", "rw"]);
@@ -87,7 +87,7 @@ fn called_as_mounts_helper_it_mounts_with_fstabs_options_and_returns_when_ready(
     assert!(flags.contains("noexec") && flags.contains("ro,"), "{flags}");
     umount();
     assert_eq!(status_or_none(&cluster), None);
-    // By hand it takes the same options.
+    // On the command line it accepts the same options.
     let by_hand = mount_in_background(&cluster, &point, &["-o", "ro,tier=memory"]);
     assert_eq!(status()["waiting"]["tier"], "memory");
     assert!(
@@ -106,8 +106,8 @@ fn status_or_none(cluster: &Cluster) -> Option<serde_json::Value> {
         .pop()
 }
 
-/// Waits for a datagram that begins so.
-fn told(socket: &UnixDatagram, beginning: &str) -> String {
+/// Waits for a datagram with this beginning.
+fn receive(socket: &UnixDatagram, beginning: &str) -> String {
     socket
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
@@ -119,7 +119,7 @@ fn told(socket: &UnixDatagram, beginning: &str) -> String {
 }
 
 #[test]
-fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
+fn systemd_is_notified_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     let path = cluster.directory().join("notify");
@@ -135,7 +135,7 @@ fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
         .args([genesis])
         .env("NOTIFY_SOCKET", format!("@{abstracted}"));
     let replica = replica.start();
-    let listens = told(&of_replica, "READY=1\n");
+    let listens = receive(&of_replica, "READY=1\n");
     let address = cluster.addresses[3].to_string();
     assert!(
         listens.contains("STATUS=") && listens.contains(&address),
@@ -145,7 +145,7 @@ fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
     let point = cluster.mount_point();
     let mount = cluster.quorumfs().args(["mount"]).args([&point]);
     let mount = mount.env("NOTIFY_SOCKET", &path).start();
-    let ready = told(&of_mount, "READY=1\n");
+    let ready = receive(&of_mount, "READY=1\n");
     assert!(is_mounted(&point), "it is ready when it is mounted");
     assert!(ready.contains(&format!("STATUS=Mounted on {}", point.display())));
     for process in [mount.id(), replica.id()] {
@@ -154,22 +154,26 @@ fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
             .lines()
             .find(|line| line.starts_with("Max core file size"));
         let words: Vec<&str> = core.unwrap().split_whitespace().collect();
-        assert_eq!(words[4..6], ["0", "0"], "keys are in no core file");
+        assert_eq!(
+            words[4..6],
+            ["0", "0"],
+            "keys must not get into a core file"
+        );
     }
     fs::write(point.join("file"), "content").unwrap();
     signal(&mount, Signal::TERM);
-    told(&of_mount, "STOPPING=1\nSTATUS=");
+    receive(&of_mount, "STOPPING=1\nSTATUS=");
     mount.wait().ok();
     assert!(!is_mounted(&point));
 
     signal(&replica, Signal::TERM);
-    told(&of_replica, "STOPPING=1\nSTATUS=");
+    receive(&of_replica, "STOPPING=1\nSTATUS=");
     replica.wait().ok();
     cluster.stop();
 }
 
 #[test]
-fn a_mount_in_the_background_that_nobody_waits_for_any_more_does_not_stay() {
+fn a_background_mount_whose_command_was_killed_does_not_stay() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     let point = cluster.mount_point();
@@ -179,20 +183,16 @@ fn a_mount_in_the_background_that_nobody_waits_for_any_more_does_not_stay() {
             .args(["mount", "--background"])
             .args([&point])
     };
-    // Without replicas it is not ready yet when whoever waits for it is killed.
+    // Without replicas the mount is not ready yet when the waiting command is killed.
     let waiting = mount().start();
     let lock = cluster.volume().join("lock");
-    eventually(
-        "there is a process that mounts",
-        Duration::from_secs(30),
-        || {
-            let file = fs::File::options().write(true).open(&lock);
-            file.is_ok_and(|file| {
-                let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-                rustix::fs::flock(&file, operation).is_err()
-            })
-        },
-    );
+    eventually("a process is mounting", Duration::from_secs(30), || {
+        let file = fs::File::options().write(true).open(&lock);
+        file.is_ok_and(|file| {
+            let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+            rustix::fs::flock(&file, operation).is_err()
+        })
+    });
     signal(&waiting, Signal::KILL);
     assert_eq!(waiting.wait().code, None);
     cluster.start();
@@ -202,35 +202,39 @@ fn a_mount_in_the_background_that_nobody_waits_for_any_more_does_not_stay() {
             .args(["mount", "--background"])
             .args([&point])
     };
-    eventually("the directory is free", Duration::from_secs(60), || {
-        let tried = mount().run();
-        assert!(matches!(tried.code, Some(0 | 11)), "{tried:?}");
-        tried.code == Some(0)
-    });
+    eventually(
+        "the state directory is free",
+        Duration::from_secs(60),
+        || {
+            let tried = mount().run();
+            assert!(matches!(tried.code, Some(0 | 11)), "{tried:?}");
+            tried.code == Some(0)
+        },
+    );
     cluster.quorumfs().run_with(["umount"]).ok();
     cluster.stop();
 }
 
 #[test]
-fn a_mount_says_how_much_memory_it_may_hold_and_why() {
+fn a_mount_reports_its_memory_setting_and_where_it_comes_from() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
-    let said = || {
+    let reported = || {
         let mount = status_or_none(&cluster).unwrap();
         let from = mount["memory_from"].as_str().unwrap().to_string();
         (mount["memory_bytes"].as_u64().unwrap() >> 20, from)
     };
     let _ = mount_in_background(&cluster, &point, &[]);
-    let (mib, from) = said();
+    let (mib, from) = reported();
     let usable = quorumfs_gateway::memory::usable().unwrap().bytes >> 20;
     assert_eq!(mib, (usable / 4).clamp(128, 768), "{from}");
     assert!(from.contains("usual") || from.contains("quarter"), "{from}");
     cluster.quorumfs().run_with(["umount"]).ok();
     cluster.configure("[data]\nmemory_mib = 200\n");
     let _ = mount_in_background(&cluster, &point, &[]);
-    assert_eq!(said(), (200, "`memory_mib` of [data]".to_string()));
+    assert_eq!(reported(), (200, "`memory_mib` of [data]".to_string()));
     let doctor = cluster.quorumfs().run_with(["doctor", "--dry-run"]);
     let findings = doctor.records("finding");
     let memory = findings
@@ -242,7 +246,7 @@ fn a_mount_says_how_much_memory_it_may_hold_and_why() {
 }
 
 #[test]
-fn without_room_for_its_journal_it_says_that_the_disk_is_full() {
+fn without_space_for_its_journal_it_reports_a_full_disk() {
     require_fuse();
     require_private_mounts();
     let mut cluster = Cluster::prepare();
@@ -263,12 +267,12 @@ fn without_room_for_its_journal_it_says_that_the_disk_is_full() {
 }
 
 #[test]
-fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
+fn mount_recognises_its_mount_by_fstab_and_does_not_change_it() {
     require_fuse();
     require_private_mounts();
     let mut cluster = Cluster::prepare();
     cluster.start();
-    // A link on the way, and a blank in a name, as fstab writes it.
+    // A symbolic link on the way, and a blank in a name, as fstab has it.
     let (state, point) = (cluster.directory().join("my volume"), cluster.mount_point());
     std::os::unix::fs::symlink(cluster.volume(), &state).unwrap();
     let table = cluster.directory().join("fstab");
@@ -278,7 +282,7 @@ fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
         point.display()
     );
     fs::write(&table, line).unwrap();
-    // Only what mount(8) looks for lies where it looks for it.
+    // The directory of mount(8)'s helpers has only those that it needs.
     let script = format!(
         "helpers=$(realpath /sbin); mount -t tmpfs none \"$helpers\"
          for name in mount.quorumfs mount.fuse.quorumfs; do ln -s '{program}' /sbin/$name; done
@@ -296,35 +300,35 @@ fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
-    // What others have mounted would be held here after they have unmounted it.
+    // Other users' mounts would be held in this namespace after they were unmounted.
     let others = "grep ' fuse' /proc/self/mounts | cut -d' ' -f2 | xargs -r -n 1 umount -l";
     let script = format!("{others}; {script}");
     let command = command.args(["--mount", "--", "/bin/sh", "-c", &script]);
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let (said, erred) = (
+    let (output, errors) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
     let ours = |line: &&str| !line.starts_with("Mounted on ");
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(ours).collect();
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(ours).collect();
     let shown = format!("{} {}", cluster.volume().display(), point.display());
     let spaces = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(lines[0], "first 0", "{said}{erred}");
-    assert_eq!(spaces(lines[1]), shown, "{said}{erred}");
+    assert_eq!(lines[0], "first 0", "{output}{errors}");
+    assert_eq!(spaces(lines[1]), shown, "{output}{errors}");
     assert_eq!(
         lines[2..],
         ["second 0", "remount 1", "write 0", "umount 0"],
-        "{said}{erred}"
+        "{output}{errors}"
     );
     assert!(
-        erred.contains("cannot be changed while it is there"),
-        "{erred}"
+        errors.contains("cannot be changed while it is there"),
+        "{errors}"
     );
     cluster.stop();
 }
 
 #[test]
-fn a_mount_that_waits_is_there_once_the_servers_are() {
+fn a_mount_with_wait_succeeds_once_the_servers_run() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     let point = cluster.mount_point();

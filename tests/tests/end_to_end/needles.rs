@@ -1,8 +1,8 @@
-//! What is stored shows nobody what it is: names and contents that were planted in a mount are
-//! searched for in every byte of all clouds, all replicas and the gateway's own state.
+//! Stored data is unreadable: names and contents that were planted in a mount are searched for in
+//! every byte of all clouds, all replicas and the gateway's own state.
 //!
-//! A search that finds nothing proves nothing by itself, so the same planting and the same search
-//! are done once more with a gateway that seals nothing, where every needle has to be found.
+//! An empty search result proves nothing by itself, so the same planting and the same search are
+//! repeated with a gateway that seals nothing, where every needle has to be found.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@
 use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 use quorumfs_gateway::blocks::SEGMENT_BYTES;
 use quorumfs_gateway::keys::Sealing;
-use quorumfs_tests::harness::{Cluster, Found, Gateway, Needle, drop_caches, search};
+use quorumfs_tests::harness::{Cluster, Gateway, Needle, NeedleHit, drop_caches, search};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,16 +23,16 @@ use std::time::Duration;
 
 const SEGMENT: usize = SEGMENT_BYTES as usize;
 
-/// Where a needle has to turn up when nothing is sealed.
+/// The place in which a needle has to turn up when nothing is sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum StoredOn {
     Clouds,
     Replicas,
 }
-use Place::{Clouds, Replicas};
+use StoredOn::{Clouds, Replicas};
 
-/// What is planted: what it is planted as, where it would be found, and its bytes.
-const PLANTED: &[(&str, Place, &str)] = &[
+/// The needles: the kind, the place where it would be found, and the text.
+const PLANTED: &[(&str, StoredOn, &str)] = &[
     (
         "directory",
         Replicas,
@@ -104,7 +104,7 @@ fn needles() -> Vec<Needle> {
     planted.collect()
 }
 
-/// Has so much ordered that whatever was ordered before goes from the journals to the databases.
+/// Has so many operations ordered that all earlier ones move from the journals to the databases.
 fn cross_a_checkpoint(mount: &Path) {
     let many = mount.join("many directories");
     fs::create_dir(&many).unwrap();
@@ -113,7 +113,7 @@ fn cross_a_checkpoint(mount: &Path) {
     }
 }
 
-/// Plants every needle below `mount` and gives each file with what it has to hold.
+/// Plants every needle below `mount` and returns each file with its expected content.
 fn plant(mount: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let hay = |length: usize| (0..length).map(|i| (i * i % 251) as u8).collect::<Vec<_>>();
     let mut files = Vec::new();
@@ -166,7 +166,7 @@ fn plant(mount: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Every planted name and content is there, as a user sees it.
+/// Checks that every planted name and content is there, as a user sees it.
 fn assert_planted(mount: &Path, files: &[(PathBuf, Vec<u8>)]) {
     for (path, content) in files {
         assert!(fs::read(path).unwrap() == *content, "{}", path.display());
@@ -185,7 +185,8 @@ fn replicas(cluster: &Cluster) -> Vec<PathBuf> {
     directories.collect()
 }
 
-/// There is something to search: shards on every cloud, a journal and a database of every replica.
+/// Checks that there is something to search: shards on every cloud, a journal and a database of
+/// every replica.
 fn assert_searchable(cluster: &Cluster) {
     for replica in replicas(cluster) {
         let database = replica.join("data/state/state.redb");
@@ -199,16 +200,16 @@ fn assert_searchable(cluster: &Cluster) {
             .unwrap()
             .map(|entry| entry.unwrap().path());
         let full = objects.filter(|path| path.is_dir() && fs::read_dir(path).unwrap().count() > 0);
-        assert!(full.count() >= 3, "{} is all but empty", cloud.display());
+        assert!(full.count() >= 3, "{} is almost empty", cloud.display());
     }
 }
 
-fn kinds(found: &BTreeSet<Found>) -> BTreeSet<&'static str> {
+fn kinds(found: &BTreeSet<NeedleHit>) -> BTreeSet<&'static str> {
     found.iter().map(|found| found.kind).collect()
 }
 
 #[test]
-fn nothing_that_was_planted_is_readable_where_it_is_stored() {
+fn planted_content_is_unreadable_where_it_is_stored() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
@@ -217,7 +218,7 @@ fn nothing_that_was_planted_is_readable_where_it_is_stored() {
     let files = plant(&point);
     cluster.quorumfs().run_with(["umount"]).ok();
 
-    // Through a second mount, so that what is seen comes from clouds and replicas.
+    // Through a second mount, so that reads come from clouds and replicas.
     drop_caches();
     cluster.quorumfs().run_with(mount).ok();
     assert_planted(&point, &files);
@@ -228,7 +229,7 @@ fn nothing_that_was_planted_is_readable_where_it_is_stored() {
     cluster.stop();
 
     assert_searchable(&cluster);
-    // All there is: clouds, replicas with their logs, the volume's own state, the mount's log.
+    // Everything there is: clouds, replicas with their logs, the volume's state, the mount's log.
     let found = search(&[cluster.directory().to_path_buf()], &needles());
     assert!(found.is_empty(), "readable where it is stored: {found:#?}");
 }
@@ -241,7 +242,7 @@ fn the_same_search_finds_everything_where_nothing_is_sealed() {
     let gateway = Gateway::mount(&cluster, Sealing::Off, deadline);
     let files = plant(gateway.point());
     assert_planted(gateway.point(), &files);
-    // The journals before a checkpoint makes them short, the databases after it.
+    // The journals before a checkpoint truncates them, the databases after it.
     cluster.stop();
     let early = search(&replicas(&cluster), &needles());
     cluster.start();

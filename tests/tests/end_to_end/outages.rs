@@ -1,5 +1,5 @@
-//! Live mounts that lose all of their servers or all of their clouds for a while: whoever uses them
-//! hears of it in time, and they go on by themselves.
+//! Live mounts that lose all of their servers or all of their clouds for a while: calls end in time
+//! with an error, and the mounts go on by themselves.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,34 +16,34 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// What is known of servers that are gone is told at once, and what only they know in vain within
-/// five seconds; a call makes two such requests.
+/// Without servers, a call is answered from the cache at once; a request that needs them fails
+/// within five seconds, and a call makes two such requests.
 const SOON: Duration = Duration::from_secs(15);
-/// A request that waits for no cloud is answered within 30 seconds, and a call makes two at most
-/// that are in vain.
+/// A request that waits for a cloud fails within 30 seconds, and a call makes at most two that
+/// fail.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-type Outcome = io::Result<()>;
+type CallResult = io::Result<()>;
 
-/// Something that may hang, begun.
-struct Call {
+/// A call that was started and may hang.
+struct PendingCall {
     name: &'static str,
     began: Instant,
-    outcome: Receiver<Outcome>,
+    outcome: Receiver<CallResult>,
 }
 
-fn call(name: &'static str, work: impl FnOnce() -> Outcome + Send + 'static) -> Call {
+fn call(name: &'static str, work: impl FnOnce() -> CallResult + Send + 'static) -> PendingCall {
     let (sender, outcome) = channel();
     let began = Instant::now();
     std::thread::spawn(move || sender.send(work()));
-    Call {
+    PendingCall {
         name,
         began,
         outcome,
     }
 }
 
-impl Call {
+impl PendingCall {
     #[track_caller]
     fn ends(self) -> Result<(), Errno> {
         self.ends_within(PATIENCE)
@@ -63,37 +63,37 @@ impl Call {
     }
 }
 
-fn write_and_sync(mut file: &File, content: &[u8]) -> Outcome {
+fn write_and_sync(mut file: &File, content: &[u8]) -> CallResult {
     file.write_all(content)?;
     file.sync_all()
 }
 
 #[test]
-fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_they_are_back() {
+fn without_any_server_every_call_ends_in_time_and_the_mount_goes_on_once_they_are_back() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
     let _ = mount_in_background(&cluster, &point, &[]);
-    // No open files: a program that is started closes what it inherits, and waits for that as well.
+    // No open files: a new program closes those that it inherits, and would wait for that as well.
     let content = "known".repeat(20_000);
     let known = point.join("known");
     fs::write(&known, &content).unwrap();
     assert_eq!(fs::read_to_string(&known).unwrap(), content);
-    // Whoever changes a directory keeps others from it until he is answered: to each his own.
+    // A call that changes a directory blocks others in it until it is answered: each has its own.
     let directories = ["unknown", "listed", "made", "created"].map(|name| point.join(name));
     for directory in &directories {
         fs::create_dir(directory).unwrap();
     }
     (0..4).for_each(|number| cluster.kill_one(number));
 
-    // Once while the mount has just lost them, and once when it has known that for long.
+    // Once when the mount has just lost the servers, and once when it has noticed that long ago.
     for name in ["new", "newer"] {
         let [unknown, listed, made, created] = directories.clone();
         let (known, unknown) = (known.clone(), unknown.join(name));
         let (directory, file) = (made.join(name), created.join(name));
         let content = content.clone();
-        let looks = [
+        let queries = [
             call("reading", move || {
                 let found = fs::read_to_string(known)?;
                 assert!(found == content);
@@ -111,8 +111,8 @@ fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_t
             call("mkdir", move || fs::create_dir(directory)),
             call("creating", move || File::create(file).map(drop)),
         ];
-        let [reading, looking, listing] = looks;
-        assert_eq!(reading.ends_within(SOON), Ok(()), "it is known");
+        let [reading, looking, listing] = queries;
+        assert_eq!(reading.ends_within(SOON), Ok(()), "it is cached");
         for look in [looking, listing] {
             if let Err(errno) = look.ends_within(SOON) {
                 assert_eq!(errno, Errno::TIMEDOUT);
@@ -120,7 +120,7 @@ fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_t
         }
         for change in changes {
             let outcome = change.ends_within(SOON);
-            assert_eq!(outcome, Err(Errno::TIMEDOUT), "nobody executes it");
+            assert_eq!(outcome, Err(Errno::TIMEDOUT), "no server executes it");
         }
     }
 
@@ -129,7 +129,7 @@ fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_t
         fs::create_dir(point.join("after")).is_ok()
     });
     for name in ["new", "newer"] {
-        // Either may have been executed after all.
+        // Either may have been executed later.
         let made = fs::create_dir(directories[2].join(name)).map_err(|error| error.kind());
         assert!(matches!(made, Ok(()) | Err(io::ErrorKind::AlreadyExists)));
     }
@@ -150,7 +150,7 @@ fn move_clouds(cluster: &Cluster, away: bool) {
 }
 
 #[test]
-fn clouds_that_are_away_for_a_moment_are_waited_for() {
+fn calls_wait_for_clouds_that_are_away_for_a_moment() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -161,7 +161,7 @@ fn clouds_that_are_away_for_a_moment_are_waited_for() {
     let path = source.to_str().unwrap();
     let program = || cluster.quorumfs();
     program().run_with(["put", path, "/file"]).ok();
-    // With nothing in memory.
+    // With an empty memory.
     let _ = mount_in_background(&cluster, &point, &[]);
     move_clouds(&cluster, true);
     let (file, copy) = (point.join("file"), point.join("copy"));
@@ -194,7 +194,7 @@ fn clouds_that_are_away_for_a_moment_are_waited_for() {
 }
 
 #[test]
-fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once_they_are_back() {
+fn without_any_cloud_calls_for_uncached_content_fail_in_time_and_succeed_once_they_are_back() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -204,7 +204,7 @@ fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once
     let content = "content".repeat(300_000);
     fs::write(point.join("file"), &content).unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
-    // With nothing in memory.
+    // With an empty memory.
     let _ = mount();
     move_clouds(&cluster, true);
     let in_mount = |name: &str| point.join(name);
@@ -216,7 +216,7 @@ fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once
     let (one, other) = (reading(&in_mount("file")), reading(&in_mount("file")));
     assert_eq!(one.ends(), Err(Errno::IO));
     assert_eq!(other.ends(), Err(Errno::IO));
-    // The order has names, attributes and what is tiny.
+    // The servers have names, attributes and tiny content.
     let found = fs::metadata(in_mount("file")).unwrap();
     assert_eq!(found.len(), content.len() as u64);
     fs::create_dir(in_mount("directory")).unwrap();
@@ -228,13 +228,13 @@ fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once
         write_and_sync(&writing, bytes.as_bytes())
     });
     assert_eq!(syncing.ends(), Err(Errno::IO));
-    assert_eq!(read(&in_mount("new")), Ok(()), "it is kept");
+    assert_eq!(read(&in_mount("new")), Ok(()), "it is in memory");
 
     move_clouds(&cluster, false);
-    eventually("what waited is committed", PATIENCE, || {
+    eventually("pending data is committed", PATIENCE, || {
         new.sync_all().is_ok()
     });
-    eventually("what was there is read", PATIENCE, || {
+    eventually("old content is readable", PATIENCE, || {
         fs::read(in_mount("file")).is_ok_and(|found| found == content.as_bytes())
     });
     drop(new);

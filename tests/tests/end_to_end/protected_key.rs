@@ -1,5 +1,5 @@
-//! A key that a passphrase protects: what opens it, what does not, and what whoever takes the disk
-//! finds.
+//! A key that a passphrase protects: what opens it, what does not, and what a thief of the disk can
+//! read.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const RIGHT: &str = "correct horse battery staple";
 const VARIABLE: &str = "QUORUMFS_PASSPHRASE_FILE";
 
-/// A file that nobody else can read.
+/// A file that only its owner can read.
 fn secret_file(cluster: &Cluster, name: &str, text: &str) -> PathBuf {
     let path = cluster.directory().join(name);
     fs::write(&path, text).unwrap();
@@ -38,7 +38,7 @@ fn protect(cluster: &Cluster, file: &Path) {
     assert!(report["recovery_kit"].is_string(), "{report}");
 }
 
-/// Removes what a test left in this user's keyring, however it ends.
+/// Removes the test's key from this user's keyring, however the test ends.
 struct Locked<'a>(&'a Cluster);
 
 impl Drop for Locked<'_> {
@@ -48,7 +48,7 @@ impl Drop for Locked<'_> {
 }
 
 #[test]
-fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
+fn a_protected_key_opens_with_its_passphrase_from_any_source() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let _locked = Locked(&cluster);
@@ -63,7 +63,7 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
     ls().run().fails(12, "nobody to ask", "key unlock");
     assert!(from().is_null());
 
-    // A file that a variable names; its mode counts.
+    // A file that a variable names; its mode is checked.
     ls().env(VARIABLE, &right).run().ok();
     let refused = ls().env(VARIABLE, &wrong).run();
     refused.fails(12, "does not open the key file", "put the right one there");
@@ -73,12 +73,12 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
     fs::set_permissions(&wrong, fs::Permissions::from_mode(0o600)).unwrap();
     let none = ls().env(VARIABLE, "/nothing/of/this/name").run();
     none.fails(12, "/nothing/of/this/name", "");
-    // The secret itself is nowhere looked for in variables.
+    // The secret itself is not read from any variable.
     ls().env("QUORUMFS_PASSPHRASE", RIGHT)
         .run()
         .fails(12, "nobody to ask", "");
 
-    // A command, before which a file counts.
+    // A command; a file has precedence over it.
     let cat = format!("passphrase_command = [\"cat\", \"{}\"]", right.display());
     cluster.configure(&format!("[keys]\n{cat}\n"));
     assert_eq!(from(), "command");
@@ -87,11 +87,11 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
         .run()
         .fails(12, "does not open", "the file");
 
-    // The keyring, before which only systemd's credential counts.
+    // The keyring; only systemd's credential has precedence over it.
     let unlock = |seconds: &str| key(&cluster, &["unlock", "--seconds", seconds]);
     let failed = unlock("60").env(VARIABLE, &wrong).run();
     failed.fails(12, "does not open", "the file");
-    assert_eq!(from(), "command", "a wrong one is not kept");
+    assert_eq!(from(), "command", "a wrong one is not stored");
     unlock("60").run().ok();
     assert_eq!(from(), "keyring");
     ls().env(VARIABLE, &wrong).run().ok();
@@ -108,9 +108,9 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
     assert_eq!(from(), "command");
     unlock("1").run().ok();
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    assert_eq!(from(), "command", "its time has not run out");
+    assert_eq!(from(), "command", "its time has run out");
 
-    // Another passphrase: the old one does not open it any more, nor does the keyring keep it.
+    // Another passphrase: the old one no longer opens the key, and the keyring no longer holds it.
     unlock("60").run().ok();
     let second = secret_file(&cluster, "second", "another");
     protect(&cluster, &second);
@@ -126,7 +126,7 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
 }
 
 #[test]
-fn somebody_at_a_terminal_is_asked_sees_nothing_and_may_mistype() {
+fn a_prompt_on_a_terminal_shows_no_input_and_allows_typing_errors() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let _locked = Locked(&cluster);
@@ -149,7 +149,7 @@ fn somebody_at_a_terminal_is_asked_sees_nothing_and_may_mistype() {
     refused.fails(12, "does not open", "recovery kit");
     assert_eq!(on_terminal(ls(), &["never mind\x03"]).code, Some(130));
 
-    // A mount in the background asks while there is somebody, and goes on without.
+    // A background mount asks while the command has a terminal, and then continues without one.
     let point = cluster.mount_point();
     let mount = cluster
         .quorumfs()
@@ -175,7 +175,7 @@ fn somebody_at_a_terminal_is_asked_sees_nothing_and_may_mistype() {
 }
 
 #[test]
-fn a_key_that_is_protected_from_the_start_was_never_readable() {
+fn a_key_that_is_protected_from_the_start_is_never_stored_readable() {
     let passphrase = |cluster: &Cluster| cluster.directory().join("passphrase");
     let create = |cluster: &Cluster, volume: &str| {
         let clouds = cluster.directory().join(format!("clouds of {volume}"));
@@ -183,7 +183,7 @@ fn a_key_that_is_protected_from_the_start_was_never_readable() {
         cluster.create(&state, &clouds).args(["--protect"])
     };
     let mut cluster = Cluster::prepare_with(|cluster| {
-        // Nobody is there to say one: nothing is made, on no cloud.
+        // There is no terminal to ask on: nothing is created, on no cloud.
         create(cluster, "none")
             .run()
             .fails(2, "no terminal", "--from");
@@ -222,7 +222,7 @@ fn text(kind: &str) -> &'static str {
         .1
 }
 
-/// Everything that whoever has the state directory should not be able to read in it.
+/// Everything that must not be readable in the state directory.
 fn needles(cluster: &Cluster, key: &KeyFile) -> Vec<Needle> {
     let mut needles: Vec<_> = PLANTED
         .iter()
@@ -258,7 +258,7 @@ fn needles(cluster: &Cluster, key: &KeyFile) -> Vec<Needle> {
     needles.into_iter().map(needle).collect()
 }
 
-/// The secret in the text of a key file that is not protected.
+/// The secret in the text of an unprotected key file.
 fn seed_in(text: &str) -> [u8; 32] {
     let line = text
         .lines()
@@ -278,7 +278,7 @@ fn seed_in(text: &str) -> [u8; 32] {
 }
 
 #[test]
-fn the_disk_of_a_killed_mount_with_a_protected_key_tells_nothing() {
+fn the_disk_of_a_killed_mount_with_a_protected_key_reveals_nothing() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let _locked = Locked(&cluster);
@@ -287,7 +287,7 @@ fn the_disk_of_a_killed_mount_with_a_protected_key_tells_nothing() {
     let cached = cached.replace("size_mib = 0", "size_mib = 64\nfree_space_floor_mib = 0");
     fs::write(&configuration, cached).unwrap();
     cluster.set_tier("local");
-    // As `volume create` says: print it, delete it here.
+    // As `volume create` advises: print it, delete it here.
     let kit = cluster.volume().join("recovery-kit.txt");
     fs::rename(&kit, cluster.directory().join("printed")).unwrap();
     let path = cluster.volume().join("principal.key");
@@ -357,16 +357,19 @@ fn the_disk_of_a_killed_mount_with_a_protected_key_tells_nothing() {
     };
     let opened = sealed.open(&passphrase).unwrap();
     let mut needles = needles(&cluster, &opened);
-    let words = RIGHT.as_bytes().to_vec();
+    let phrase = RIGHT.as_bytes().to_vec();
     let kind = "passphrase";
-    needles.push(Needle { kind, bytes: words });
+    needles.push(Needle {
+        kind,
+        bytes: phrase,
+    });
     let found = search(&[cluster.volume()], &needles);
     assert!(
         found.is_empty(),
         "readable on this machine's disk: {found:#?}"
     );
 
-    // The same search finds the key where it is not protected.
+    // The same search finds the key where it is unprotected.
     let open = key(&cluster, &["unprotect"]).run();
     open.ok();
     let found = search(&[cluster.volume()], &needles);

@@ -1,6 +1,6 @@
-//! What real replicas record comes again event by event: those of a cluster whose leader is killed
-//! under load, and those of a volume as an operator runs it. A core that is not the one that
-//! recorded is found out.
+//! Recordings of real replicas are replayed event by event: those of a cluster whose leader is
+//! killed under load, and those of a volume as an operator runs it. A replay with another core is
+//! detected.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,12 +19,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is acknowledged in each part of the run: with eight in flight at most 250 batches and more,
-/// each several events at every replica, however quick the machine is.
+/// Acknowledged operations in each part of the run: with eight in flight that is at least 250
+/// batches, each with several events at every replica, however fast the machine is.
 const OPERATIONS: u64 = 2_000;
 
-/// Waits until so many more operations were acknowledged.
-async fn goes_on(load: &mut Load) {
+/// Waits until this many more operations are acknowledged.
+async fn wait_for_progress(load: &mut Load) {
     let before = load.acknowledged();
     while load.acknowledged() < before + OPERATIONS {
         load.check().unwrap();
@@ -40,15 +40,16 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// `simulate --replay`: its exit code, and what it says.
+/// `simulate --replay`: its exit code and its output.
 fn simulate(path: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_simulate"));
     let output = command.arg("--replay").arg(path).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    (output.status.code(), said)
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), output_text)
 }
 
-/// Four replicas count; the leader is killed and comes back. Gives the recordings of all lives.
+/// Four replicas count; the leader is killed and restarted. Returns the recordings of all
+/// processes.
 async fn lives(directory: &Path) -> Vec<PathBuf> {
     let program = Path::new(env!("CARGO_BIN_EXE_crashes"));
     let mut cluster = Cluster::prepare(program, directory, 1, 1).unwrap();
@@ -56,21 +57,21 @@ async fn lives(directory: &Path) -> Vec<PathBuf> {
     cluster.record(&recordings).unwrap();
     cluster.start_all().await.unwrap();
     let mut load = Load::start(&cluster, 2, 4).await.unwrap();
-    goes_on(&mut load).await;
-    let status = cluster.recovered(0).await.unwrap();
+    wait_for_progress(&mut load).await;
+    let status = cluster.wait_until_recovered(0).await.unwrap();
     let leader = usize::from(status.leader.0);
     cluster.kill(leader).await.unwrap();
-    goes_on(&mut load).await;
+    wait_for_progress(&mut load).await;
     cluster.start(leader).await.unwrap();
-    cluster.votes(leader).await.unwrap();
-    goes_on(&mut load).await;
+    cluster.wait_until_votes(leader).await.unwrap();
+    wait_for_progress(&mut load).await;
     load.finish().await.unwrap();
     cluster.kill_all().await.unwrap();
     files(&recordings)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_life_of_a_killed_cluster_comes_again_and_no_other_core_passes_for_it() {
+async fn every_recording_of_a_killed_cluster_is_replayed_and_other_cores_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     let lives = lives(directory.path()).await;
     assert_eq!(lives.len(), 5, "four replicas, one of them twice");
@@ -85,9 +86,9 @@ async fn every_life_of_a_killed_cluster_comes_again_and_no_other_core_passes_for
         let mut note = |line: &str| views += u32::from(line.contains("Sign ViewChange"));
         replay(path, None, Some(&mut note)).unwrap();
     }
-    assert!(views > 0, "nobody left the killed leader's view");
+    assert!(views > 0, "no replica left the killed leader's view");
 
-    // Others than the one that recorded.
+    // Cores other than the one that recorded.
     let flawed = replay_flawed(&lives[0]).unwrap();
     for name in [
         "forgotten-fsync",
@@ -110,8 +111,8 @@ async fn every_life_of_a_killed_cluster_comes_again_and_no_other_core_passes_for
             String::from_utf8(output.stdout).unwrap(),
         )
     };
-    let (code, said) = simulate(&lives[0]);
-    assert!(said.contains("the same as then"), "{said}");
+    let (code, text) = simulate(&lives[0]);
+    assert!(text.contains("the same as then"), "{text}");
     assert_eq!(code, Some(0));
     let mut bytes = std::fs::read(&lives[0]).unwrap();
     let middle = bytes.len() / 2;
@@ -122,14 +123,14 @@ async fn every_life_of_a_killed_cluster_comes_again_and_no_other_core_passes_for
         End::Unreadable(Unreadable::Damaged { at, .. }) => assert!(at <= middle as u64),
         other => panic!("{other:?}"),
     }
-    let (code, said) = simulate(&damaged);
-    assert!(said.contains("damaged at byte"), "{said}");
+    let (code, text) = simulate(&damaged);
+    assert!(text.contains("damaged at byte"), "{text}");
     assert_eq!(code, Some(1));
     assert_eq!(simulate(&directory.path().join("nothing")).0, Some(2));
 }
 
 #[test]
-fn an_operators_replica_records_two_lives_and_a_directory_that_cannot_be_used_stops_nothing() {
+fn an_operators_replica_records_two_lives_and_an_unusable_directory_does_not_stop_it() {
     let mut cluster = harness::Cluster::prepare();
     let recordings = cluster.directory().join("recordings");
     let nowhere = cluster.directory().join("no-directory");
@@ -162,7 +163,7 @@ fn an_operators_replica_records_two_lives_and_a_directory_that_cannot_be_used_st
         println!("{replayed:?}");
         let over = Some("the replica ended".to_owned());
         assert_eq!(replayed.end, End::Same { over });
-        // The second life goes on where the first one ended.
+        // The second recording continues where the first one ended.
         assert!(replayed.committed.0 > committed && replayed.reads > 0);
         committed = replayed.committed.0;
         assert_eq!(simulate(path).0, Some(0));

@@ -1,4 +1,4 @@
-//! The fire drill: a machine is lost, and the recovery kit opens the volume from another one.
+//! The fire drill: a machine is lost, and the recovery kit opens the volume on another one.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -53,7 +53,7 @@ fn the_kit_opens_the_volume_on_a_machine_that_never_had_it_and_replaces_a_replic
         .run()
         .fails(11, "there is a volume already", "--state");
 
-    // A replica's machine burned with it: another takes its place.
+    // A replica's machine burned as well: another takes its place.
     fs::create_dir_all(cluster.volume()).unwrap();
     fs::copy(&genesis, cluster.volume().join("volume.genesis")).unwrap();
     cluster.kill_one(3);
@@ -63,7 +63,7 @@ fn the_kit_opens_the_volume_on_a_machine_that_never_had_it_and_replaces_a_replic
     let number = cluster.prepare_another();
     cluster.start_with(number, &["--join"]);
     let replace = on().args(["cluster", "replace", &out]);
-    replace.args([cluster.place_of(number)]).run().ok();
+    replace.args([cluster.replica_argument(number)]).run().ok();
     let listed = on().run_with(["cluster", "status"]).records("replica");
     let voters = listed.iter().filter(|it| it["role"] == "voter");
     assert!(voters.map(|it| &it["key"]).all(|key| *key != *out));
@@ -86,7 +86,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
     fs::create_dir(&point).unwrap();
     let _ = mount_in_background(&cluster, &point, &[]);
     cluster.quorumfs().run_with(["umount"]).ok();
-    // The printed page, and a thief who has all that is on the machine, and mounts it.
+    // The printed page, and a thief that has all of the machine's files, and mounts the volume.
     let page = cluster.directory().join("printed");
     fs::rename(state.join("recovery-kit.txt"), &page).unwrap();
     let stolen = cluster.directory().join("stolen");
@@ -107,7 +107,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
         replace.args(["--kit"]).args([&page]).args(more).run()
     };
     let tried = replace(&["--dry-run"]).ok().records("replaced").remove(0);
-    // Without the host key what waits in the journal would be lost: nothing goes on without it.
+    // Without the host key the pending data in the journal would be lost: the command refuses.
     let (host_key, key) = (state.join("host.key"), state.join("principal.key"));
     let before = (fs::read(&host_key).unwrap(), fs::read(&key).unwrap());
     fs::write(&host_key, &before.0[..before.0.len() / 2]).unwrap();
@@ -119,7 +119,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
     assert_ne!(done["old"], done["new"]);
     assert_eq!(done["rekey"]["number"], 1);
 
-    // The thief's mount is fenced, and nothing else is answered either.
+    // The thief's mount is fenced, and no other request is answered either.
     let refused = fs::write(point.join("more"), &content).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()));
     for command in [
@@ -137,7 +137,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
         .run()
         .ok();
 
-    // The owner goes on, with what was there and what comes.
+    // The owner continues, with old and new content.
     put(cluster.quorumfs(), "/after").ok();
     let _process = mount_in_background(&cluster, &point, &[]);
     for name in ["before", "after"] {
@@ -145,8 +145,8 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
     }
     fs::write(point.join("mounted"), &content).unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
-    // It may change who the replicas are, or where.
-    let place = cluster.place_of(0).split('@').nth(1).unwrap();
+    // The new key may change the membership and the addresses of replicas.
+    let place = cluster.replica_argument(0).split('@').nth(1).unwrap();
     cluster
         .quorumfs()
         .run_with(["cluster", "move", "0", place])
@@ -157,7 +157,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
         "do not know this key",
     );
 
-    // The kit still opens everything, from the servers alone; and it can be done again.
+    // The kit still opens everything, from the servers alone; and the key can be replaced again.
     let new = cluster.directory().join("new machine");
     recover(&page, &new).run().ok();
     for name in ["/before", "/after", "/mounted"] {
@@ -175,7 +175,7 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
 }
 
 #[test]
-fn what_is_wrong_with_a_kit_is_said_and_nothing_is_made() {
+fn a_faulty_kit_is_reported_and_nothing_is_created() {
     let cluster = Cluster::prepare();
     let kit = cluster.volume().join("recovery-kit.txt");
     let new = cluster.directory().join("new machine");
@@ -198,14 +198,14 @@ fn what_is_wrong_with_a_kit_is_said_and_nothing_is_made() {
     strange.fails(2, "no cloud `e`", "a, b, c, d");
     assert!(!new.join("quorumfs.toml").exists() && !new.join("principal.key").exists());
     let moved = cluster.directory().join("elsewhere");
-    let told = format!("b={}", moved.display());
-    recover(&page, &new).args(["--cloud", &told]).run().ok();
+    let named = format!("b={}", moved.display());
+    recover(&page, &new).args(["--cloud", &named]).run().ok();
     let written = fs::read_to_string(new.join("quorumfs.toml")).unwrap();
     assert!(written.contains(&moved.display().to_string()), "{written}");
 }
 
 #[test]
-fn the_root_directory_belongs_to_who_creates_the_volume_or_whom_that_names() {
+fn the_root_directory_belongs_to_the_volumes_creator_or_to_the_named_owner() {
     let mut cluster = Cluster::prepare_with(|cluster| {
         let clouds = cluster.directory().join("clouds");
         let create = cluster.create(&cluster.volume(), &clouds);

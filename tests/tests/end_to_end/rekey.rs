@@ -1,5 +1,5 @@
-//! A volume with two locks gets new keys while it is used: what was written before and after is
-//! read, a cloud that was emptied gets its share back, and without f + 1 clouds nothing opens.
+//! A volume with two locks gets new keys while it is used: content written before and after is
+//! readable, an emptied cloud gets its share back, and without f + 1 clouds nothing opens.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Bytes of a share as it is stored.
+/// The length of a stored share.
 const SHARE_BYTES: u64 = 115;
 
-/// How many shares of keys lie on a cloud.
+/// The number of key shares on a cloud.
 fn shares(cloud: &Path) -> usize {
     let groups = fs::read_dir(cloud).unwrap().map(|it| it.unwrap().path());
     groups
@@ -57,7 +57,7 @@ fn rekey(cluster: &Cluster, options: &[&str]) -> Finished {
 }
 
 #[test]
-fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
+fn a_volume_gets_new_keys_and_all_content_stays_readable() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     for index in 0..4 {
@@ -65,8 +65,8 @@ fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
     }
     let (old, new) = (vec![1; 900_000], vec![2; 700_000]);
     put(&cluster, "old", &old);
-    let told = rekey(&cluster, &["--dry-run"]).ok();
-    assert_eq!(told.records("rekey")[0]["dry_run"], true);
+    let planned = rekey(&cluster, &["--dry-run"]).ok();
+    assert_eq!(planned.records("rekey")[0]["dry_run"], true);
     assert_eq!(epochs(&cluster).len(), 1);
     let done = rekey(&cluster, &[]).ok().records("rekey").remove(0);
     assert_eq!(
@@ -83,7 +83,8 @@ fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
     let current: Vec<_> = listed.iter().map(|epoch| &epoch["current"]).collect();
     assert_eq!(current, [false, true]);
 
-    // An emptied cloud gets its share of the newest key back, and carries the lock with one other.
+    // An emptied cloud gets its share of the newest key back, and suffices for the lock with one
+    // other.
     let cloud = cluster.cloud(2);
     fs::remove_dir_all(&cloud).unwrap();
     fs::create_dir(&cloud).unwrap();
@@ -101,7 +102,7 @@ fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
     assert_holds(&cluster, "old", &old);
     assert_holds(&cluster, "new", &new);
 
-    // One cloud alone opens nothing, and says what is missing.
+    // One cloud alone opens nothing, and the error says what is missing.
     fs::rename(&cloud, cluster.directory().join("2")).unwrap();
     let refused = cluster.quorumfs().run_with(["ls", "/"]);
     refused.fails(6, "only 1 of the 2 clouds", "quorumfs status");
@@ -113,7 +114,7 @@ fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
         .unwrap();
     }
 
-    // Back to one lock: the clouds' shares are not asked for any more.
+    // Back to one lock: the clouds' shares are no longer needed.
     let done = rekey(&cluster, &["--lock", "members"]).ok();
     assert_eq!(done.records("rekey")[0]["lock"], "members");
     for index in [0, 1, 2] {
@@ -130,7 +131,7 @@ fn a_volume_gets_new_keys_and_all_that_was_written_is_read() {
 fn a_volume_that_could_not_be_created_leaves_nothing_behind() {
     use quorumfs_tests::harness::Quorumfs;
     let cluster = Cluster::prepare_with(|cluster| {
-        // A cloud that is no empty place makes the first try fail, after others were founded.
+        // A cloud whose place is not empty makes the first attempt fail, after others were founded.
         let clouds = cluster.directory().join("clouds");
         let (state, last) = (cluster.volume(), clouds.join("d"));
         fs::create_dir_all(&last).unwrap();

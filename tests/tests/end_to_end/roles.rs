@@ -1,5 +1,5 @@
-//! Credentials that are apart by role, and `doctor`, which tries out what they allow; against
-//! versitygw, which enforces policies and retention, and Azurite, which lets some create and not
+//! Separate credentials for each role, and `doctor`, which tests what they allow; against
+//! versitygw, which enforces policies and retention, and Azurite, where a token may create and not
 //! overwrite.
 
 #![allow(
@@ -19,7 +19,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// What each role may, as docs/CLOUDS.md has it for services that cannot demand `If-None-Match`.
+/// The rights of each role, as in docs/CLOUDS.md for services that cannot require `If-None-Match`.
 const READER: (&[&str], &[&str]) = (&["s3:GetObject"], &SETTINGS);
 const WRITER: (&[&str], &[&str]) = (&["s3:GetObject", "s3:PutObject"], &SETTINGS);
 const COLLECTOR: (&[&str], &[&str]) = (&["s3:DeleteObject"], &SETTINGS);
@@ -32,8 +32,8 @@ const SETTINGS: [&str; 3] = [
 const SUSPENDED: &str =
     "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";
 
-/// A cluster whose volume lies in these buckets, as `a`, `b`, …, and in directories; the buckets
-/// are told to be of different owners.
+/// A cluster whose volume uses these buckets, as `a`, `b`, …, and directories; each bucket has a
+/// failure domain of its own.
 fn cluster(s3: &S3, buckets: &[&str], credentials: &[String]) -> Cluster {
     Cluster::prepare_with(|cluster| {
         let mut clouds = Vec::new();
@@ -48,7 +48,7 @@ fn cluster(s3: &S3, buckets: &[&str], credentials: &[String]) -> Cluster {
         for (name, file) in ["a", "b", "c", "d"].into_iter().zip(credentials) {
             create = create
                 .args(["--cloud-credentials", &format!("{name}={file}")])
-                .args(["--cloud-domain", &format!("{name}=somebody-{name}")]);
+                .args(["--cloud-domain", &format!("{name}=owner-{name}")]);
         }
         create
     })
@@ -90,7 +90,7 @@ fn configure(cluster: &Cluster, cloud: &str, key: &str, file: &str) {
     fs::write(&path, table.to_string()).unwrap();
 }
 
-/// What was found of one cloud with a role's credentials, or with any if it is of none.
+/// The finding on a cloud with a role's credentials, or without a role.
 #[track_caller]
 fn finding(finished: &Finished, cloud: &str, role: Option<&str>, check: &str) -> Value {
     let findings = finished.records("finding");
@@ -113,7 +113,7 @@ fn summary(finished: &Finished) -> Value {
     finished.records("doctor").remove(0)
 }
 
-/// What an attacker tries who has all that the gateway has, on one object.
+/// The attempts of an attacker with all of the gateway's credentials, on one object.
 fn refused_to_the_thief(address: SocketAddr, thief: &Keys, bucket: &str, key: &str, version: &str) {
     let (whole, object) = (format!("/{bucket}"), format!("/{bucket}/{key}"));
     let bypass = ("x-amz-bypass-governance-retention", "true");
@@ -152,11 +152,11 @@ fn refused_to_the_thief(address: SocketAddr, thief: &Keys, bucket: &str, key: &s
     ] {
         let answer = request.clone().send(address, thief);
         let text = answer.text();
-        // By the policy, or by the retention if that is asked first.
+        // By the policy, or by the retention if the server checks it first.
         let refused = text.contains("AccessDenied");
         assert!(answer.status >= 400 && refused, "{request:?}: {text}");
     }
-    // This server has no lifecycle rules, and says that of them alone.
+    // This server has no lifecycle rules, and answers so for these requests alone.
     let request = Request::new("PUT", &whole).query("lifecycle", "");
     let answer = request.body(expire.as_bytes()).send(address, thief);
     let text = answer.text();
@@ -174,7 +174,7 @@ fn refused_to_the_thief(address: SocketAddr, thief: &Keys, bucket: &str, key: &s
 }
 
 #[test]
-fn a_thief_of_all_that_a_gateway_has_destroys_nothing_that_is_retained() {
+fn a_thief_of_a_gateways_credentials_destroys_nothing_that_is_retained() {
     let s3 = S3::start();
     let buckets = ["first-bucket", "second-bucket"];
     for bucket in buckets {
@@ -189,7 +189,7 @@ fn a_thief_of_all_that_a_gateway_has_destroys_nothing_that_is_retained() {
     }
     assert_holds(&cluster, &files);
 
-    // As it should be; that its policies cannot demand If-None-Match is said, and is no alarm.
+    // As it should be; that its policies cannot require If-None-Match is a warning.
     let well = cluster.quorumfs().run_with(["doctor"]).ok();
     assert_eq!(summary(&well)["too_much"], 0, "{well:?}");
     for cloud in ["a", "b"] {
@@ -211,14 +211,14 @@ fn a_thief_of_all_that_a_gateway_has_destroys_nothing_that_is_retained() {
         assert!(objects.len() >= 4, "the marker and the shards: {objects:?}");
         for (key, versions) in objects {
             refused_to_the_thief(s3.address(), &thief, bucket, key, &versions[0]);
-            // The one thing that it may do.
+            // The only right that it has.
             let path = format!("/{bucket}/{key}");
             let put = Request::new("PUT", &path).body(b"your files are ours now");
             assert_eq!(put.send(s3.address(), &thief).status, 200);
         }
     }
-    // Two of four clouds lie now, and the others have what it takes; the two are refused for their
-    // markers, which were overwritten too.
+    // Two of four clouds lie now, and the others suffice; the two are refused because their markers
+    // were overwritten too.
     assert_holds(&cluster, &files);
     let robbed = cluster.quorumfs().run_with(["doctor"]);
     assert_eq!(robbed.code, Some(15), "{robbed:?}");
@@ -227,7 +227,7 @@ fn a_thief_of_all_that_a_gateway_has_destroys_nothing_that_is_retained() {
         "problem"
     );
 
-    // What was there is there, and whoever owns the bucket lays it on top again.
+    // The old versions still exist, and the bucket's owner makes them current again.
     for (bucket, objects) in buckets.iter().zip(&before) {
         for (key, versions) in objects {
             let path = format!("/{bucket}/{key}");
@@ -252,7 +252,7 @@ fn a_thief_of_all_that_a_gateway_has_destroys_nothing_that_is_retained() {
 }
 
 #[test]
-fn doctor_says_which_role_may_too_much() {
+fn doctor_reports_which_role_has_too_many_rights() {
     let s3 = S3::start();
     s3.bucket("plain-bucket");
     let writer = s3.credentials("writer", "plain-bucket", WRITER);
@@ -263,7 +263,7 @@ fn doctor_says_which_role_may_too_much() {
     cluster.start();
     let objects = || s3.versions("plain-bucket").len();
 
-    // Without retention an overwrite destroys, which this service cannot be told to refuse.
+    // Without retention an overwrite destroys, and this service cannot be configured to refuse it.
     let doctor = |options: &[&str]| cluster.quorumfs().args(["doctor"]).run_with(options);
     let alone = doctor(&["--cloud", "a"]);
     assert_eq!(alone.code, Some(17), "{alone:?}");
@@ -281,7 +281,7 @@ fn doctor_says_which_role_may_too_much() {
     let why = "the marker, a share of the second lock, and what cannot be deleted";
     assert_eq!(objects(), 3, "{why}");
 
-    // All three roles, each as it should be but for the writer.
+    // All three roles have the right rights, except the writer.
     configure(&cluster, "a", "reader_credentials", &reader);
     configure(&cluster, "a", "collector_credentials", &collector);
     let all = doctor(&["--cloud", "a"]);
@@ -305,11 +305,11 @@ fn doctor_says_which_role_may_too_much() {
         "collector",
         &[("collector", "warning"), ("credentials", "warning")],
     );
-    assert_eq!(objects(), 3, "it cleaned up after itself");
+    assert_eq!(objects(), 3, "its objects are removed");
     let listed = doctor(&["--cloud", "a", "--no-list"]);
     assert_levels(&listed, "a", "writer", &[("lists", "too_much")]);
 
-    // Whoever may everything may too much in each role, and leaves nothing behind.
+    // Credentials with all rights have too many in each role, and leave no objects behind.
     for (key, role) in [
         ("credentials", "writer"),
         ("reader_credentials", "reader"),
@@ -343,7 +343,7 @@ fn doctor_says_which_role_may_too_much() {
             .all(|it| it["check"] != "creates")
     );
 
-    // A cloud that is gone is another code, and the rest is looked at nevertheless.
+    // A cloud that is gone has another exit code, and the rest is still checked.
     drop(s3);
     let gone = cluster.quorumfs().run_with(["doctor"]);
     assert_eq!(gone.code, Some(6), "{gone:?}");
@@ -351,7 +351,7 @@ fn doctor_says_which_role_may_too_much() {
 }
 
 #[test]
-fn commands_that_only_read_get_by_with_a_readers_credentials() {
+fn commands_that_only_read_need_only_a_readers_credentials() {
     let s3 = S3::start();
     s3.bucket("plain-bucket");
     s3.bucket("other-bucket");
@@ -362,7 +362,7 @@ fn commands_that_only_read_get_by_with_a_readers_credentials() {
     cluster.start();
     let files = [("one", noise(1, 300_000))];
     put(&cluster, "one", &files[0].1).ok();
-    // With the directories gone it takes both buckets.
+    // Without the directories both buckets are needed.
     for directory in [cluster.cloud(2), cluster.cloud(3)] {
         fs::rename(&directory, directory.with_extension("away")).unwrap();
     }
@@ -375,11 +375,7 @@ fn commands_that_only_read_get_by_with_a_readers_credentials() {
     let content = cluster.quorumfs().run_with(["cat", "/one"]);
     assert!(content.stdout == files[0].1, "{content:?}");
     let status = cluster.quorumfs().run_with(["status"]);
-    assert_eq!(
-        status.code,
-        Some(6),
-        "what writes does not work: {status:?}"
-    );
+    assert_eq!(status.code, Some(6), "writing does not work: {status:?}");
 }
 
 #[test]
@@ -404,13 +400,13 @@ fn a_volume_that_could_not_be_created_leaves_nothing_where_writers_may_not_delet
     let with_collector = ["--collector-credentials", &format!("a={collector}")];
     create().run_with(with_collector).fails(15, "cloud `b`", "");
     assert!(s3.versions("plain-bucket").is_empty());
-    // Without them the marker stays, and the place is refused from then on.
+    // Without a collector the marker stays, and the place is refused from then on.
     create().run().fails(15, "cloud `b`", "");
     assert_eq!(s3.versions("plain-bucket").len(), 1);
     create().run().fails(15, "cloud `a`", "empty place");
 }
 
-/// A row of the table of bad clouds: what is wrong, and what `volume create` says of it.
+/// Runs `volume create` with this cloud as `sky`.
 fn creates(cluster: &Cluster, location: &str, credentials: &str) -> Finished {
     let state = cluster.directory().join("another");
     let mut clouds = vec![format!("sky={location}")];
@@ -425,7 +421,7 @@ fn creates(cluster: &Cluster, location: &str, credentials: &str) -> Finished {
 }
 
 #[test]
-fn a_bucket_that_is_not_as_it_should_be_is_named_with_what_to_do() {
+fn an_unusable_bucket_is_reported_with_a_hint() {
     let s3 = S3::start();
     let root = s3.root_file().display().to_string();
     let cluster = Cluster::prepare();
@@ -461,7 +457,7 @@ fn a_bucket_that_is_not_as_it_should_be_is_named_with_what_to_do() {
     );
     creates(&cluster, &at("holds-something"), &root).fails(15, "cloud `sky`", "empty place");
 
-    // These are used, and it is said what that means.
+    // These are accepted, with a notice of the consequences.
     s3.locked_bucket("locked-bucket");
     s3.versioned_bucket("versioned-bucket");
     for (bucket, says) in [

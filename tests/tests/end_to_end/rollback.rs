@@ -1,5 +1,5 @@
-//! Replicas that are all put back to copies: who saw more refuses them, who did not uses no key
-//! twice, and an operator has a way on.
+//! All replicas are rolled back to copies: clients that saw more refuse them, other clients use no
+//! key twice, and an operator can accept the rollback.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -27,7 +27,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// Everything that lies on a cloud.
+/// All objects of a cloud.
 fn objects(cloud: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let groups = fs::read_dir(cloud).unwrap().map(|it| it.unwrap().path());
     groups
@@ -37,7 +37,7 @@ fn objects(cloud: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .collect()
 }
 
-/// Has every replica go back to what it was when `copies` were made.
+/// Rolls every replica back to its state in `copies`.
 fn put_back(cluster: &mut Cluster, copies: &Path) {
     cluster.stop();
     for number in 0..4 {
@@ -49,7 +49,7 @@ fn put_back(cluster: &mut Cluster, copies: &Path) {
 }
 
 #[test]
-fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it() {
+fn replicas_that_are_rolled_back_are_refused_until_an_operator_accepts_it() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     put(&cluster, "before", &[1; LENGTH]).ok();
@@ -80,9 +80,9 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
     assert_eq!(
         fs::read(&known).unwrap(),
         shown,
-        "what was shown stays known"
+        "the record of what was shown stays"
     );
-    // An operator accepts it, and says so.
+    // An operator accepts it explicitly.
     let accept = || cluster.quorumfs().args(["volume", "accept-rollback"]);
     accept()
         .run()
@@ -115,7 +115,7 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
         .collect();
     assert_eq!(names, ["after", "before"]);
 
-    // Once more there is nothing to accept, and what waits here stays.
+    // A second time there is nothing to accept, and the journal stays.
     fs::create_dir_all(&journal).unwrap();
     fs::write(journal.join("0000000000000001.journal"), "bytes").unwrap();
     let again = accept().args(["--yes"]).run();
@@ -123,7 +123,7 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
     assert!(journal.join("0000000000000001.journal").exists());
     fs::remove_dir_all(&journal).unwrap();
 
-    // Once the order has come as far again, what it grants shows it.
+    // Once the sequence has grown beyond the record, the granted ids reveal the rollback.
     let mut only_allocations = shown.clone();
     only_allocations[16..24].fill(0);
     fs::write(&known, &only_allocations).unwrap();
@@ -131,10 +131,10 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
     cluster.quorumfs().run_with(["ls", "/before"]).ok();
 }
 
-/// A machine that was shown nothing of what was lost cannot know. It is given the same numbers as
-/// those who wrote then, and seals under other keys.
+/// A machine that saw nothing of the lost operations cannot notice. It gets the same ids as the
+/// writers of that time, and seals under other keys.
 #[test]
-fn replicas_that_are_put_back_give_numbers_twice_and_no_key_is_used_twice() {
+fn replicas_that_are_rolled_back_grant_ids_twice_and_no_key_is_used_twice() {
     const PLAIN: [u8; 2] = [0x00, 0x55];
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -148,7 +148,7 @@ fn replicas_that_are_put_back_give_numbers_twice_and_no_key_is_used_twice() {
     let first = objects(&cluster.cloud(0));
     fs::remove_file(cluster.volume().join("shown")).unwrap();
     put_back(&mut cluster, &copies);
-    // As on a cloud that was put back, too: the names are free again.
+    // As on a cloud that was rolled back, too: the names are free again.
     for index in 0..4 {
         for (path, bytes) in objects(&cluster.cloud(index)) {
             if bytes.len() >= LENGTH / 2 {
@@ -166,7 +166,10 @@ fn replicas_that_are_put_back_give_numbers_twice_and_no_key_is_used_twice() {
         same_names += 1;
         let both = one.iter().zip(other).map(|(one, other)| one ^ other);
         let plain = both.filter(|byte| *byte == PLAIN[0] ^ PLAIN[1]).count();
-        assert!(plain < LENGTH / 16, "{plain} bytes are the plaintexts'");
+        assert!(
+            plain < LENGTH / 16,
+            "{plain} bytes are the difference of the plaintexts"
+        );
     }
-    assert_eq!(same_names, 1, "the numbers were given twice");
+    assert_eq!(same_names, 1, "the same ids were granted twice");
 }

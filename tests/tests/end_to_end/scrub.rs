@@ -1,5 +1,5 @@
-//! Clouds that were emptied, spoiled or replaced by empty ones: `scrub` sees it and makes it good,
-//! `cloud adopt` takes only what is empty.
+//! Clouds that were emptied, damaged or replaced by empty ones: `scrub` detects and repairs it,
+//! `cloud adopt` accepts only an empty place.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use quorumfs_tests::harness::{Cluster, Finished, noise};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A header and 32 bytes: the length of a share of the second lock, as it is stored.
+/// A header and 32 bytes: the length of a stored share of the second lock.
 const SHARE_BYTES: u64 = 115;
 const LENGTHS: [usize; 6] = [1, 1_000, 70_000, 400_000, 1_500_000, 5_000_000];
 
@@ -58,7 +58,7 @@ fn objects(cloud: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Changes the last byte of objects of a cloud, and says their names.
+/// Changes the last byte of a cloud's objects, and returns their names.
 fn spoil(cloud: &Path, is_meant: impl Fn(u64) -> bool) -> Vec<String> {
     let length = |it: &PathBuf| fs::metadata(it).unwrap().len();
     let meant = objects(cloud).into_iter().filter(|it| is_meant(length(it)));
@@ -104,7 +104,7 @@ fn an_emptied_cloud_is_adopted_and_filled_again_so_that_another_may_go() {
     summary(&scrub(&cluster, &["--full"]), 0, "whole");
 
     empty(&cloud);
-    // Nobody takes it for a cloud, so that nothing is missing from it.
+    // Without its marker it is not accepted as a cloud, so that nothing counts as missing from it.
     let unseen = summary(&scrub(&cluster, &[]), 4, "lacking");
     assert_eq!(
         (&unseen["found"], &unseen["restored"]),
@@ -126,9 +126,9 @@ fn an_emptied_cloud_is_adopted_and_filled_again_so_that_another_may_go() {
     let again = adopt("b").ok();
     assert_eq!(again.records("adopted")[0]["written"], false);
 
-    // Told first, and nothing done.
-    let told = scrub(&cluster, &["--cloud", "b", "--repair=false"]);
-    assert_eq!(summary(&told, 4, "lacking")["found"], kept);
+    // First only reported, and nothing repaired.
+    let reported = scrub(&cluster, &["--cloud", "b", "--repair=false"]);
+    assert_eq!(summary(&reported, 4, "lacking")["found"], kept);
     assert!(objects(&cloud).is_empty());
     let filled = scrub(&cluster, &["--cloud", "b", "--rate", "64"]);
     let done = summary(&filled, 16, "restored");
@@ -140,18 +140,18 @@ fn an_emptied_cloud_is_adopted_and_filled_again_so_that_another_may_go() {
     assert_eq!(objects(&cloud).len(), kept);
     summary(&scrub(&cluster, &["--full"]), 0, "whole");
 
-    // Now two others go for good: what was restored has to carry everything.
+    // Now two others are lost for good: the restored shards have to suffice.
     for index in [0, 3] {
         fs::remove_dir_all(cluster.cloud(index)).unwrap();
     }
     assert_holds(&cluster, &LENGTHS);
-    // A place that is not there is not made up.
+    // A missing place is not created.
     adopt("a").fails(6, "does not exist", "check that");
     assert!(!cluster.cloud(0).exists());
 }
 
 #[test]
-fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
+fn a_damaged_cloud_is_found_by_a_full_scrub_and_restored() {
     let cluster = filled(&LENGTHS);
     let spoiled = spoil(&cluster.cloud(2), |length| length != SHARE_BYTES);
     summary(&scrub(&cluster, &["--sample", "0%"]), 0, "whole");
@@ -160,7 +160,7 @@ fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
         shown.run_with(cloud).ok()
     };
     assert!(evidence(&[]).records("evidence").is_empty());
-    // A share of the second lock is tiny, and looked at whole whatever the sample.
+    // A share of the second lock is tiny, and checked whole whatever the sample.
     assert_eq!(
         spoil(&cluster.cloud(2), |length| length == SHARE_BYTES).len(),
         1
@@ -179,7 +179,7 @@ fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
         (&count.into(), &count.into())
     );
     assert_eq!(found.records("cloud")[2]["damaged"], count);
-    // Each of them can be shown to the provider, and nothing is said of the others.
+    // There is evidence of each for the provider, and none against the others.
     let shown = evidence(&["c"]);
     let all = shown.records("evidence");
     assert_eq!(all.len(), count, "{shown:?}");

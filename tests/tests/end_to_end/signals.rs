@@ -1,4 +1,4 @@
-//! Terminals that are closed, and signals that were ignored from the start.
+//! Closed terminals, and signals that were ignored from the start.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -35,11 +35,11 @@ fn replicas_and_a_mount_go_on_when_a_terminal_is_closed() {
 }
 
 #[test]
-fn what_was_ignored_when_a_command_began_stays_ignored() {
+fn signals_that_were_ignored_when_a_command_began_stay_ignored() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let observe = cluster.quorumfs().args(["observe"]).command();
-    // As `nohup` and shells that put something in the background start it.
+    // As `nohup` and shells start a background command.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$0\" \"$@\""]);
     command.arg(observe.get_program()).args(observe.get_args());
@@ -47,7 +47,7 @@ fn what_was_ignored_when_a_command_began_stays_ignored() {
         command.env(name, value.unwrap_or_default());
     }
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // Its first record says that it listens to signals by now.
+    // Its first record shows that it handles signals by now.
     let mut first = [0];
     child
         .stdout

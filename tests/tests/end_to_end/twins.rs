@@ -1,30 +1,30 @@
-//! The same on a mount and on tmpfs, compared after each step; `twins` does it for as long as one
-//! likes.
+//! The same operations on a mount and on tmpfs, compared after each step; the program `twins` does
+//! this for any number of steps.
 
 use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::draw::Weather;
 use quorumfs_tests::twins::place::{Mount, Place};
-use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack};
+use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack};
 use std::path::Path;
 
-fn plan(steps: usize, seed: u64, weather: Weather) -> Plan {
-    Plan {
+fn plan(steps: usize, seed: u64, weather: Weather) -> TwinsPlan {
+    TwinsPlan {
         program: env!("CARGO_BIN_EXE_twins").into(),
         steps,
         seed,
         weather,
         defect: None,
-        // That takes minutes; the program does it with the same seed.
+        // Shrinking takes minutes; the program does it with the same seed.
         shrinks: false,
     }
 }
 
 #[track_caller]
-fn assert_the_same(report: &Report, steps: usize) {
+fn assert_the_same(report: &TwinsReport, steps: usize) {
     let difference = report.difference.as_ref();
-    let told = difference.map(|it| (it.at, it.what.as_str()));
-    assert_eq!(told, None);
+    let found = difference.map(|it| (it.at, it.what.as_str()));
+    assert_eq!(found, None);
     assert_eq!(report.steps, steps);
 }
 
@@ -40,7 +40,7 @@ fn a_mount_does_what_tmpfs_does() {
 #[test]
 fn a_mount_does_what_tmpfs_does_while_it_is_attacked_from_all_sides() {
     let liar = Path::new(env!("CARGO_BIN_EXE_lying_replica"));
-    let (report, suffered) = run_under_attack(&plan(4000, 7, FOUL), liar);
-    println!("{suffered:?}");
+    let (report, counts) = run_under_attack(&plan(4000, 7, FOUL), liar);
+    println!("{counts:?}");
     assert_the_same(&report, 4000);
 }

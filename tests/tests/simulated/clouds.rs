@@ -1,6 +1,6 @@
-//! Simulated clouds under the real block store: the same seed is the same run, and a gateway may
-//! die anywhere. That thousands of seeds hold, and that planted defects are seen, `scripts/test`
-//! shows with the program `simulate`.
+//! Simulated clouds under the real block store: the same seed gives the same run, and a gateway may
+//! crash anywhere. `scripts/test` runs thousands of seeds, and the planted defects, with the
+//! program `simulate`.
 
 use quorumfs_tests::simulate::{CloudOptions, CloudReport, run_clouds};
 
@@ -22,19 +22,19 @@ fn the_same_seed_gives_the_same_trace_to_the_last_request() {
     for seed in 1..=8 {
         let mut lines = Vec::new();
         let mut keep = |line: &str| lines.push(line.to_owned());
-        let told = run_clouds(CloudOptions::new(seed), Some(&mut keep));
+        let first = run_clouds(CloudOptions::new(seed), Some(&mut keep));
         let again = run_clouds(CloudOptions::new(seed), None);
-        assert_eq!(told.trace, again.trace, "seed {seed}");
+        assert_eq!(first.trace, again.trace, "seed {seed}");
         assert!(lines.len() > 20, "seed {seed}: {} lines", lines.len());
         assert_ne!(
-            told.trace,
+            first.trace,
             run_clouds(CloudOptions::new(seed + 100), None).trace
         );
     }
 }
 
 #[test]
-fn a_gateway_may_die_at_every_step() {
+fn a_gateway_may_crash_at_every_step() {
     for seed in [3, 4] {
         let mut step = 1;
         loop {

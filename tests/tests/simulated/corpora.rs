@@ -1,4 +1,4 @@
-//! Every decoder reads its seeds, those cut short and with flipped bits, and its corpus.
+//! Every decoder reads its seeds, also cut short and with flipped bits, and its corpus.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,43 +10,43 @@
 use quorumfs_tests::decoders::{TARGETS, Target};
 use std::path::PathBuf;
 
-/// How many changed inputs are made of all seeds of one target.
+/// The number of changed inputs for each target, over all of its seeds.
 const CHANGED: u64 = 4_000;
 
-/// A sequence that looks random and is always the same.
-struct Dice(u64);
+/// A pseudo-random sequence that is always the same.
+struct CorpusRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl CorpusRandom {
+    fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % sides.max(1)
+        usize::try_from(self.0 >> 33).unwrap() % bound.max(1)
     }
 }
 
-fn changed(seed: &[u8], dice: &mut Dice) -> Vec<u8> {
+fn changed(seed: &[u8], random: &mut CorpusRandom) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=dice.roll(3) {
+    for _ in 0..=random.below(3) {
         if bytes.is_empty() {
             break;
         }
-        let at = dice.roll(bytes.len());
-        match dice.roll(6) {
+        let at = random.below(bytes.len());
+        match random.below(6) {
             0 => bytes.truncate(at),
-            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][dice.roll(5)],
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
             2 => {
                 bytes.remove(at);
             }
-            3 => bytes.insert(at, dice.roll(256) as u8),
-            _ => bytes[at] ^= 1 << dice.roll(8),
+            3 => bytes.insert(at, random.below(256) as u8),
+            _ => bytes[at] ^= 1 << random.below(8),
         }
     }
     bytes
 }
 
-/// What was kept because it once failed, or because a fuzzer found it interesting.
+/// Inputs that once failed, or that a fuzzer found interesting.
 fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus"));
     let entries = std::fs::read_dir(folder.join(target.name))
@@ -64,16 +64,16 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
 fn replay(name: &str) {
     let target = quorumfs_tests::decoders::find(name).unwrap();
     let mut inputs = (target.seeds)();
-    assert!(!inputs.is_empty(), "{name} starts from nothing");
+    assert!(!inputs.is_empty(), "{name} has no seeds");
     inputs.extend(corpus(&target));
-    let mut dice = Dice(name.len() as u64);
+    let mut random = CorpusRandom(name.len() as u64);
     (target.run)(&[]);
     for input in &inputs {
         (target.run)(input);
     }
     for _ in 0..CHANGED {
-        let seed = &inputs[dice.roll(inputs.len())];
-        (target.run)(&changed(seed, &mut dice));
+        let seed = &inputs[random.below(inputs.len())];
+        (target.run)(&changed(seed, &mut random));
     }
 }
 

@@ -1,9 +1,9 @@
 //! Two replicas with (u, r) = (0, 1): a detector of non-determinism.
 //!
-//! Both have to say the same before a client believes it, so a service whose answers depend on
-//! anything but the order is noticed by whoever uses it, and what its answers do not show the roots
-//! of the two states do: at the next checkpoint the replicas themselves stop. The metadata service
-//! must pass; three services that are almost the metadata service must not.
+//! A client accepts an answer only if both replicas give it, so that clients notice a service whose
+//! answers depend on anything but the order. The roots of the two states show differences that
+//! answers do not: at the next checkpoint the replicas themselves stop. The metadata service must
+//! pass; three services that are almost the metadata service must not.
 
 #![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
 
@@ -23,14 +23,14 @@ use quorumfs_tests::simulate::MetadataWorkload;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What a service takes into account that it must not.
+/// The flaw of a service.
 #[derive(Clone, Copy, Debug)]
 enum Flaw {
     /// None.
     Sound,
-    /// An answer now and then names the process that gave it.
+    /// Some answers name the process that gave them.
     Answer,
-    /// A row now and then names the process that wrote it; no answer shows it.
+    /// Some rows name the process that wrote them; no answer shows it.
     State,
     /// A count in memory, which a restart forgets, is written into a row.
     Memory,
@@ -43,7 +43,7 @@ struct Flawed {
     executed: Cell<u64>,
 }
 
-/// How often the flaw shows: once in so many operations.
+/// The flaw shows in one of this many operations.
 const RARELY: u64 = 40;
 
 impl Service for Flawed {
@@ -176,11 +176,11 @@ fn two_replicas_of_the_metadata_service_agree_on_everything() {
 }
 
 #[test]
-fn an_answer_that_depends_on_the_process_is_found_and_never_believed() {
+fn an_answer_that_depends_on_the_process_is_found_and_never_accepted() {
     for seed in 1..=5 {
         let report = run(seed, Profile::Calm, Flaw::Answer);
         assert!(disagree(&report), "{:?}", report.violations);
-        // The clients see it too, with no simulator to help: the two never say the same.
+        // Clients notice it without the simulator as well: the two never give the same answer.
         assert!(!report.stalls.is_empty());
     }
 }
@@ -193,12 +193,12 @@ fn a_row_that_depends_on_the_process_is_found_by_the_roots() {
         assert!(disagree(&report), "{:?}", report.violations);
         stopped += usize::from(!report.stalls.is_empty());
     }
-    // No answer shows it; but where a checkpoint comes the two see it themselves, and stop.
+    // No answer shows it; but at a checkpoint the two notice it themselves, and stop.
     assert!((5..=10).contains(&stopped), "{stopped} of 10 runs stopped");
 }
 
 #[test]
-fn a_row_that_depends_on_when_a_process_began_is_found_after_a_crash() {
+fn a_row_that_depends_on_when_a_process_started_is_found_after_a_crash() {
     assert!(run(1, Profile::Calm, Flaw::Memory).passed(), "no crash yet");
     let found = (1..=10).filter(|seed| disagree(&run(*seed, Profile::Crash, Flaw::Memory)));
     assert!(found.count() >= 5);

@@ -1,5 +1,4 @@
-//! Runs in virtual time, and decoders over bytes from seeds: what takes a processor and nothing
-//! else.
+//! Runs in virtual time, and decoders over bytes from seeds: tests that need only a processor.
 
 mod clouds;
 mod corpora;

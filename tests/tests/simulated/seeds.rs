@@ -1,4 +1,4 @@
-//! Simulated runs that have to hold: some of each service, and the seeds that failed once.
+//! Simulated runs that have to pass: some of each service, and the seeds that once failed.
 
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft_simulator::profile::Profile;
@@ -29,8 +29,8 @@ fn the_metadata_service_holds() {
     }
 }
 
-/// Clients that crash again and again leave so many calls with an unknown outcome behind that no
-/// search through all their places ended: the order of execution has to be tried first.
+/// Clients that crash repeatedly leave so many calls with an unknown outcome that a search through
+/// all their positions does not end: the order of execution has to be tried first.
 #[test]
 fn histories_with_many_unknown_outcomes_are_decided() {
     for seed in [11, 15, 819, 953, 1701] {
@@ -39,22 +39,22 @@ fn histories_with_many_unknown_outcomes_are_decided() {
 }
 
 /// A checkpoint became stable after the last batch below a boundary and before the first one beyond
-/// it. A replica that found that in its journal took it for lost, and with a liar among four the
+/// it. A replica that found this in its journal assumed a loss, and with a liar among four the
 /// others waited for its votes.
 #[test]
 fn a_boundary_that_opened_late_is_opened_again_by_the_journal() {
     holds(245, Service::Metadata);
 }
 
-/// An observer kept what replicas had said when it went on to the next epoch, where they have other
-/// numbers: a liar's old word and its next one were two.
+/// An observer kept the statements of replicas into the next membership epoch, where replicas have
+/// other numbers: a liar's old statement and its next one counted twice.
 #[test]
-fn an_observer_counts_nobody_twice_across_epochs() {
+fn an_observer_counts_no_replica_twice_across_epochs() {
     holds_with(Profile::Membership, 40455, Service::Metadata);
 }
 
-/// A learner was told by the only replica that its root had gone, and of the next one, and did not
-/// ask for that before it had gone as well.
+/// The only source notified a learner that its root had been dropped, and of the next one. The
+/// learner did not ask for that before it had been dropped as well.
 #[test]
 fn a_learner_catches_up_with_roots_that_go_soon() {
     holds_with(Profile::Membership, 60231, Service::Metadata);
@@ -69,15 +69,15 @@ fn sessions_that_sleep_for_half_an_hour_expire() {
     assert!(expired.sum::<u64>() > 0);
 }
 
-/// The replica that was to be taken in, and taken out again later, never became ready: what was to
-/// follow upon it waited for ever.
+/// A replica that was to be admitted, and removed again later, never became ready: the changes that
+/// depended on it waited indefinitely.
 #[test]
-fn a_change_that_is_given_up_takes_what_names_it_along() {
+fn a_change_that_is_given_up_cancels_the_changes_that_depend_on_it() {
     holds_with(Profile::Membership, 72053, Service::Metadata);
 }
 
-/// A root became durable while the leader's NEW-VIEW was on its way to the journal, which was cut
-/// behind that record: votes of the view were found without it, and forgotten.
+/// A root became durable while the leader's NEW-VIEW was on its way to the journal, which was
+/// truncated after that record: votes of the view were found without it, and forgotten.
 #[test]
 fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
     holds_with(Profile::Mac, 105_795, Service::Alternate);
@@ -91,32 +91,32 @@ fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
     }
 }
 
-/// A lane that had lost a request took the wait for its retry for what answers usually take, and
-/// waited for as long at each loss that followed.
+/// A lane that had lost a request counted the wait for its retry as the usual time of an answer,
+/// and waited as long at each later loss.
 #[test]
 fn a_lane_that_lost_a_request_is_quick_again() {
     holds(321, Service::Alternate);
 }
 
-/// Clients came in bursts, with a third of the time to ask in, and were to be done by when those
-/// are that ask all the time.
+/// Clients that sent requests in bursts had a third of the time for them, but the deadline of
+/// clients that send all the time.
 #[test]
-fn who_comes_in_bursts_has_as_long_to_ask_as_others() {
+fn clients_with_bursts_have_as_much_time_as_others() {
     holds_with(Profile::Mac, 1_014_942, Service::Alternate);
     holds_with(Profile::Byzantine, 1_017_048, Service::Alternate);
 }
 
-/// The judge of session reads took a batch for the newest that a service was asked for something
-/// in. The next one held a command to the cluster itself, or a request that is passed over, and who
-/// asks for what is not there is shown that one too.
+/// The judge of session reads assumed that the newest batch is one with an operation of the
+/// service. The next one held a command to the cluster, or a skipped request, and a client that
+/// asks for a missing row sees that batch, too.
 #[test]
-fn a_session_may_be_shown_a_batch_that_comes_to_no_service() {
+fn a_session_may_see_a_batch_without_an_operation_of_the_service() {
     holds_with(Profile::Membership, 9_000_429, Service::Alternate);
     holds_with(Profile::Clients, 9_000_221, Service::Alternate);
 }
 
-/// A liar repeated an old answer, was taken to be far away, and waited for longer than a transfer
-/// waits before it goes over to the next checkpoint.
+/// A liar repeated an old answer, was assumed to be far away, and delayed the transfer for longer
+/// than a transfer waits before it continues with the next checkpoint.
 #[test]
 fn a_liar_that_repeats_itself_holds_up_no_transfer() {
     holds_with(Profile::Membership, 9_004_551, Service::Alternate);

@@ -1,4 +1,4 @@
-//! What is compared: a database, and how the tree's leaves hold rows.
+//! The candidates: a database, and how the tree's leaves hold rows.
 
 #[cfg(feature = "fjall")]
 use super::fjall::FjallStore;
@@ -18,10 +18,10 @@ const CACHE_BYTES: usize = 32 << 20;
 /// A database.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Engine {
-    /// Log-structured merge tree; with the feature of its name.
+    /// A log-structured merge tree; needs the feature `fjall`.
     #[cfg(feature = "fjall")]
     Fjall,
-    /// Copy-on-write B-tree: what the product uses.
+    /// A copy-on-write B-tree, which the product uses.
     Redb,
 }
 
@@ -99,9 +99,9 @@ impl Store for AnyStore {
     }
 }
 
-/// A key space under one layout. `Hashed` is an emulation with the same accesses: the tree's
-/// values are birth and digest, the rows are written beside the tree in the same atomic batch, the
-/// version before is removed with it.
+/// A key space under one layout. `Hashed` is an emulation with the same accesses: the tree's values
+/// are birth and digest; the rows are written next to the tree in the same atomic batch, which also
+/// removes the version before.
 pub(crate) struct Candidate {
     space: KeySpace<AnyStore>,
     store: AnyStore,

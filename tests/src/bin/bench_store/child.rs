@@ -1,6 +1,6 @@
-//! The process that is measured, and the one that opens what a killed one left.
+//! The process that is measured, and the process that opens what a killed one left.
 
-use super::Arguments;
+use super::StoreBenchArguments;
 use super::candidate::Candidate;
 use super::workload::Workload;
 use serde_json::json;
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const BATCHES_OF_A_ROOT: u64 = 256;
 const GETS: u32 = 100_000;
 const SCANS: u32 = 2_000;
-/// Longer than the parent waits before it kills.
+/// Longer than the parent waits before the kill.
 const WRITE_ON: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(arguments: &StoreBenchArguments) -> Result<(), Box<dyn Error>> {
     let (Some(engine), Some(layout), Some(leaf_bytes), Some(directory)) = (
         arguments.engines.first(),
         arguments.layouts.first(),
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Phase {
+struct PhaseTimes {
     rows_per_second: f64,
     amplification: f64,
     batches: Vec<f64>,
@@ -91,7 +91,7 @@ fn phase(
     workload: &mut Workload,
     loads: bool,
     rows: u64,
-) -> Result<Phase, Box<dyn Error>> {
+) -> Result<PhaseTimes, Box<dyn Error>> {
     let (mut batches, mut roots) = (Vec::new(), Vec::new());
     let (mut written, mut logical) = (0, 0);
     let bytes_before = proc_number("/proc/self/io", "write_bytes:")?;
@@ -112,12 +112,12 @@ fn phase(
         busy += begun.elapsed();
         batches.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    // What a thread of the database still writes belongs to this phase.
+    // Writes that a thread of the database finishes later belong to this phase.
     if rows > 50_000 {
         std::thread::sleep(Duration::from_secs(2));
     }
     let bytes = proc_number("/proc/self/io", "write_bytes:")? - bytes_before;
-    Ok(Phase {
+    Ok(PhaseTimes {
         rows_per_second: written as f64 / busy.as_secs_f64(),
         amplification: bytes as f64 / logical as f64,
         batches,
@@ -135,7 +135,7 @@ fn mebibytes(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// The number behind `name` in a file of /proc.
+/// The number after `name` in a file of /proc.
 fn proc_number(path: &str, name: &str) -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -6,7 +6,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
 use std::path::Path;
 
-/// As much as the product gives to its database.
+/// The same amount as the product gives to its database.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The rows of one replica. A clone is another handle.
@@ -20,7 +20,7 @@ impl FjallStore {
     /// Opens the store in `directory`, or creates it.
     ///
     /// # Errors
-    /// If the directory cannot be used or what is in it is damaged.
+    /// If the directory cannot be used or its content is damaged.
     pub(crate) fn open(directory: &Path) -> Result<Self, StateError> {
         let database = Database::builder(directory)
             .cache_size(CACHE_BYTES)
@@ -40,10 +40,10 @@ impl FjallStore {
         Ok(Self { database, rows })
     }
 
-    /// Makes a batch durable, all of it or nothing.
+    /// Makes a batch durable, entirely or not at all.
     ///
     /// # Errors
-    /// If the medium fails; the store must not be used any more then.
+    /// If the medium fails; the store must not be used after that.
     pub(crate) fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
         let mut writes = self
             .database

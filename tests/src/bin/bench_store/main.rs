@@ -1,16 +1,16 @@
-//! `bench_store`: which database, and how leaves hold rows.
+//! `bench_store`: compares databases, and ways in which leaves hold rows.
 //!
 //! Runs the metadata's access pattern (see [`workload`]) over each candidate, each in a process of
 //! its own: load 10^6 rows, change and remove some, read points and ranges, then write on until it
 //! is killed with SIGKILL; another process opens what is left, and the time until its first row is
-//! read is the reopen time. What is printed:
+//! read is the reopen time. The output has:
 //!
 //! * rows/s and the 99th percentile of a batch, durable roots included;
 //! * bytes written by the process (`write_bytes` in /proc/self/io: what reached the block layer)
 //!   divided by the bytes of the rows that were put: the write amplification;
 //! * the peak of resident memory, the disk taken, reads per second, the reopen time.
 //!
-//! The machine is rarely idle and the medium rarely one's own: compare within one run.
+//! The machine is rarely idle and the medium is usually shared: compare within one run.
 
 mod candidate;
 mod child;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Measure databases and leaf layouts under the metadata's access pattern.
 #[derive(Parser, Debug)]
-struct Arguments {
+struct StoreBenchArguments {
     /// Rows to load.
     #[arg(long, default_value_t = 1_000_000)]
     rows: u64,
@@ -60,7 +60,7 @@ struct Arguments {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
+    let arguments = StoreBenchArguments::parse();
     if arguments.child || arguments.reopen {
         return child::run(&arguments);
     }
@@ -136,7 +136,7 @@ fn line(result: &Value) -> String {
 
 /// Starts a process that is measured, kills it while it writes, and opens what it left.
 fn measure(
-    arguments: &Arguments,
+    arguments: &StoreBenchArguments,
     engine: Engine,
     layout: Layout,
     leaf_bytes: u64,

@@ -1,9 +1,9 @@
-//! The rows of files, and what happens to them.
+//! The rows of files, and the changes made to them.
 //!
 //! A file is five rows, shaped as in docs/FORMAT.md: its directory entry D under a random cookie,
-//! its inode I, its extent E, its slice S, its object O. Inodes, slices and objects are numbered as
-//! they come; a directory has a hundred files. A change is a new size and times (I), a removal of a
-//! whole file, or a new file, of a file chosen at random.
+//! its inode I, its extent E, its slice S, its object O. Inodes, slices and objects are numbered
+//! consecutively; a directory has a hundred files. A change is a new size and times (I), the
+//! removal of a whole file, or a new file; the file is chosen at random.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ const fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The rows as they stand and as they change.
+/// The rows that are written and how they change.
 pub(crate) struct Workload {
     random: Random,
     files: u64,

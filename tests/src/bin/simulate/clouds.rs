@@ -1,13 +1,14 @@
-//! Simulated clouds: many seeds, one seed event by event, every crash of a seed, the defects.
+//! Simulated clouds: many seeds, one seed event by event, every crash of a seed, the planted
+//! defects.
 
-use super::{Arguments, SEEN_TOLD_MAX, TOLD_MAX, milliseconds};
+use super::{REPORTED_MAX, SEEDS_NAMED_MAX, SimulateArguments, milliseconds};
 use quorumfs_gateway::blocks::Sabotage;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_tests::simulate::{CloudOptions, CloudReport, CloudSummary, run_clouds, spelled};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// A defect has to be seen within so many seeds.
+/// A defect has to be seen within this many seeds.
 const SABOTAGE_SEEDS: u64 = 100;
 
 /// Reads `n,f,k`; all n shards are kept.
@@ -19,7 +20,7 @@ pub(crate) fn policy(text: &str) -> Result<Policy, String> {
     }
 }
 
-pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+pub(crate) fn main(arguments: &SimulateArguments) -> ExitCode {
     match arguments.sabotage.as_deref() {
         None => seeds(arguments, None),
         Some("all") => sabotages(arguments),
@@ -27,7 +28,9 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
             Some(sabotage) => seeds(arguments, Some(sabotage)),
             None => {
                 let names = Sabotage::ALL.map(name).join(", ");
-                eprintln!("there is no sabotage {wanted:?} of clouds; there are all, {names}");
+                eprintln!(
+                    "there is no sabotage {wanted:?} of clouds; choose all or one of: {names}"
+                );
                 ExitCode::from(2)
             }
         },
@@ -38,7 +41,7 @@ fn name(sabotage: Sabotage) -> String {
     spelled(&format!("{sabotage:?}"))
 }
 
-fn options(arguments: &Arguments, seed: u64, sabotage: Option<Sabotage>) -> CloudOptions {
+fn options(arguments: &SimulateArguments, seed: u64, sabotage: Option<Sabotage>) -> CloudOptions {
     CloudOptions {
         policy: arguments.policy,
         sabotage,
@@ -46,7 +49,7 @@ fn options(arguments: &Arguments, seed: u64, sabotage: Option<Sabotage>) -> Clou
     }
 }
 
-fn run(arguments: &Arguments, options: CloudOptions) -> CloudReport {
+fn run(arguments: &SimulateArguments, options: CloudOptions) -> CloudReport {
     let mut print = |line: &str| println!("{line}");
     match arguments.trace {
         true => run_clouds(options, Some(&mut print)),
@@ -54,8 +57,8 @@ fn run(arguments: &Arguments, options: CloudOptions) -> CloudReport {
     }
 }
 
-/// Tells what failed, and how to see it again.
-fn tell(arguments: &Arguments, report: &CloudReport, crash_at: Option<u64>) {
+/// Reports what failed, and how to reproduce it.
+fn report_failure(arguments: &SimulateArguments, report: &CloudReport, crash_at: Option<u64>) {
     let seed = report.seed;
     for what in &report.violations {
         eprintln!("seed {seed}: violation: {what}");
@@ -80,9 +83,9 @@ fn tell(arguments: &Arguments, report: &CloudReport, crash_at: Option<u64>) {
     eprintln!("seed {seed}: replay: {replay}");
 }
 
-fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     let mut summary = CloudSummary::default();
-    let mut told = 0;
+    let mut reported = 0;
     for seed in arguments.start..arguments.start.saturating_add(arguments.seeds) {
         let mut crash_at = arguments.every_crash.then_some(1);
         loop {
@@ -93,11 +96,11 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
             };
             let report = run(arguments, options);
             summary.add(&report, milliseconds() - begun);
-            if !report.passed() && told < TOLD_MAX {
-                told += 1;
-                tell(arguments, &report, crash_at);
+            if !report.passed() && reported < REPORTED_MAX {
+                reported += 1;
+                report_failure(arguments, &report, crash_at);
             }
-            // Its first life took fewer steps than that: there is no later one to die at.
+            // Once the first life took fewer steps than this, there is no later step to crash at.
             match crash_at {
                 Some(step) if step <= report.first_life_steps => crash_at = Some(step + 1),
                 _ => break,
@@ -110,7 +113,7 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
             );
         }
     }
-    // A policy of one's choice does not have to exercise everything.
+    // A chosen policy does not have to exercise everything.
     let whole = arguments.policy.is_none() && sabotage.is_none() && !arguments.every_crash;
     let shortcomings = match whole {
         true => summary.shortcomings(),
@@ -131,9 +134,9 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Tries each defect over the same seeds, until enough of them have seen it: those that fail with
-/// it and pass without.
-fn sabotages(arguments: &Arguments) -> ExitCode {
+/// Tries each defect over the same seeds, until enough of them have seen it. A seed sees a defect
+/// if it fails with the defect and passes without.
+fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
     let seeds = arguments.seeds.max(SABOTAGE_SEEDS);
     for sabotage in Sabotage::ALL {
@@ -144,7 +147,7 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
             .take(arguments.enough.unwrap_or(usize::MAX).max(1))
             .collect();
         missed += u64::from(seen.is_empty());
-        let first: Vec<&u64> = seen.iter().take(SEEN_TOLD_MAX).collect();
+        let first: Vec<&u64> = seen.iter().take(SEEDS_NAMED_MAX).collect();
         if arguments.json {
             let mut line = Map::new();
             line.insert("sabotage".into(), json!(name(sabotage)));

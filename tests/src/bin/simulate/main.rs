@@ -1,24 +1,23 @@
-//! Runs simulated clusters, seed by seed, and says what came of it.
+//! Runs simulated clusters, seed by seed, and reports the results.
 //!
 //! ```text
 //! simulate --seeds 5000 --start 1 --json      many seeds, one JSON line at the end
 //! simulate --seeds 1 --start 77 --trace       one seed, event by event
 //! simulate --sabotage all --seeds 500 --json  each built-in defect, and how many seeds see it
 //! simulate --fault-model 0,1 --service metadata
-//!                                             two replicas that have to agree on everything: a
-//!                                             service that is not deterministic is found
-//! simulate --replay FILE --trace              what a real replica recorded, event by event
+//!                                             two replicas that have to agree on everything: finds
+//!                                             a service that is not deterministic
+//! simulate --replay FILE --trace              a recording of a real replica, event by event
 //! simulate --clouds --seeds 20000 --json      simulated clouds instead, with the block store over
 //!                                             them; --policy 4,1,2 fixes n, f and k
 //! simulate --clouds --sabotage all            its built-in defects
 //! ```
 //!
-//! A seed sees a defect if it fails with it and passes without; of each defect there is a line with
-//! the first seeds that see it. The exit code is 1 if anything was violated or stalled, if a
-//! sabotage was seen by fewer than five of 500 seeds, or if too little happened in a large run of
-//! the mixed profile for it to mean anything; and if a replay does something else than what was
-//! recorded. Times are those of the core that did the work, so that they are the same on a busy
-//! machine.
+//! A seed sees a defect if it fails with it and passes without; for each defect there is a line
+//! with the first seeds that see it. The exit code is 1 in these cases: a seed had a violation or a
+//! stall; fewer than five of 500 seeds saw a sabotage; too little happened in a large run of the
+//! mixed profile for the run to mean anything; a replay differs from the recording. Times are
+//! processor times of the thread that did the work, so that they are the same on a busy machine.
 
 mod clouds;
 
@@ -39,58 +38,59 @@ use std::process::ExitCode;
 /// Runs simulated clusters.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "simulate", version)]
-struct Arguments {
+struct SimulateArguments {
     /// How many seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     start: u64,
-    /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients,
-    /// membership, reads, mac, distant.
+    /// The faults that may occur: mixed, calm, network, crash, disk, byzantine, twins, clock,
+    /// clients, membership, reads, mac, distant.
     #[arg(long, default_value = "mixed")]
     profile: Profile,
     /// The service: alternate (by the seed's parity), key-value or metadata.
     #[arg(long, default_value = "alternate")]
     service: Service,
-    /// Runs every seed with this u,r on 2u + r + 1 replicas, instead of one drawn from the seed.
+    /// Runs every seed with this u,r on 2u + r + 1 replicas, instead of drawing them from the seed.
     #[arg(long, value_name = "U,R", value_parser = fault_model)]
     fault_model: Option<FaultModel>,
     /// Builds a defect into every honest replica; `all` tries each in turn.
     #[arg(long)]
     sabotage: Option<String>,
-    /// Goes on to the next defect once so many seeds have seen one, instead of running them all.
+    /// Goes on to the next defect once this many seeds have seen one, instead of running them all.
     #[arg(long, value_name = "NUMBER", requires = "sabotage")]
     enough: Option<usize>,
     /// Runs simulated clouds under the block store instead of clusters.
     #[arg(long, conflicts_with_all = ["replay", "profile", "service", "fault_model"])]
     clouds: bool,
-    /// Spreads objects over so many clouds, instead of by a policy drawn from the seed.
+    /// Spreads objects by this policy, instead of one drawn from the seed.
     #[arg(long, value_name = "N,F,K", value_parser = clouds::policy, requires = "clouds")]
     policy: Option<Policy>,
-    /// Lets the first gateway of every seed die at each of its steps in turn.
+    /// Crashes the first gateway of every seed at each of its steps in turn.
     #[arg(long, requires = "clouds")]
     every_crash: bool,
-    /// Tells the core what a replica recorded (`quorumfs replica run --record`) instead, and
-    /// compares what it does.
+    /// Instead, feeds the core the events that a replica recorded (`quorumfs replica run
+    /// --record`), and compares its effects.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start", "profile", "service"])]
     replay: Option<PathBuf>,
-    /// Ends with one line of JSON only.
+    /// Prints only one line of JSON, at the end.
     #[arg(long)]
     json: bool,
-    /// Prints what happens.
+    /// Prints the events.
     #[arg(long)]
     trace: bool,
 }
 
-/// How many failed seeds are told one by one.
-const TOLD_MAX: u64 = 40;
-/// A sabotage is caught if at least so many seeds see it.
+/// How many failed seeds are reported one by one.
+const REPORTED_MAX: u64 = 40;
+/// A sabotage is caught if at least this many seeds see it.
 const CAUGHT_MIN: usize = 5;
-/// A liar's claims have to meet a batch that only one replica has executed.
+/// The seeds for defects of claims: a liar's claims have to meet a batch that only one replica has
+/// executed.
 const CLAIMS_SEEDS: u64 = 1000;
 /// How many of the seeds that see a sabotage are named.
-const SEEN_TOLD_MAX: usize = 10;
+const SEEDS_NAMED_MAX: usize = 10;
 
 fn fault_model(text: &str) -> Result<FaultModel, String> {
     let (up, right) = text
@@ -104,7 +104,7 @@ fn fault_model(text: &str) -> Result<FaultModel, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SimulateArguments::parse();
     if arguments.clouds {
         return clouds::main(&arguments);
     }
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
             Some(sabotage) => run(&arguments, Some(sabotage)),
             None => {
                 let names = Sabotage::ALL.map(name).join(", ");
-                eprintln!("there is no sabotage {wanted:?}; there are all, {names}");
+                eprintln!("there is no sabotage {wanted:?}; choose all or one of: {names}");
                 ExitCode::from(2)
             }
         },
@@ -125,14 +125,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn run(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     match &arguments.replay {
         Some(path) => replayed(arguments, path, sabotage),
         None => seeds(arguments, sabotage),
     }
 }
 
-/// Replays a recording with each defect in turn: where it would have shown.
+/// Replays a recording with each defect in turn: where the defect would have shown.
 fn flawed(path: &Path) -> ExitCode {
     let all = match replay_flawed(path) {
         Ok(all) => all,
@@ -151,8 +151,8 @@ fn flawed(path: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Replays a recording. What it came to is the last line.
-fn replayed(arguments: &Arguments, path: &Path, sabotage: Option<Sabotage>) -> ExitCode {
+/// Replays a recording. The last line is the result.
+fn replayed(arguments: &SimulateArguments, path: &Path, sabotage: Option<Sabotage>) -> ExitCode {
     let mut print = |line: &str| println!("{line}");
     let trace: Option<&mut dyn FnMut(&str)> = match arguments.trace {
         true => Some(&mut print),
@@ -186,8 +186,8 @@ fn replayed(arguments: &Arguments, path: &Path, sabotage: Option<Sabotage>) -> E
     ExitCode::from(u8::from(!same))
 }
 
-/// Tells what failed, and how to see it again.
-fn tell(arguments: &Arguments, report: &Report) {
+/// Reports what failed, and how to reproduce it.
+fn report_failure(arguments: &SimulateArguments, report: &Report) {
     for what in &report.violations {
         eprintln!("seed {}: violation: {what}", report.seed);
     }
@@ -208,18 +208,18 @@ fn tell(arguments: &Arguments, report: &Report) {
     eprintln!("seed {}: replay: {replay}", report.seed);
 }
 
-/// Milliseconds that this thread has been running on a core.
+/// Milliseconds of processor time of this thread.
 fn milliseconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
-/// Runs every seed; of a defect, until enough of them have seen it. What it came to, and which
-/// seeds failed: with a defect, which saw it.
-fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
+/// Runs every seed; with a defect, until enough seeds have seen it. Returns the summary and the
+/// failed seeds: with a defect, those that saw it.
+fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
     let mut summary = Summary::default();
     let mut failed = Vec::new();
-    let mut told = 0;
+    let mut reported = 0;
     let enough = arguments.enough.unwrap_or(usize::MAX);
     for seed in arguments.start..arguments.start.saturating_add(arguments.seeds) {
         let mut print = |line: &str| println!("{line}");
@@ -239,10 +239,10 @@ fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u
         if !report.passed() && (sabotage.is_none() || passes(arguments, seed)) {
             failed.push(seed);
         }
-        let telling = sabotage.is_none() || arguments.seeds == 1;
-        if telling && !report.passed() && told < TOLD_MAX {
-            told += 1;
-            tell(arguments, &report);
+        let reports = sabotage.is_none() || arguments.seeds == 1;
+        if reports && !report.passed() && reported < REPORTED_MAX {
+            reported += 1;
+            report_failure(arguments, &report);
         }
         if !arguments.json && summary.seeds.is_multiple_of(500) {
             eprintln!(
@@ -257,9 +257,9 @@ fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u
     (summary, failed)
 }
 
-fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     let (summary, _) = run_all(arguments, sabotage);
-    // A profile or a fault model of one's choice does not have to exercise everything.
+    // A chosen profile or fault model does not have to exercise everything.
     let whole = arguments.profile == Profile::Mixed
         && arguments.service == Service::Alternate
         && arguments.fault_model.is_none()
@@ -284,7 +284,7 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
 }
 
 /// Whether a seed passes without any sabotage.
-fn passes(arguments: &Arguments, seed: u64) -> bool {
+fn passes(arguments: &SimulateArguments, seed: u64) -> bool {
     let options = Options {
         fault_model: arguments.fault_model,
         ..Options::new(seed, arguments.profile)
@@ -292,34 +292,34 @@ fn passes(arguments: &Arguments, seed: u64) -> bool {
     run_seed(options, arguments.service, None).passed()
 }
 
-/// What a defect is looked for with: a leader that is replaced for no reason shows only where
-/// nothing is wrong; one of reading shows only where much is read, of values that
+/// The arguments under which a defect is looked for. A leader that is replaced for no reason shows
+/// only where nothing is wrong. A defect of reading shows only where much is read, of values that
 /// change to and fro.
-fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
+fn tried_with(sabotage: Sabotage, arguments: &SimulateArguments) -> SimulateArguments {
     match sabotage {
-        Sabotage::ReadWithoutVersion => Arguments {
+        Sabotage::ReadWithoutVersion => SimulateArguments {
             profile: Profile::Reads,
             service: Service::KeyValue,
             ..arguments.clone()
         },
-        Sabotage::ThroughputComparedIdle => Arguments {
+        Sabotage::ThroughputComparedIdle => SimulateArguments {
             profile: Profile::Calm,
             ..arguments.clone()
         },
         // A leader goes on in its view only where it crashes often, and others are slow to leave.
-        Sabotage::OldViewLedAgain => Arguments {
+        Sabotage::OldViewLedAgain => SimulateArguments {
             profile: Profile::Disk,
             ..arguments.clone()
         },
-        // What is of an earlier epoch shows only where there are several.
-        Sabotage::OldEpochVoteCounted => Arguments {
+        // Votes of an earlier membership epoch exist only where there are several epochs.
+        Sabotage::OldEpochVoteCounted => SimulateArguments {
             profile: Profile::Membership,
             ..arguments.clone()
         },
         Sabotage::ClaimNotAccepted
         | Sabotage::NothingInsteadOfWaiting
         | Sabotage::OneVoucher
-        | Sabotage::VoteInAnothersName => Arguments {
+        | Sabotage::VoteInAnothersName => SimulateArguments {
             profile: Profile::Mac,
             seeds: arguments.seeds.max(CLAIMS_SEEDS),
             ..arguments.clone()
@@ -328,17 +328,17 @@ fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
     }
 }
 
-fn sabotages(arguments: &Arguments) -> ExitCode {
+fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
     for sabotage in Sabotage::ALL {
         let arguments = &tried_with(sabotage, arguments);
-        // Over few seeds one is enough.
+        // Over few seeds, one is enough.
         let wanted = match arguments.seeds {
             500.. => CAUGHT_MIN,
             _ => 1,
         };
         let enough = arguments.enough.map(|enough| enough.max(wanted));
-        let arguments = &Arguments {
+        let arguments = &SimulateArguments {
             enough,
             ..arguments.clone()
         };
@@ -346,7 +346,7 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
         if seen.len() < wanted {
             missed += 1;
         }
-        let first: Vec<&u64> = seen.iter().take(SEEN_TOLD_MAX).collect();
+        let first: Vec<&u64> = seen.iter().take(SEEDS_NAMED_MAX).collect();
         if arguments.json {
             let mut line = Map::new();
             line.insert("sabotage".into(), json!(name(sabotage)));

@@ -1,18 +1,18 @@
-//! A cloud in memory with a mind of its own.
+//! A cloud in memory that may fail and lie.
 //!
 //! ```text
 //! request ─► counted ─► weather: down, hanging, slow, throttling ─► lie or truth ─► answer
 //! ```
 //!
-//! *Weather* is what happens to honest clouds as well: nothing is wrong in it, only late or
-//! refused, and an operation whose answer is lost may have been done. A *character* is what an
-//! honest cloud does not have. What a client is told goes through both; the checks look at what is
-//! there ([`SimulatedCloud::truth`]).
+//! *Weather* happens to honest clouds as well: it makes operations late or refused, never wrong,
+//! and an operation whose answer is lost may have been executed. A *character* belongs to lying
+//! clouds only. Answers to clients pass through both; the checks look at the true content
+//! ([`SimulatedCloud::truth`]).
 
 mod names;
 
 use super::ledger::Ledger;
-use super::lie::{Character, Lie, Request};
+use super::lie::{Character, CloudRequest, Lie};
 use bytes::Bytes;
 use quorumfs_backends::{Deadline, ObjectName, Operation, Receipt, StoreError, StoreErrorKind};
 use quorumfs_bft_simulator::random::Random;
@@ -23,18 +23,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is the matter with a cloud for a while.
+/// The condition of a cloud for a while.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Weather {
     /// Refuses connections.
     Down,
-    /// Takes requests and answers none; some of them take effect.
+    /// Accepts requests and answers none; some of them take effect.
     Hang,
     /// Answers late, some answers very late.
     Slow,
-    /// Asks for fewer requests: 503 and 429, with a time to wait for.
+    /// Asks for fewer requests: 503 and 429, with a time to wait.
     Throttle,
-    /// Does what it is asked for and loses the answers to half of it.
+    /// Executes requests and loses half of the answers.
     LoseAnswers,
 }
 
@@ -61,26 +61,26 @@ impl Weather {
 #[derive(Clone, Debug)]
 struct Object {
     body: Bytes,
-    /// When the cloud will have lost it.
+    /// When the cloud loses it.
     lost: Option<Instant>,
 }
 
-struct State {
+struct CloudState {
     objects: BTreeMap<ObjectName, Object>,
-    /// What was deleted or lost, for whoever brings it back.
+    /// Deleted or lost objects, which a lie may bring back.
     gone: BTreeMap<ObjectName, Bytes>,
-    /// The names that there were some time ago.
+    /// The names of some time ago.
     old_names: Vec<ObjectName>,
     random: Random,
     weather: Option<Weather>,
-    /// Weather that never changes: a cloud that crashed for good, or hangs for ever.
+    /// Weather that never changes: a cloud that is down or hangs for the whole run.
     climate: Option<Weather>,
     character: Option<Character>,
     requests: u64,
     bytes: u64,
 }
 
-/// What liars know of each other: the body that each was given last.
+/// Shared knowledge of liars: the last body that each was given.
 #[derive(Default)]
 pub(super) struct Collusion(Mutex<BTreeMap<u8, Bytes>>);
 
@@ -90,7 +90,7 @@ pub(super) struct SimulatedCloud {
     pub(super) keys: CloudKeys,
     ledger: Arc<Ledger>,
     collusion: Arc<Collusion>,
-    state: Mutex<State>,
+    state: Mutex<CloudState>,
 }
 
 impl SimulatedCloud {
@@ -101,7 +101,7 @@ impl SimulatedCloud {
         collusion: Arc<Collusion>,
         random: Random,
     ) -> Self {
-        let state = State {
+        let state = CloudState {
             objects: BTreeMap::new(),
             gone: BTreeMap::new(),
             old_names: Vec::new(),
@@ -121,7 +121,7 @@ impl SimulatedCloud {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CloudState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,15 +137,15 @@ impl SimulatedCloud {
         self.state().character = character;
     }
 
-    /// What is there under a name.
+    /// The true content under a name.
     pub(super) fn truth(&self, name: &ObjectName) -> Option<Bytes> {
         let mut state = self.state();
         state.forget_lost();
         state.objects.get(name).map(|object| object.body.clone())
     }
 
-    /// All that is there, and all that ever was.
-    pub(super) fn everything(&self) -> Vec<(ObjectName, Bytes)> {
+    /// All bodies that are stored or ever were.
+    pub(super) fn all_bodies(&self) -> Vec<(ObjectName, Bytes)> {
         let state = self.state();
         let objects = state.objects.iter();
         let objects = objects.map(|(name, object)| (name.clone(), object.body.clone()));
@@ -155,7 +155,7 @@ impl SimulatedCloud {
             .collect()
     }
 
-    /// Puts an object there without anybody's noticing, as a malicious client may have.
+    /// Stores an object unnoticed, as a malicious client may.
     pub(super) fn plant(&self, name: ObjectName, body: Bytes) {
         let object = Object { body, lost: None };
         self.state().objects.insert(name, object);
@@ -201,8 +201,8 @@ impl SimulatedCloud {
         }
     }
 
-    /// The way there: counted, and exposed to the weather. Returns what the way back takes, and
-    /// whether the answer is lost on it.
+    /// The way to the cloud: counts the request, and exposes it to the weather. Returns the delay
+    /// of the way back, and whether the answer is lost on it.
     async fn arrive(
         &self,
         operation: Operation,
@@ -280,13 +280,13 @@ impl SimulatedCloud {
         answer
     }
 
-    /// What it answers with instead of the truth, if with anything.
-    fn lie(&self, request: Request) -> Option<Lie> {
+    /// The lie that it answers with, if any.
+    fn lie(&self, request: CloudRequest) -> Option<Lie> {
         let state = &mut *self.state();
         state.character.as_ref()?.choose(request, &mut state.random)
     }
 
-    fn told(&self, lie: Lie) {
+    fn record_lie(&self, lie: Lie) {
         self.ledger.fault(lie.name());
         self.ledger
             .note(&format!("cloud {} lies: {lie:?}", self.index));
@@ -337,7 +337,7 @@ impl SimulatedCloud {
         let way = self
             .arrive(Operation::Put, Some(name), deadline, Some(&body))
             .await?;
-        // A cloud that keeps something else says that it keeps what it was sent.
+        // A cloud that stores something else returns a receipt for the body that it was sent.
         let receipt = Receipt::crc32c(&body);
         let answer = self
             .take(name, body)
@@ -346,9 +346,9 @@ impl SimulatedCloud {
             .await
     }
 
-    /// Takes an object; answers with a receipt if that is a wrong one.
+    /// Stores an object; returns a receipt if it is a wrong one.
     fn take(&self, name: &ObjectName, body: Bytes) -> Result<Option<Receipt>, StoreError> {
-        let lie = self.lie(Request::Put);
+        let lie = self.lie(CloudRequest::Put);
         if self.state().character.is_some() {
             let mut known = self
                 .collusion
@@ -362,37 +362,37 @@ impl SimulatedCloud {
             None => self.store(name, body, None)?,
             Some(Lie::BothWin) => {
                 if taken {
-                    self.told(Lie::BothWin);
+                    self.record_lie(Lie::BothWin);
                     self.state().objects.remove(name);
                 }
                 self.store(name, body, None)?;
             }
             Some(Lie::Refuse) => {
-                self.told(Lie::Refuse);
+                self.record_lie(Lie::Refuse);
                 return Err(self.error(Operation::Put, Some(name), self.refusal()));
             }
             Some(Lie::AcknowledgeWithoutStoring) => {
-                self.told(Lie::AcknowledgeWithoutStoring);
+                self.record_lie(Lie::AcknowledgeWithoutStoring);
             }
             Some(Lie::DropAcknowledgement) => {
-                self.told(Lie::DropAcknowledgement);
+                self.record_lie(Lie::DropAcknowledgement);
                 let _ = self.store(name, body, None);
                 let kind = StoreErrorKind::Unavailable;
                 return Err(self.error(Operation::Put, Some(name), kind));
             }
             Some(Lie::WrongReceipt) => {
-                self.told(Lie::WrongReceipt);
+                self.record_lie(Lie::WrongReceipt);
                 self.store(name, body, None)?;
                 return Ok(Some(Receipt::crc32c(b"something else")));
             }
             Some(Lie::LoseLater) => {
-                self.told(Lie::LoseLater);
+                self.record_lie(Lie::LoseLater);
                 let length = self.state().random.between(10, 20_000);
                 let lost = Instant::now() + Duration::from_millis(length);
                 self.store(name, body, Some(lost))?;
             }
             Some(lie) => {
-                self.told(lie);
+                self.record_lie(lie);
                 let body = self.distort(&body, lie);
                 self.store(name, body, None)?;
             }
@@ -427,8 +427,8 @@ impl SimulatedCloud {
         length_max: u64,
     ) -> Result<Bytes, StoreError> {
         let request = match range {
-            Some(_) => Request::GetRange,
-            None => Request::Get,
+            Some(_) => CloudRequest::GetRange,
+            None => CloudRequest::Get,
         };
         let lie = self.lie(request);
         let missing = || self.error(Operation::Get, Some(name), StoreErrorKind::NotFound);
@@ -436,15 +436,15 @@ impl SimulatedCloud {
         let truth = self.truth(name);
         let body = match lie {
             Some(Lie::Refuse) => {
-                self.told(Lie::Refuse);
+                self.record_lie(Lie::Refuse);
                 return Err(self.error(Operation::Get, Some(name), self.refusal()));
             }
             Some(Lie::Deny) if truth.is_some() => {
-                self.told(Lie::Deny);
+                self.record_lie(Lie::Deny);
                 return Err(missing());
             }
             Some(Lie::DeleteSpontaneously) if truth.is_some() => {
-                self.told(Lie::DeleteSpontaneously);
+                self.record_lie(Lie::DeleteSpontaneously);
                 self.remove(name);
                 return Err(missing());
             }
@@ -452,7 +452,7 @@ impl SimulatedCloud {
             Some(lie @ (Lie::Swap | Lie::OtherVersion | Lie::Collude)) => {
                 match self.another(name, lie) {
                     Some(body) => {
-                        self.told(lie);
+                        self.record_lie(lie);
                         Some(body)
                     }
                     None => truth,
@@ -480,7 +480,7 @@ impl SimulatedCloud {
         };
         match lie {
             Some(lie) if alters => {
-                self.told(lie);
+                self.record_lie(lie);
                 Ok(self.distort(&part, lie))
             }
             _ => Ok(part),
@@ -489,7 +489,7 @@ impl SimulatedCloud {
 
     fn resurrected(&self, name: &ObjectName) -> Option<Bytes> {
         let body = self.state().gone.remove(name)?;
-        self.told(Lie::Resurrect);
+        self.record_lie(Lie::Resurrect);
         self.plant(name.clone(), body.clone());
         Some(body)
     }
@@ -501,7 +501,7 @@ impl SimulatedCloud {
         }
     }
 
-    /// Bytes that lie elsewhere: under another name here, or at another liar.
+    /// Bytes from another place: under another name here, or at another liar.
     fn another(&self, name: &ObjectName, lie: Lie) -> Option<Bytes> {
         if lie == Lie::Collude {
             let known = self
@@ -550,7 +550,7 @@ impl SimulatedCloud {
     }
 }
 
-impl State {
+impl CloudState {
     fn forget_lost(&mut self) {
         let now = Instant::now();
         let is_lost = |object: &Object| object.lost.is_some_and(|lost| lost <= now);

@@ -1,11 +1,11 @@
-//! A gateway as far as blocks are concerned: it writes and commits, looks up and reads, and dies.
+//! A gateway, restricted to blocks: it writes and commits, looks up and reads, and crashes.
 //!
-//! One *life* is a block store and a session with the metadata. When it ends, by a crash or because
-//! the world goes on to its next phase, whatever it had under way is broken off, and the next life
+//! One *life* is a block store and a session with the metadata. A life ends by a crash, or because
+//! the world goes on to its next phase. All pending operations are then aborted, and the next life
 //! opens the same volume with a new session.
 
 use super::ledger::Attempt;
-use super::metadata::{Connection, OWNER, TIME, Trouble};
+use super::metadata::{Connection, FailureRate, OWNER, TIME};
 use super::wire::{Life, Wire};
 use super::world::World;
 use bytes::Bytes;
@@ -27,16 +27,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often a commit or a question is tried again.
+/// How often a commit or a question is retried.
 const TRIES: u64 = 8;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// How an operation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// As it should.
+    /// Successfully.
     Done,
-    /// With an error that says that the clouds could not be reached.
+    /// With an error which says that the clouds could not be reached.
     Failed,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// Opens the volume over all clouds but those that are `hidden`, which nobody answers for.
+    /// Opens the volume over all clouds.
     pub(super) fn open(
         world: &Arc<World>,
         life: Arc<Life>,
-        trouble: Trouble,
+        failure_rate: FailureRate,
         seed: u64,
     ) -> Result<Arc<Self>, String> {
         let session = world.servers.embedded.open_session(OWNER);
@@ -63,7 +63,7 @@ impl Gateway {
             life: Arc::clone(&life),
             ledger: Arc::clone(&world.ledger),
             random: Mutex::new(Random::new(seed)),
-            trouble,
+            failure_rate,
         };
         let client = Arc::new(MetadataClient::new(
             Arc::new(connection),
@@ -103,7 +103,7 @@ impl Gateway {
         }))
     }
 
-    /// Ends the life: nothing of it gets through any more.
+    /// Ends the life: none of its requests gets through any more.
     pub(super) fn end(&self) {
         let counters = self.store.status().counters;
         let mut records = self.world.ledger.records();
@@ -172,7 +172,7 @@ impl Gateway {
         }
     }
 
-    /// A write that has returned says that these clouds have acknowledged its shards.
+    /// Checks a returned write: these clouds have acknowledged its shards.
     fn check_returned(&self, stored: &Stored) {
         let world = &self.world;
         let object = stored.object.id;
@@ -192,7 +192,7 @@ impl Gateway {
             let key = (object, index, shard.attempt);
             if !world.ledger.records().acknowledged.contains(&key) {
                 world.ledger.violation(format!(
-                    "object {object}, shard {index}: said to be acknowledged, and was not"
+                    "object {object}, shard {index}: reported as acknowledged, but was not"
                 ));
             }
             let honest = !world.liars.contains(&shard.cloud.0);
@@ -236,10 +236,10 @@ impl Gateway {
         false
     }
 
-    /// Whether a commit got through whose answer did not.
+    /// Whether a commit was executed whose answer was lost.
     async fn is_committed(&self, stored: &Stored) -> bool {
         if stored.object.class == ObjectClass::PACK {
-            // The pack may be known for another slice of it.
+            // The pack may have been committed for another slice of it.
             let Some(page) = self.content().await else {
                 return false;
             };
@@ -250,8 +250,8 @@ impl Gateway {
         matches!(asked.await, Ok(QueryResult::Object(_)))
     }
 
-    /// Writes a pack, and commits one or two of its slices, at once: the others never are, which
-    /// leaves it sparse more often than not.
+    /// Writes a pack, and commits one or two of its slices concurrently. The others are never
+    /// committed, which usually leaves the pack sparse.
     pub(super) async fn write_pack(&self, random: &mut Random) {
         let world = &self.world;
         let (mut ids, mut slices) = (Vec::new(), Vec::new());
@@ -334,7 +334,7 @@ impl Gateway {
         }
     }
 
-    /// Moves what lives of packs that are sparse.
+    /// Moves the live slices out of sparse packs.
     pub(super) async fn compact(&self) -> Ended {
         let eager = Compaction {
             bytes_per_second: None,
@@ -355,13 +355,13 @@ impl Gateway {
         }
     }
 
-    /// What was told of clouds convicts none but those that lie, and no writer of ours.
+    /// Checks that evidence convicts only clouds that lie, and none of our writers.
     pub(super) async fn judge_evidence(&self) {
         let ledger = &self.world.ledger;
-        let Ok(told) = self.store.evidence(None).await else {
+        let Ok(evidence) = self.store.evidence(None).await else {
             return;
         };
-        for cloud in told {
+        for cloud in evidence {
             let index = cloud.index;
             let lies = self.world.liars.contains(&index.0);
             for one in cloud.kept {
@@ -377,7 +377,7 @@ impl Gateway {
         }
     }
 
-    /// What the metadata says the file's content is.
+    /// The file's content, by the metadata.
     pub(super) async fn content(&self) -> Option<ContentPage> {
         for _ in 0..TRIES {
             let question = Question::Content {
@@ -414,7 +414,7 @@ impl Gateway {
         self.read(&page, listed.extent.slice, range).await
     }
 
-    /// Reads a range of a slice, by the rows of `page`, and judges what comes.
+    /// Reads a range of a slice, by the rows of `page`, and judges the result.
     pub(super) async fn read(
         &self,
         page: &ContentPage,
@@ -465,7 +465,7 @@ impl Gateway {
         let expected = attempt.plain.get(range.start as usize..range.end as usize);
         match (found, attempt.poison) {
             (Ok(bytes), poison) => {
-                // Whoever of us reads it, and whichever clouds answer: nobody gets anything of it.
+                // No reader may get anything of a poisoned slice, whichever clouds answer.
                 if poison.is_some() {
                     ledger.violation(format!("slice {slice}: poisoned, and was read"));
                 } else if expected != Some(&bytes[..]) {
@@ -497,7 +497,7 @@ impl Gateway {
     }
 }
 
-/// From some hundred bytes to several cells of each shard, the small ones more often.
+/// From some hundred bytes to several cells of each shard; small sizes are more frequent.
 fn draw_size(random: &mut Random) -> usize {
     let most = match random.below(10) {
         0..5 => 4_000,

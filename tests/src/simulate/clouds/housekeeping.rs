@@ -1,8 +1,8 @@
-//! Somebody with a collector's rights, who lists, looks and deletes.
+//! A client with a collector's rights that lists, inspects and deletes.
 //!
-//! What it deletes is what nobody needs: names that a shard had before it was put again under its
-//! next one. The block store does not depend on any of that, whatever a cloud says about it; what
-//! it says about honest clouds has to be so.
+//! It deletes names that are no longer needed: those that a shard had before it was put again under
+//! its next name. The block store does not depend on that, whatever a cloud answers; the answers of
+//! honest clouds have to be true.
 
 use super::metadata::OWNER;
 use super::wire::{Life, Wire};
@@ -18,11 +18,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Rows that a reader may hold are younger than this, so names that were left earlier are free.
+/// A reader's rows are younger than this, so that names which became obsolete earlier can be
+/// deleted.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Goes through the clouds, now and then, until the end.
-pub(super) async fn keep(world: &Arc<World>, life: &Arc<Life>, random: &mut Random, end: Instant) {
+/// Inspects the clouds at random intervals until the end.
+pub(super) async fn run(world: &Arc<World>, life: &Arc<Life>, random: &mut Random, end: Instant) {
     let Ok(session) = world.servers.embedded.open_session(OWNER) else {
         return;
     };

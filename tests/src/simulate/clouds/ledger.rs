@@ -1,7 +1,7 @@
-//! What is known about a run from outside: who wrote what, what was put, what came of it.
+//! Observations of a run from outside: what each writer wrote, what was put, what resulted.
 //!
-//! Every part of the world writes here, and every check reads here. The trace is a hash of all that
-//! happened in its order, so that two runs of a seed can be compared.
+//! Every part of the world writes here, and every check reads here. The trace is a hash of all
+//! events in order, so that two runs of a seed can be compared.
 
 use super::poison::Poison;
 use bytes::Bytes;
@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-/// What a writer set out to write.
+/// The content that a writer intends to write.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     pub(super) plain: Bytes,
-    /// How it was written wrong, and by whom, if it was.
+    /// How it was poisoned, and by which principal, if it was.
     pub(super) poison: Option<(Poison, PrincipalNumber)>,
 }
 
@@ -26,13 +26,13 @@ pub(super) struct Records {
     pub(super) counters: Counters,
     pub(super) violations: Vec<String>,
     pub(super) stalls: Vec<String>,
-    /// By slice: what it holds.
+    /// The content of each slice.
     pub(super) attempts: BTreeMap<SliceId, Attempt>,
-    /// Slices whose commit was answered with yes.
+    /// Slices whose commit was acknowledged.
     pub(super) committed: BTreeSet<SliceId>,
-    /// What honest gateways have put for a shard, under whichever name.
+    /// The body that honest gateways have put for each shard, under any of its names.
     pub(super) bodies: BTreeMap<(ObjectId, u8), blake3::Hash>,
-    /// Shards that a cloud has acknowledged or shown, with the name's attempt.
+    /// Shards that a cloud has acknowledged or returned, with the attempt in the name.
     pub(super) acknowledged: BTreeSet<(ObjectId, u8, u8)>,
     pub(super) operations: u64,
     pub(super) faults: u64,
@@ -66,7 +66,7 @@ impl Ledger {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Enters a line into the trace.
+    /// Appends a line to the trace.
     pub(super) fn note(&self, line: &str) {
         let line = format!("{:>9} {line}", self.milliseconds());
         let mut records = self.records();
@@ -80,7 +80,7 @@ impl Ledger {
         self.records().counters.count(name);
     }
 
-    /// A fault that somebody has felt.
+    /// A fault that affected an operation.
     pub(super) fn fault(&self, name: &'static str) {
         let mut records = self.records();
         records.faults += 1;
@@ -97,7 +97,7 @@ impl Ledger {
         self.records().stalls.push(what);
     }
 
-    /// A gateway puts this body for a shard: a shard is a pure function of ids and plaintext, so
+    /// A gateway puts this body for a shard. A shard is a pure function of ids and plaintext, so
     /// every body of it is the same. Two of them would be two plaintexts under one key and nonce.
     pub(super) fn put(&self, object: ObjectId, shard: u8, body: &[u8]) {
         let hash = blake3::hash(body);
@@ -105,12 +105,12 @@ impl Ledger {
         if known != hash {
             self.violation(format!(
                 "object {object}, shard {shard}: put with two contents: a nonce was used twice, or \
-                 what a cloud held was believed"
+                 a cloud's content was not verified"
             ));
         }
     }
 
-    /// The hash of the trace, its lines, and the rest.
+    /// The hash of the trace, its lines, and the records.
     pub(super) fn finish(&self) -> (blake3::Hash, Vec<String>, Records) {
         let mut records = std::mem::take(&mut *self.records());
         let lines = records.lines.take().unwrap_or_default();

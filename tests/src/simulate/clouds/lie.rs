@@ -1,25 +1,25 @@
-//! What a cloud may do that it must not, and to which request.
+//! The lies of a cloud: how it may violate its contract, and for which requests.
 
 use quorumfs_bft_simulator::random::Random;
 
-/// One way of not being an object store. Their names are those of the counters.
+/// A violation of the contract of an object store. The counters are named after these.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Lie {
-    /// A put is done, and said to have failed.
+    /// A put is done, and reported as failed.
     DropAcknowledgement,
-    /// A put is acknowledged and forgotten.
+    /// A put is acknowledged and not stored.
     AcknowledgeWithoutStoring,
     /// A put is done, acknowledged, and lost after a while.
     LoseLater,
-    /// A put is done, and acknowledged as a put of something else.
+    /// A put is done, and its receipt is for something else.
     WrongReceipt,
-    /// A put takes a name that is taken: both writers are told that they won.
+    /// A put accepts a name that is taken: both writers get a success.
     BothWin,
-    /// A put or a get is refused for a reason that is not true.
+    /// A put or a get is refused for a false reason.
     Refuse,
-    /// One bit is another, at rest or on the way.
+    /// One bit is flipped, at rest or in transit.
     FlipBit,
-    /// The end is missing, at rest or on the way.
+    /// The end is missing, at rest or in transit.
     Truncate,
     /// There is more than was written.
     Extend,
@@ -27,17 +27,17 @@ pub(super) enum Lie {
     Zeros,
     /// Another object's bytes.
     Swap,
-    /// The same shard as it lies under another of its names.
+    /// The same shard, stored under another of its names.
     OtherVersion,
-    /// An object that is there is denied.
+    /// An existing object is reported as missing.
     Deny,
-    /// Every second client is given other bytes.
+    /// Every second client gets other bytes.
     Equivocate,
-    /// Whole objects are right, and ranges of them are not.
+    /// Whole objects are right, and ranges of them are wrong.
     RangedOnly,
-    /// The length is another one.
+    /// A wrong length.
     WrongLength,
-    /// The names that there were some time ago.
+    /// The names of some time ago.
     OldList,
     /// A name is left out.
     OmitFromList,
@@ -45,17 +45,17 @@ pub(super) enum Lie {
     PhantomInList,
     /// A name is there twice.
     DuplicateInList,
-    /// An object goes while nobody asked for that.
+    /// An object disappears without a request to delete it.
     DeleteSpontaneously,
-    /// A deleted object is back.
+    /// A deleted object returns.
     Resurrect,
-    /// What another liar holds for the same object is handed out instead.
+    /// Returns the bytes that another liar holds for the same object.
     Collude,
 }
 
-/// What is asked of a cloud.
+/// A request to a cloud.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Request {
+pub(super) enum CloudRequest {
     /// Create an object.
     Put,
     /// All of an object.
@@ -64,7 +64,7 @@ pub(super) enum Request {
     GetRange,
     /// An object's length.
     Head,
-    /// Names.
+    /// A list of names.
     List,
 }
 
@@ -96,7 +96,7 @@ impl Lie {
         Self::Collude,
     ];
 
-    /// Its counter.
+    /// The name of its counter.
     #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -126,10 +126,10 @@ impl Lie {
         }
     }
 
-    /// Whether it can be told in answer to such a request.
+    /// Whether it is possible in answer to such a request.
     #[must_use]
-    pub(super) fn fits(self, request: Request) -> bool {
-        use Request::{Get, GetRange, Head, List, Put};
+    pub(super) fn fits(self, request: CloudRequest) -> bool {
+        use CloudRequest::{Get, GetRange, Head, List, Put};
         match self {
             Self::DropAcknowledgement
             | Self::AcknowledgeWithoutStoring
@@ -154,16 +154,16 @@ impl Lie {
     }
 }
 
-/// What a lying cloud is like: which lies it tells, and how often.
+/// The character of a lying cloud: which lies it tells, and how often.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Character {
     lies: Vec<Lie>,
-    /// Lies in a thousand answers.
+    /// The number of lies in a thousand answers.
     per_mille: u64,
 }
 
 impl Character {
-    /// Draws one: a few lies told often, or all of them now and then.
+    /// Draws one: a few lies told often, or all of them sometimes.
     pub(super) fn draw(random: &mut Random) -> Self {
         let mut lies = Lie::ALL.to_vec();
         if random.chance(2, 3) {
@@ -178,8 +178,8 @@ impl Character {
         Self { lies, per_mille }
     }
 
-    /// The lie that such a request is answered with, if it is to be one.
-    pub(super) fn choose(&self, request: Request, random: &mut Random) -> Option<Lie> {
+    /// The lie that such a request is answered with, if any.
+    pub(super) fn choose(&self, request: CloudRequest, random: &mut Random) -> Option<Lie> {
         if !random.chance(self.per_mille, 1000) {
             return None;
         }

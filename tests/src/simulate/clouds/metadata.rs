@@ -1,7 +1,7 @@
-//! The real metadata service in this process, behind a connection that fails now and then.
+//! The real metadata service in this process, over a connection that sometimes fails.
 //!
-//! A call may be late, may fail before it was executed or after, and what the block store asks for
-//! may be executed twice, which its border with the metadata allows for.
+//! A call may be late, may fail before or after it was executed, and operations of the block store
+//! may be executed twice, which its interface to the metadata allows.
 
 use super::ledger::Ledger;
 use super::wire::Life;
@@ -24,21 +24,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The owner's key; nobody verifies signatures here.
+/// The owner's key; signatures are not verified here.
 pub(super) const OWNER: PublicKey = PublicKey([1; 32]);
-/// An ordinary user, and what a bad one can do.
+/// The key of an ordinary user, and of a malicious one.
 pub(super) const USER: PublicKey = PublicKey([2; 32]);
-/// What rows know the user by: principals are numbered as the genesis lists them.
+/// The user's number in rows: principals are numbered as the genesis lists them.
 pub(super) const USER_NUMBER: PrincipalNumber = PrincipalNumber(1);
-/// Whom the user may speak for.
+/// The ids that the user may act as.
 pub(super) const USER_IDS: (Uid, Gid) = (Uid(1000), Gid(1000));
-/// All times that gateways name.
+/// The time in all requests of gateways.
 pub(super) const TIME: Timestamp = Timestamp {
     seconds: 1_700_000_000,
     nanos: 0,
 };
 
-/// A service with a volume of one file, which everybody may write.
+/// A service with a volume of one file, which every principal may write.
 pub(super) struct Servers {
     pub(super) embedded: Arc<Embedded<Metadata>>,
     pub(super) file: InodeId,
@@ -91,7 +91,7 @@ impl Servers {
 
 /// How many calls in a thousand fail in each way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trouble {
+pub(super) struct FailureRate {
     pub(super) per_mille: u64,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Connection {
     pub(super) life: Arc<Life>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) random: Mutex<Random>,
-    pub(super) trouble: Trouble,
+    pub(super) failure_rate: FailureRate,
 }
 
 impl Connection {
@@ -114,11 +114,11 @@ impl Connection {
     async fn executed(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
         let (late, draw) = self.draw();
         tokio::time::sleep(late).await;
-        let each = self.trouble.per_mille;
+        let each = self.failure_rate.per_mille;
         if draw < each {
             self.ledger.fault("metadata_not_executed");
             return Err(MetadataError::NotExecuted {
-                reason: "told to fail".to_owned(),
+                reason: "a simulated failure".to_owned(),
             });
         }
         let repeats = matches!(
@@ -138,7 +138,7 @@ impl Connection {
         if draw >= 1000 - each {
             self.ledger.fault("metadata_answer_lost");
             return Err(MetadataError::OutcomeUnknown {
-                reason: "told to lose the answer".to_owned(),
+                reason: "a simulated loss of the answer".to_owned(),
             });
         }
         Ok(answer)
@@ -147,10 +147,10 @@ impl Connection {
     async fn answered(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         let (late, draw) = self.draw();
         tokio::time::sleep(late).await;
-        if draw < self.trouble.per_mille {
+        if draw < self.failure_rate.per_mille {
             self.ledger.fault("metadata_not_executed");
             return Err(MetadataError::NotExecuted {
-                reason: "told to fail".to_owned(),
+                reason: "a simulated failure".to_owned(),
             });
         }
         self.session.query(query).await
@@ -176,7 +176,7 @@ impl Transport for Connection {
     }
 }
 
-/// What a slice's row says of its key: nothing here reads it.
+/// The key in a slice's row, which is not read here.
 pub(super) fn row_key() -> SliceKey {
     SliceKey::Derived {
         epoch: RealmEpoch(0),

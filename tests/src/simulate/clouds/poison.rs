@@ -1,8 +1,8 @@
-//! A writer with every right to write who writes what cannot be read.
+//! An authorised writer that writes unreadable objects.
 //!
-//! Its commits are valid as far as the servers can see, and its shards lie on every cloud. Nothing
-//! that it can do may give one reader what another is refused: nobody gets anything of a poisoned
-//! object, whichever clouds answer, and everybody is told whose fault that is.
+//! Its commits are valid as far as the servers can see, and its shards are on every cloud. It must
+//! not be able to give one reader what another is refused: no reader gets anything of a poisoned
+//! object, whichever clouds answer, and every reader gets the name of the writer.
 
 use super::ledger::Attempt;
 use super::metadata::{TIME, USER, USER_IDS, USER_NUMBER};
@@ -18,13 +18,13 @@ use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, NewObject, New
 use quorumfs_metadata::placement::Shard;
 use std::sync::Arc;
 
-/// How an object is written wrong.
+/// How an object is poisoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Poison {
-    /// Parity of another plaintext, well sealed under the same key: who decodes from it and does
-    /// not look at the data shards' digests reads something else.
+    /// Parity of another plaintext, correctly sealed under the same key: a reader that decodes from
+    /// it without checking the data shards' digests reads something else.
     Parity,
-    /// Digests of nothing.
+    /// Digests that match no content.
     Digests,
     /// Shards of another slice.
     OtherSlice,
@@ -32,7 +32,7 @@ pub(super) enum Poison {
     Key,
     /// Acknowledgements of shards that were never put.
     Nothing,
-    /// One data shard's digest is that of another plaintext's shard, which is what was stored.
+    /// The digest of one data shard matches, but another plaintext's shard was stored.
     Data,
 }
 
@@ -58,8 +58,8 @@ impl Poison {
     }
 }
 
-/// Commits one object of the other principal's: poisoned, or now and then as it should be, so that
-/// those who do not trust it have something to find good.
+/// Commits one object of the other principal: poisoned, or sometimes valid, so that gateways which
+/// do not trust it also find good objects.
 pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let kind = random.pick(&Poison::ALL).copied();
@@ -119,7 +119,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             attempt: 0,
         };
         if kind.is_none() {
-            // It is held to what it put, as everybody is who is honest.
+            // It is checked like a shard of any honest writer.
             world.ledger.put(object, index, &body);
         }
         if kind != Some(Poison::Nothing) {
@@ -175,7 +175,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
         mtime: None,
     });
     let committed = client.step("commit", credentials, TIME, step).await;
-    committed.map_err(|e| format!("a poisoned commit is valid, and was refused: {e}"))?;
+    committed.map_err(|e| format!("a poisoned commit is valid, but was refused: {e}"))?;
     match kind {
         Some(kind) => {
             world.ledger.note(&format!("poison {kind:?} as {slice}"));

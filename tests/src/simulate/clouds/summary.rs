@@ -1,15 +1,15 @@
-//! What many seeds came to, and whether enough of everything was in them.
+//! The results of many seeds, and whether they exercised enough.
 
 use super::CloudReport;
 use super::lie::Lie;
 use quorumfs_bft_simulator::counters::Counters;
 use serde_json::{Map, Value, json};
 
-/// From so many seeds on nothing that has to be exercised may stay at zero.
+/// From this many seeds on, no required counter may stay at zero.
 pub const MEASURED_MIN: u64 = 500;
 
-/// What has to be exercised besides the lies: weather, crashes, poison, and what the block store
-/// does about all of it.
+/// Required counters in addition to the lies: weather, crashes, poison, and the reactions of the
+/// block store.
 pub const KNOWN: [&str; 51] = [
     "weather_down",
     "weather_hang",
@@ -64,12 +64,12 @@ pub const KNOWN: [&str; 51] = [
     "bytes_freed",
 ];
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Debug, Default)]
 pub struct CloudSummary {
-    /// How many there were.
+    /// How many seeds there were.
     pub seeds: u64,
-    /// How many of them violated something.
+    /// How many of them had a violation.
     pub violations: u64,
     /// How many of them stalled.
     pub stalls: u64,
@@ -81,7 +81,7 @@ pub struct CloudSummary {
 }
 
 impl CloudSummary {
-    /// Adds a run that took so many milliseconds of one core.
+    /// Adds a run that took this many milliseconds of processor time.
     pub fn add(&mut self, report: &CloudReport, milliseconds: f64) {
         self.seeds += 1;
         self.violations += u64::from(!report.violations.is_empty());
@@ -93,7 +93,7 @@ impl CloudSummary {
         self.counters.merge(&report.counters);
     }
 
-    /// What was never exercised.
+    /// The required counters that are zero.
     #[must_use]
     pub fn zero(&self) -> Vec<&'static str> {
         let lies = Lie::ALL.map(Lie::name);
@@ -101,7 +101,7 @@ impl CloudSummary {
         known.filter(|name| self.counters.get(name) == 0).collect()
     }
 
-    /// What was too little for the run to mean anything.
+    /// The minimums that the run did not reach.
     #[must_use]
     pub fn shortcomings(&self) -> Vec<String> {
         match self.seeds {
@@ -114,7 +114,7 @@ impl CloudSummary {
         }
     }
 
-    /// Everything, as one object.
+    /// All results, as one object.
     #[must_use]
     pub fn json(&self) -> Map<String, Value> {
         let mut milliseconds = self.milliseconds.clone();

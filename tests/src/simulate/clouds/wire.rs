@@ -1,13 +1,13 @@
-//! What lies between a gateway and the rest of the world, and is cut when the gateway dies.
+//! The connections between a gateway and the rest of the world, which are cut when it crashes.
 //!
-//! A process that dies has effects no more, and nothing else about its death can be seen from
-//! outside. So a *life* counts how often anything is polled that reaches the world: the calls of
-//! stores and metadata from whichever task, and the gateway's own operations. When the count has
-//! come down to zero the life ends there: before a request was sent, while it was under way
-//! (whether it takes effect is then the cloud's affair), or after its answer and before anybody
-//! has seen it. From then on nothing of that life gets through, its tasks are broken off, and
-//! another opens the same volume. What lies between two polls that reach nobody cannot be told from
-//! the next one that does, so these are all the points at which a crash makes a difference.
+//! A crashed process has no further effects, and nothing else about its crash is visible from
+//! outside. So a *life* counts the polls of everything that reaches the world: calls of stores and
+//! of the metadata from any task, and the gateway's own operations. The life ends when the count
+//! reaches zero: before a request was sent, while it was pending (the cloud then decides whether it
+//! takes effect), or after its answer and before any task has seen the answer. From then on no
+//! request of that life gets through, its tasks are aborted, and another life opens the same
+//! volume. Between two such polls nothing reaches the world, so a crash there has the same effects
+//! as a crash at the next poll: these are all the points at which a crash makes a difference.
 
 use super::cloud::SimulatedCloud;
 use super::ledger::Ledger;
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::Notify;
 
-/// From a gateway's start to its end.
+/// The life of a gateway, from start to end.
 pub(super) struct Life {
-    /// Which gateway, and which of its lives: what a cloud can tell clients apart by.
+    /// The number of the gateway and its life: clouds can distinguish clients by it.
     pub(super) client: u64,
     left: AtomicU64,
     steps: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// A life of at most so many steps.
+    /// A life of at most this many steps.
     pub(super) fn new(client: u64, steps: u64) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -43,7 +43,7 @@ impl Life {
         })
     }
 
-    /// One step; whether it was still taken.
+    /// Takes a step; returns whether the life still goes on.
     fn step(&self) -> bool {
         if self.is_over() {
             return false;
@@ -61,19 +61,19 @@ impl Life {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Steps that were taken.
+    /// Steps taken so far.
     pub(super) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Ends when the life does.
+    /// Waits for the end of the life.
     pub(super) async fn ended(&self) {
         if !self.is_over() {
             self.end.notified().await;
         }
     }
 
-    /// Something that goes on only as long as the life does.
+    /// Work that proceeds only while the life goes on.
     pub(super) fn bound<T>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send,
@@ -128,7 +128,7 @@ impl Wire {
             .note(&format!("{client} {what} {name} at {cloud}: {result}"));
     }
 
-    /// The cloud has, or says that it has, these bytes.
+    /// The cloud has these bytes, or claims to have them.
     fn acknowledged(&self, name: &ObjectName, body: Option<&Bytes>) {
         let Some(named) = self.cloud.keys.invert(name) else {
             return;

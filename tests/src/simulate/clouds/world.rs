@@ -1,22 +1,22 @@
-//! One run: clouds, servers, gateways, and what becomes of them.
+//! One run: clouds, servers, gateways, and what happens to them.
 //!
 //! ```text
-//! chaos    liars lie, weather comes and goes, gateways write, read and die, poison is committed
-//! calm     no weather, nobody dies; the liars (at most f) go on: everything has to work, in time
-//! healed   nobody lies: everything is completed and scrubbed; then nothing may be missing
-//! judged   what is on the clouds, and what readers see who do without f of them
+//! chaos    liars lie, weather changes, gateways write, read and crash, poison is committed
+//! calm     no weather, no crashes; the liars (at most f) go on: everything has to work, in time
+//! healed   no lies: everything is completed and scrubbed; then nothing may be missing
+//! judged   the content of the clouds, and what readers get without f of them
 //! ```
 //!
-//! Liars are the same at most f clouds for the whole run: others could not take their place before
-//! a scrub has looked at everything. Weather may hit any number of clouds: nothing may be lost or
-//! wrong by it, only late or refused.
+//! The liars are the same at most f clouds for the whole run: others could not replace them before
+//! a scrub has inspected everything. Weather may hit any number of clouds: it may delay or refuse
+//! operations, but nothing may be lost or wrong because of it.
 
 use super::CloudOptions;
 use super::cloud::{Collusion, SimulatedCloud, Weather};
 use super::gateway::{Ended, Gateway};
 use super::ledger::Ledger;
 use super::lie::Character;
-use super::metadata::{Servers, Trouble};
+use super::metadata::{FailureRate, Servers};
 use super::poison::poison;
 use super::wire::Life;
 use bytes::Bytes;
@@ -34,18 +34,18 @@ use tokio::time::Instant;
 
 /// How long the chaos lasts.
 const CHAOS: Duration = Duration::from_secs(40);
-/// How long one operation may take in the calm, when at most f clouds misbehave.
+/// How long one operation may take in the calm phase, when at most f clouds misbehave.
 const CALM_OPERATION: Duration = Duration::from_secs(25);
-/// How long everything may take to be completed once nobody misbehaves.
+/// How long completion of everything may take once no cloud misbehaves.
 const COMPLETION: Duration = Duration::from_secs(120);
-/// Room between two slices in the file.
+/// The distance between two slices in the file.
 const SLOT_BYTES: u64 = 1 << 20;
-/// Plaintext that is looked for in the clouds, from each end of each slice.
+/// The length of plaintext that is searched for in the clouds, from each end of each slice.
 const NEEDLE_BYTES: usize = 24;
-/// Readers in the end, each without other clouds.
+/// How many readers there are at the end; each lacks different clouds.
 const READERS: u64 = 2;
 
-/// What all parts of a run share.
+/// The state that all parts of a run share.
 pub(super) struct World {
     pub(super) policy: Policy,
     pub(super) volume: VolumeId,
@@ -56,22 +56,22 @@ pub(super) struct World {
     pub(super) ledger: Arc<Ledger>,
     pub(super) sabotage: Option<Sabotage>,
     pub(super) background_bytes_max: usize,
-    /// Nothing goes wrong at all.
+    /// Whether nothing goes wrong at all.
     fair: bool,
     offsets: AtomicU64,
     clients: AtomicU64,
     interrupted: Mutex<Vec<(ObjectId, SliceId)>>,
 }
 
-/// What a run is to be like.
+/// The parameters of a run.
 struct Scenario {
     gateways: u64,
     operations: u64,
-    /// Nothing goes wrong at all.
+    /// Whether nothing goes wrong at all.
     fair: bool,
     crashes: bool,
     poisons: u64,
-    trouble: Trouble,
+    failure_rate: FailureRate,
 }
 
 impl Scenario {
@@ -83,7 +83,7 @@ impl Scenario {
             fair,
             crashes: !fair && random.chance(2, 3),
             poisons: if fair { 0 } else { random.below(3) },
-            trouble: Trouble {
+            failure_rate: FailureRate {
                 per_mille: if fair { 0 } else { random.below(60) },
             },
         }
@@ -91,7 +91,7 @@ impl Scenario {
 }
 
 impl World {
-    /// A body of so many bytes that no other body has.
+    /// A unique body of this length.
     pub(super) fn content(&self, seed: u64, length: usize) -> Bytes {
         let mut bytes = vec![0; length];
         blake3::Hasher::new()
@@ -107,19 +107,19 @@ impl World {
         SliceKey::from_secret(Secret::from_bytes(hasher.finalize().into()))
     }
 
-    /// Where in the file the next slice goes.
+    /// The offset in the file for the next slice.
     pub(super) fn next_offset(&self) -> u64 {
         self.offsets.fetch_add(SLOT_BYTES, Ordering::Relaxed)
     }
 
-    /// Ids of writes that a crash broke off.
+    /// Ids of writes that a crash interrupted.
     pub(super) fn interrupted(&self) -> MutexGuard<'_, Vec<(ObjectId, SliceId)>> {
         self.interrupted
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a cloud holds a shard as the honest put it.
+    /// Whether a cloud holds a shard as an honest gateway put it.
     pub(super) fn is_good(
         &self,
         (object, class): (ObjectId, ObjectClass),
@@ -149,7 +149,7 @@ impl World {
     }
 }
 
-/// Builds the world of a seed and lets it run. What was found is in the ledger.
+/// Builds the world of a seed and runs it. The results are in the ledger.
 pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<(), String> {
     let mut random = Random::new(options.seed ^ 0xc10d_c10d_c10d_c10d);
     let policy = options.drawn_policy()?;
@@ -217,9 +217,9 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
     calm(&world, &mut random).await?;
     healed(&world, &mut random).await?;
     if scenario.fair {
-        bill(&world);
+        check_request_count(&world);
     }
-    secrecy(&world);
+    check_secrecy(&world);
     Ok(())
 }
 
@@ -235,8 +235,8 @@ async fn chaos(
     for number in 0..scenario.gateways {
         let world = Arc::clone(world);
         let mut random = random.fork(100 + number);
-        let (crashes, operations, trouble) =
-            (scenario.crashes, scenario.operations, scenario.trouble);
+        let (crashes, operations, failure_rate) =
+            (scenario.crashes, scenario.operations, scenario.failure_rate);
         lives.spawn(async move {
             let mut first = crash_at.filter(|_| number == 0);
             let mut left = operations;
@@ -251,7 +251,7 @@ async fn chaos(
                 };
                 let life = world.life(steps);
                 let seed = random.next();
-                let gateway = Gateway::open(&world, Arc::clone(&life), trouble, seed)?;
+                let gateway = Gateway::open(&world, Arc::clone(&life), failure_rate, seed)?;
                 let work = live(&gateway, &mut random, &mut left, end);
                 tokio::select! {
                     biased;
@@ -282,7 +282,7 @@ async fn chaos(
         let (house, mut own) = (Arc::clone(world), random.fork(300));
         lives.spawn(async move {
             let life = house.life(u64::MAX);
-            super::housekeeping::keep(&house, &life, &mut own, end).await;
+            super::housekeeping::run(&house, &life, &mut own, end).await;
             Ok(())
         });
     }
@@ -300,7 +300,7 @@ async fn chaos(
     Ok(())
 }
 
-/// Two operations at a time until all are done, then nothing until the end.
+/// Two concurrent operations at a time until all are done, then nothing until the end.
 async fn live(gateway: &Arc<Gateway>, random: &mut Random, left: &mut u64, end: Instant) {
     let mut lanes = [random.fork(1), random.fork(2)];
     while *left > 0 && Instant::now() < end {
@@ -338,7 +338,7 @@ async fn operate(gateway: &Arc<Gateway>, random: &mut Random) {
     }
 }
 
-/// Looks at shards that nobody reads, as closely as it happens.
+/// Scrubs with a random depth.
 async fn scrub(gateway: &Arc<Gateway>, random: &mut Random) {
     let per_million = *random.pick(&[0, 300_000, 1_000_000]).unwrap_or(&0);
     let config = ScrubConfig {
@@ -363,20 +363,20 @@ async fn scrub(gateway: &Arc<Gateway>, random: &mut Random) {
     }
 }
 
-/// Bad weather over some clouds for a while, again and again.
+/// Repeatedly puts bad weather over some clouds for a while.
 async fn weather(world: &World, random: &mut Random, end: Instant) {
-    // Half of the seeds keep to what the policy promises to work with.
+    // Half of the seeds stay within the number of faults that the policy tolerates.
     let within = random.chance(1, 2);
     let f = usize::from(world.policy.faulty());
     while Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(random.between(10, 8000))).await;
         let mut hit: Vec<&Arc<SimulatedCloud>> = world.clouds.iter().collect();
         random.shuffle(&mut hit);
-        let room = match within {
+        let count = match within {
             true => f.saturating_sub(world.liars.len()),
             false => random.index(world.clouds.len()) + 1,
         };
-        hit.truncate(room);
+        hit.truncate(count);
         if hit.len() > f {
             world.ledger.count("weather_over_more_than_f");
         }
@@ -401,13 +401,13 @@ async fn weather(world: &World, random: &mut Random, end: Instant) {
     }
 }
 
-/// Opens the volume for a phase in which nobody dies.
+/// Opens the volume for a phase without crashes.
 fn open_calmly(world: &Arc<World>, random: &mut Random) -> Result<Arc<Gateway>, String> {
-    let trouble = Trouble { per_mille: 0 };
-    Gateway::open(world, world.life(u64::MAX), trouble, random.next())
+    let failure_rate = FailureRate { per_mille: 0 };
+    Gateway::open(world, world.life(u64::MAX), failure_rate, random.next())
 }
 
-/// Everything has to work, and in time, as long as no more than f clouds misbehave.
+/// Everything has to work, and in time, while no more than f clouds misbehave.
 async fn in_time(world: &World, what: &str, operation: impl Future<Output = Ended>) {
     match tokio::time::timeout(CALM_OPERATION, operation).await {
         Ok(Ended::Done) => {}
@@ -432,7 +432,7 @@ async fn calm(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads all that is committed.
+/// Reads everything that is committed.
 async fn read_all(world: &Arc<World>, gateway: &Gateway) -> Option<ContentPage> {
     let Some(page) = gateway.content().await else {
         world
@@ -466,7 +466,7 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
         ..ScrubConfig::default()
     };
     match tokio::time::timeout(COMPLETION, gateway.store.scrub(&config, None)).await {
-        // The moment that it began is a real one's.
+        // The report's start time is a real one, which would differ from run to run.
         Ok(Ok(report)) => world.ledger.note(&format!(
             "scrubbed {} objects: {} good, {} bad, {} unreachable, {} withdrawn, {} restored",
             report.objects,
@@ -482,12 +482,12 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
         Err(_) => world.ledger.stall("a scrub does not end".to_owned()),
     }
     for _ in 0..2 {
-        // Packs are left alone the first time that they are seen.
+        // Compaction skips a pack the first time that it sees it.
         in_time(world, "compaction", gateway.compact()).await;
     }
     gateway.store.drain(COMPLETION).await;
     gateway.end();
-    // Its own memory of what it restored is gone with it.
+    // A new gateway does not remember what the old one restored.
     let gateway = open_calmly(world, random)?;
     let page = read_all(world, &gateway).await;
     gateway.judge_evidence().await;
@@ -496,7 +496,7 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
         return Ok(());
     };
     judge(world, &page);
-    // What any f clouds are needed for, they are not needed for.
+    // Everything has to work without any f clouds.
     for _ in 0..READERS {
         let mut away: Vec<&Arc<SimulatedCloud>> = world.clouds.iter().collect();
         random.shuffle(&mut away);
@@ -514,7 +514,7 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing that was committed is missing, neither in the metadata nor on an honest cloud.
+/// Checks that nothing committed is missing, neither in the metadata nor on an honest cloud.
 fn judge(world: &World, page: &ContentPage) {
     let (committed, attempts) = {
         let records = world.ledger.records();
@@ -552,26 +552,26 @@ fn judge(world: &World, page: &ContentPage) {
     }
 }
 
-/// In fair weather every request has its reason.
-fn bill(world: &World) {
+/// Checks that in fair weather there are no unnecessary requests.
+fn check_request_count(world: &World) {
     let records = world.ledger.records();
     let n = u64::from(world.policy.clouds());
     let count = |name| records.counters.get(name);
     let (written, read) = (count("objects_written"), records.operations);
     let requests: u64 = world.clouds.iter().map(|cloud| cloud.traffic().0).sum();
     let lives = world.clients.load(Ordering::Relaxed);
-    // Each put, once; k of n for each read, and again as many for a late one; a sign of life from
-    // each cloud for each life.
+    // One request for each put; k of n for each read, and as many again for a late one; one probe
+    // of each cloud for each life.
     let most = n * (written + 2 * read + 2 * lives);
     drop(records);
     if requests > most {
-        let what = format!("{requests} requests in fair weather; {most} are the most");
+        let what = format!("{requests} requests in fair weather; at most {most} are expected");
         world.ledger.violation(what);
     }
 }
 
-/// No plaintext was ever on any cloud, so none is in what f of them know together.
-fn secrecy(world: &World) {
+/// Checks that no plaintext was ever on any cloud, so that f of them together know none.
+fn check_secrecy(world: &World) {
     let attempts = world.ledger.records().attempts.clone();
     let needles: Vec<Bytes> = attempts
         .values()
@@ -588,7 +588,7 @@ fn secrecy(world: &World) {
         return;
     };
     for cloud in &world.clouds {
-        for (name, body) in cloud.everything() {
+        for (name, body) in cloud.all_bodies() {
             if search.is_match(&body[..]) {
                 let what = format!("cloud {}: {name} shows plaintext", cloud.index);
                 world.ledger.violation(what);

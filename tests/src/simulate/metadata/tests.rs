@@ -1,6 +1,6 @@
-//! The judge of the metadata service, shown what it has to accept and what it has to refuse.
+//! Tests of the judge of the metadata service: histories that it has to accept and to refuse.
 //!
-//! The service runs alone, one call after the other, while clients that overlap wait for their
+//! The service runs alone, one call after the other, while overlapping clients wait for their
 //! answers and some give up. Then one thing is made wrong.
 
 use super::*;
@@ -12,21 +12,21 @@ const CALLS: usize = 300;
 const CLIENTS: u64 = 5;
 const SECOND: u64 = 1_000_000_000;
 
-/// What is wrong with a history.
+/// The flaw of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     Nothing,
-    /// A change was answered and is not there.
+    /// A change was answered and is missing.
     LostUpdate,
-    /// A query was answered from a state that is long gone.
+    /// A query was answered from an old state.
     StaleRead,
-    /// A query was answered from a state that is yet to come.
+    /// A query was answered from a future state.
     EarlyRead,
-    /// Two calls were given each other's answers.
+    /// The answers of two calls were swapped.
     Swapped,
-    /// An answer is no answer.
+    /// An answer is not decodable.
     Garbage,
-    /// A change is claimed to have been made before something that it shows the effect of.
+    /// A change has an earlier version than another change whose effect it shows.
     WrongVersion,
 }
 
@@ -100,7 +100,7 @@ impl Bench {
         answer.unwrap()
     }
 
-    /// One call, which took effect at its turn and was under way for some time around it.
+    /// One call, which takes effect at its turn and is pending for some time around it.
     fn call(&mut self, loses: bool) {
         let (kind, operation) = self.workload.next(0, &mut self.random);
         self.sequence += 1;
@@ -114,7 +114,8 @@ impl Bench {
         if !loses {
             self.model = after;
         }
-        // Some are not answered; and what is invoked long before its turn overlaps with others.
+        // Some calls are not answered; a call that is invoked long before its turn overlaps with
+        // others.
         let answered = loses || !self.random.chance(1, 12);
         if answered {
             self.workload.answered(0, &operation, Some(&answer));
@@ -142,8 +143,8 @@ impl Bench {
     }
 }
 
-/// Runs the service, and makes one thing wrong about half way; `None` if nothing that happened can
-/// be made wrong in that way.
+/// Runs the service, and makes one thing wrong about half way; `None` if the history offers no
+/// place for this flaw.
 fn history(seed: u64, flaw: Flaw) -> Option<History> {
     let mut bench = Bench::new(seed);
     let mut models = Vec::new();
@@ -160,7 +161,7 @@ fn history(seed: u64, flaw: Flaw) -> Option<History> {
     Some(history)
 }
 
-/// The first pair of answered calls that `fits`, the first of them not among the first calls.
+/// The first pair of answered calls that `fits`; the first of the two is not among the first calls.
 fn pair(calls: &[Call], fits: impl Fn(usize, usize) -> bool) -> Option<(usize, usize)> {
     (CALLS / 4..CALLS)
         .flat_map(|one| (0..CALLS).map(move |other| (one, other)))
@@ -179,13 +180,13 @@ fn take_answer(calls: &mut [Call], to: usize, from: usize) {
 
 fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
     let calls = &mut history.calls;
-    // The same question, asked at another time, with an answer that was wrong by now or as yet.
+    // The same question at another time, whose answer is outdated or premature here.
     let moved = |calls: &[Call], one: usize, other: usize| {
         let same = calls[one].kind == OperationKind::Query
             && calls[other].kind == OperationKind::Query
             && calls[one].operation == calls[other].operation;
-        // Flaw for a good while: what changed the answer may have been a call that nobody saw the
-        // answer of, and that may have come later than it did, but not by so much.
+        // The answer has to be wrong for some time: the call that changed it may be one whose
+        // answer was lost, and that may have taken effect later, but not by so much.
         let shows = |model: &Model| model.read(&calls[one].operation, result(&calls[other]));
         let between = models.iter().skip(other.min(one)).take(one.abs_diff(other));
         same && !shows(&models[one]) && between.filter(|model| !shows(model)).count() > 20
@@ -221,7 +222,7 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
             calls[one].answer.as_mut().unwrap().1 = Bytes::from_static(b"nonsense");
         }
         Flaw::WrongVersion => {
-            // Of two that create, the later one says that it came first.
+            // Of two calls that create, the later one claims the earlier version.
             let creates = |at: usize| {
                 let mut after = models[at].clone();
                 calls[at].kind == OperationKind::Execute
@@ -240,7 +241,7 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
 }
 
 #[test]
-fn what_the_service_did_is_accepted_with_the_order_and_without() {
+fn histories_of_the_service_are_accepted_with_the_order_and_without() {
     for seed in 0..20 {
         let mut history = history(seed, Flaw::Nothing).unwrap();
         MetadataWorkload::default().judge(&history).unwrap();
@@ -252,7 +253,7 @@ fn what_the_service_did_is_accepted_with_the_order_and_without() {
 }
 
 #[test]
-fn what_the_service_cannot_have_done_is_refused_whatever_the_order() {
+fn impossible_histories_are_refused_whatever_the_order() {
     let flaws = [
         Flaw::LostUpdate,
         Flaw::StaleRead,
@@ -266,7 +267,7 @@ fn what_the_service_cannot_have_done_is_refused_whatever_the_order() {
         let mut judged = 0;
         for (seed, history) in flawed.take(6) {
             let verdict = MetadataWorkload::default().judge(&history);
-            // Refused because no order explains it, not because the search was given up.
+            // Refused because no order explains it, and not because the search gave up.
             let refused = verdict.is_err_and(|why| why.starts_with("not linearizable"));
             assert!(refused, "seed {seed}: {flaw:?} is not seen");
             judged += 1;

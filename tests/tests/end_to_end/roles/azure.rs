@@ -1,5 +1,5 @@
-//! Azure's SAS tokens tell creating from overwriting, so that every limit holds without retention;
-//! and a writer of theirs cannot list, so that it takes a collector to found a cloud.
+//! Azure's SAS tokens distinguish creating from overwriting, so that every limit holds without
+//! retention; a writer's token cannot list, so that founding a cloud needs a collector.
 
 use super::{assert_holds, assert_levels, finding, noise, put, summary};
 use aws_lc_rs::hmac;
@@ -44,7 +44,7 @@ fn write(directory: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn who_may_create_and_not_write_overwrites_nothing() {
+fn a_token_that_may_create_and_not_write_overwrites_nothing() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let started = Emulator::start(Server::Azurite, directory.path());
@@ -81,7 +81,7 @@ fn who_may_create_and_not_write_overwrites_nothing() {
     fs::rename(cluster.cloud(1).with_extension("away"), cluster.cloud(1)).unwrap();
     fs::rename(cluster.cloud(2).with_extension("away"), cluster.cloud(2)).unwrap();
 
-    // The collector's was for founding, and is not kept where the volume is mounted.
+    // The collector's token was for founding, and is not stored where the volume is mounted.
     let well = cluster.quorumfs().run_with(["doctor", "--no-list"]).ok();
     assert_eq!(summary(&well)["too_much"], 0, "{well:?}");
     let limits = [

@@ -1,5 +1,5 @@
 //! An S3 service as its owner sets it up: buckets with retention or versions, and an account for
-//! each role, to which the bucket's policy grants what that role may do.
+//! each role. The bucket's policy grants the role's rights.
 
 use quorumfs_backends::emulators::{Emulator, Server};
 use quorumfs_tests::harness::{Answer, Keys, Request};
@@ -95,8 +95,8 @@ impl S3 {
         self.as_root(versions.body(ENABLED.as_bytes()));
     }
 
-    /// A file with the credentials of a new account, which may do to a bucket and to the objects
-    /// below its prefix what these lists of actions say.
+    /// A file with the credentials of a new account, which may execute these actions on the objects
+    /// below the bucket's prefix and on the bucket.
     pub(crate) fn credentials(
         &self,
         role: &str,

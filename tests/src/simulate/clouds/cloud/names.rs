@@ -1,6 +1,6 @@
-//! What a cloud says about its objects without handing them out, and how it lets go of them.
+//! The requests that do not transfer content: lengths, lists of names, deletion.
 
-use super::super::lie::{Lie, Request};
+use super::super::lie::{CloudRequest, Lie};
 use super::SimulatedCloud;
 use quorumfs_backends::{
     Deadline, ObjectInfo, ObjectName, Operation, Page, StoreError, StoreErrorKind,
@@ -15,11 +15,11 @@ impl SimulatedCloud {
         let way = self
             .arrive(Operation::Head, Some(name), deadline, None)
             .await?;
-        let lie = self.lie(Request::Head);
+        let lie = self.lie(CloudRequest::Head);
         let truth = match (lie, self.truth(name)) {
             (Some(Lie::Resurrect), None) => self.resurrected(name),
             (Some(Lie::Deny), Some(_)) => {
-                self.told(Lie::Deny);
+                self.record_lie(Lie::Deny);
                 None
             }
             (_, truth) => truth,
@@ -28,7 +28,7 @@ impl SimulatedCloud {
         let answer = truth.ok_or_else(missing).map(|body| {
             let mut length = body.len() as u64;
             if lie == Some(Lie::WrongLength) {
-                self.told(Lie::WrongLength);
+                self.record_lie(Lie::WrongLength);
                 length += 1;
             }
             ObjectInfo { length }
@@ -45,7 +45,7 @@ impl SimulatedCloud {
         deadline: Deadline,
     ) -> Result<Page, StoreError> {
         let way = self.arrive(Operation::List, None, deadline, None).await?;
-        let lie = self.lie(Request::List);
+        let lie = self.lie(CloudRequest::List);
         let mut names: Vec<ObjectName> = {
             let mut state = self.state();
             state.forget_lost();
@@ -75,7 +75,7 @@ impl SimulatedCloud {
             _ => {}
         }
         if let Some(lie) = lie {
-            self.told(lie);
+            self.record_lie(lie);
         }
         let more = names.len() > limit;
         names.truncate(limit);
