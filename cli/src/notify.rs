@@ -1,9 +1,9 @@
-//! Telling systemd how a service is: `READY=1`, `STATUS=…`, `STOPPING=1`, and that a start
-//! takes longer (sd_notify(3)).
+//! Reporting the state of a service to systemd: `READY=1`, `STATUS=…`, `STOPPING=1`, and that a
+//! start takes longer (sd_notify(3)).
 //!
-//! One datagram to the socket that `$NOTIFY_SOCKET` names, a path or, after an `@`, a name in the
-//! abstract namespace. Where there is none nobody wants to know. Nothing depends on it, so that a
-//! failure is a line in the log.
+//! A report is one datagram to the socket that `$NOTIFY_SOCKET` names, a path or, after an `@`, a
+//! name in the abstract namespace. Without that variable nothing is sent. Nothing depends on it, so
+//! a failure is only logged.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -18,7 +18,7 @@ pub(crate) fn ready(status: &str) {
     tell(&format!("READY=1\n{}", line(status)));
 }
 
-/// It is still starting, and may do so for so much longer.
+/// It is still starting, and may take so much longer.
 pub(crate) fn starting(status: &str, longer: Duration) {
     let micros = longer.as_micros();
     tell(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
@@ -39,7 +39,7 @@ fn tell(text: &str) {
         return;
     };
     if let Err(error) = send(&name, text) {
-        tracing::warn!(%error, socket = %name.display(), "systemd is not told how this is");
+        tracing::warn!(%error, socket = %name.display(), "the state is not reported to systemd");
     }
 }
 

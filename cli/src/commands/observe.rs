@@ -1,13 +1,13 @@
-//! `quorumfs observe`: what replicas are, as it changes.
+//! `quorumfs observe`: follows the replicas' state.
 //!
 //! Two kinds of lines: a *fact* is true of a correct replica, or of n − u replicas alike; a
-//! *report* is one replica's word about itself, which may be a lie. It goes on until it is
-//! interrupted, or until nobody reads it any more: `quorumfs observe | head`.
+//! *report* is what one replica says about itself, which may be a lie. It goes on until it is
+//! interrupted, or until its output is no longer read: `quorumfs observe | head`.
 
 use super::opened::Configured;
 use crate::arguments::{General, ObserveArguments};
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_bft::observer::{Fact, Observation, Report};
@@ -15,10 +15,10 @@ use quorumfs_bft_runtime::client::Told;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How often it looks whether somebody still reads: a cluster may be quiet.
+/// How often to check whether the output is still read: a cluster may be quiet.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a quorum says, or what a correct replica got to.
+/// A statement of a quorum, or the state that a correct replica has reached.
 #[derive(Debug, Default, Serialize)]
 struct FactRecord {
     fact: &'static str,
@@ -76,7 +76,7 @@ impl FactRecord {
     }
 }
 
-/// One replica's word.
+/// One replica's report.
 #[derive(Debug, Serialize)]
 struct ReportRecord {
     replica: u16,
@@ -84,11 +84,11 @@ struct ReportRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<u64>,
     #[serde(flatten)]
-    said: Option<Said>,
+    said: Option<ReportedState>,
 }
 
 #[derive(Debug, Serialize)]
-struct Said {
+struct ReportedState {
     epoch: u64,
     view: u64,
     leader: u16,
@@ -100,7 +100,7 @@ struct Said {
     voting: &'static str,
 }
 
-impl Said {
+impl ReportedState {
     fn of(report: &Report) -> Self {
         Self {
             epoch: report.epoch.0,
@@ -119,11 +119,11 @@ impl ReportRecord {
     fn text(&self) -> String {
         let replica = self.replica;
         let Some(said) = &self.said else {
-            return format!("replica {replica}  says nothing");
+            return format!("replica {replica}  is silent");
         };
         let between = if said.active { "" } else { " (not begun)" };
         let transfer = said.transfer.map_or_else(String::new, |sequence| {
-            format!("  takes the state after {sequence} over")
+            format!("  fetches the state after {sequence}")
         });
         format!(
             "replica {replica}  view {}{between}  executed {}  stable {}  {}{transfer}",
@@ -132,7 +132,7 @@ impl ReportRecord {
     }
 }
 
-fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
+fn print(told: Told, quorum_only: bool, output: Output) -> CommandResult<()> {
     let Told::Observation(observation) = told else {
         return Ok(());
     };
@@ -159,7 +159,7 @@ fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
             replica: replica.0,
             silent: false,
             missed: Some(missed),
-            said: Some(Said::of(&report)),
+            said: Some(ReportedState::of(&report)),
         },
         Observation::Silent { replica } => ReportRecord {
             replica: replica.0,
@@ -174,12 +174,12 @@ fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
     }
 }
 
-/// Prints what it is told until it is interrupted, or nobody reads it any more.
+/// Prints events until it is interrupted, or its output is no longer read.
 pub(crate) async fn run(
     general: &General,
     arguments: &ObserveArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let mut stop = Stop::of_a_command()?;
     let mut observer = configured.observe_replicas()?;
@@ -234,10 +234,10 @@ mod tests {
             replica: 2,
             silent: false,
             missed: Some(0),
-            said: Some(Said::of(&report)),
+            said: Some(ReportedState::of(&report)),
         };
         let text = record.text();
         assert!(text.starts_with("replica 2  view 3 (not begun)  executed 7"));
-        assert!(text.ends_with("abstaining  takes the state after 5 over"));
+        assert!(text.ends_with("abstaining  fetches the state after 5"));
     }
 }

@@ -1,42 +1,42 @@
-//! What is said, what is only counted, and when the count is told.
+//! Which events are logged, which are only counted, and when the count is logged.
 //!
-//! An event is said if its cause was not said within the last [`WINDOW`]; else it is counted, and
-//! the count is told with the first event of any cause after the window, or at the end of the
-//! process. One place in the program has at most [`CAUSES_MAX`] causes in a window; what comes
-//! beyond is one more cause together, so that memory and lines stay bounded whatever is told. It is
-//! pure: the time comes with each call.
+//! An event is logged if its cause was not logged within the last [`WINDOW`]; otherwise it is
+//! counted, and the count is logged with the first event of any cause after the window, or at the
+//! end of the process. One place in the program has at most [`CAUSES_MAX`] causes in a window; all
+//! others are one more cause together, so that memory and lines stay bounded whatever happens. The
+//! module is pure: the time comes with each call.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// For how long one line stands for all of its cause.
+/// For how long one line stands for all events of its cause.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
-/// Causes that one place in the program may have in that time.
+/// The most causes of one place in the program in that time.
 pub(super) const CAUSES_MAX: usize = 16;
-/// What stands for all causes beyond.
+/// The text for all causes beyond.
 const OTHERS: &str = "other causes";
 
-/// What was counted of one cause.
+/// The count of one cause.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Repeated<S> {
-    /// Where in the program it was said.
+    /// The place in the program.
     pub(super) site: S,
-    /// What it said.
+    /// Its text.
     pub(super) text: String,
-    /// How often, after the time that it was said.
+    /// How often it was repeated after it was logged.
     pub(super) count: u64,
-    /// Within which time.
+    /// The length of that time.
     pub(super) within: Duration,
 }
 
 /// What to do about an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Heard<S> {
-    /// It is said.
+pub(super) struct EventDecision<S> {
+    /// Whether to log it.
     pub(super) is_new: bool,
-    /// What is to be told of others before it.
+    /// Counts of other causes to log before it.
     pub(super) due: Vec<Repeated<S>>,
 }
 
@@ -47,12 +47,12 @@ struct Window {
     count: u64,
 }
 
-/// What was said lately.
+/// The causes that were logged recently.
 #[derive(Debug)]
 pub(super) struct Repeats<S> {
     windows: HashMap<(S, String), Window>,
     causes: HashMap<S, usize>,
-    /// No window ends before.
+    /// The earliest end of a window.
     next_end: Option<Instant>,
 }
 
@@ -67,8 +67,8 @@ impl<S> Default for Repeats<S> {
 }
 
 impl<S: Copy + Eq + Hash> Repeats<S> {
-    /// An event happened.
-    pub(super) fn hear(&mut self, now: Instant, site: S, cause: String) -> Heard<S> {
+    /// Decides on an event.
+    pub(super) fn hear(&mut self, now: Instant, site: S, cause: String) -> EventDecision<S> {
         let due = match self.next_end {
             Some(end) if now >= end => self.end(now, |window| now >= window.began + WINDOW),
             _ => Vec::new(),
@@ -94,10 +94,10 @@ impl<S: Copy + Eq + Hash> Repeats<S> {
                 true
             }
         };
-        Heard { is_new, due }
+        EventDecision { is_new, due }
     }
 
-    /// What was counted and not told; all of it counts as told then.
+    /// The pending counts, which are reset.
     pub(super) fn finish(&mut self, now: Instant) -> Vec<Repeated<S>> {
         self.end(now, |_| true)
     }
