@@ -154,7 +154,7 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     let force = || cluster.quorumfs().args(["umount", "--force"]);
     force()
         .run()
-        .fails(2, "not said what", "name the directory");
+        .fails(2, "mount point is not known", "name the directory");
     let nothing = force().args([cluster.directory()]).run();
     nothing.fails(10, "no quorumfs is mounted on", "findmnt");
     let forced = force().args([&point]).run().ok().records("unmounted");

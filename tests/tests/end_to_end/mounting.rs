@@ -317,7 +317,7 @@ fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
         "{said}{erred}"
     );
     assert!(
-        erred.contains("cannot be changed while it is there"),
+        erred.contains("cannot be changed while it exists"),
         "{erred}"
     );
     cluster.stop();

@@ -60,7 +60,7 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
         let status = key(&cluster, &["status"]).run().ok();
         status.records("key")[0]["passphrase_from"].clone()
     };
-    ls().run().fails(12, "nobody to ask", "key unlock");
+    ls().run().fails(12, "no source of it", "key unlock");
     assert!(from().is_null());
 
     // A file that a variable names; its mode counts.
@@ -76,7 +76,7 @@ fn a_protected_key_opens_with_its_passphrase_wherever_that_comes_from() {
     // The secret itself is nowhere looked for in variables.
     ls().env("QUORUMFS_PASSPHRASE", RIGHT)
         .run()
-        .fails(12, "nobody to ask", "");
+        .fails(12, "no source of it", "");
 
     // A command, before which a file counts.
     let cat = format!("passphrase_command = [\"cat\", \"{}\"]", right.display());
@@ -140,7 +140,7 @@ fn somebody_at_a_terminal_is_asked_sees_nothing_and_may_mistype() {
     };
     let protect = || key(&cluster, &["protect"]);
     let differ = on_terminal(protect(), &[&line, "something else\n"]);
-    differ.fails(2, "not the same", "nothing was changed");
+    differ.fails(2, "passphrases differ", "nothing was changed");
     assert!(KeyFile::load(&cluster.volume().join("principal.key")).is_ok());
     on_terminal(protect(), &[&line, &line]).ok();
     let ls = || cluster.quorumfs().args(["ls"]);
@@ -155,7 +155,7 @@ fn somebody_at_a_terminal_is_asked_sees_nothing_and_may_mistype() {
         .quorumfs()
         .args(["mount", "--background"])
         .args([&point]);
-    mount.run().fails(12, "nobody to ask", "key unlock");
+    mount.run().fails(12, "no source of it", "key unlock");
     let ready = on_terminal(mount, &["not this\n", &line])
         .ok()
         .records("ready");
@@ -202,7 +202,7 @@ fn a_key_that_is_protected_from_the_start_was_never_readable() {
     cluster
         .quorumfs()
         .run_with(["ls"])
-        .fails(12, "nobody to ask", "");
+        .fails(12, "no source of it", "");
     let ls = cluster.quorumfs().args(["ls"]);
     ls.env(VARIABLE, passphrase(&cluster)).run().ok();
 }

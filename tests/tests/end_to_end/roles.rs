@@ -466,7 +466,7 @@ fn a_bucket_that_is_not_as_it_should_be_is_named_with_what_to_do() {
     s3.versioned_bucket("versioned-bucket");
     for (bucket, says) in [
         ("locked-bucket", "younger than its retention"),
-        ("versioned-bucket", "keeps the old versions"),
+        ("versioned-bucket", "keeps old versions"),
     ] {
         let created = creates(&cluster, &at(bucket), &root).ok();
         let notices = created.records("volume")[0]["notices"].to_string();
