@@ -103,7 +103,7 @@ pub(crate) enum Command {
     Mount(MountArguments),
     /// Unmount it, after everything written is stored
     Umount(UmountArguments),
-    /// Commit what was written through the mount now, and wait for it
+    /// Commit data written through the mount now, and wait for it
     Sync(SyncArguments),
     /// Prefetch files of the mount into the disk cache
     Warmup(WarmupArguments),

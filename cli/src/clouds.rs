@@ -51,8 +51,9 @@ pub(crate) fn location(section: &CloudSection, base: &Path) -> CommandResult<Loc
 
 /// The failure domain: who could lose the whole cloud at once.
 pub(crate) fn failure_domain(section: &CloudSection, location: &Location) -> String {
-    let told = section.domain.clone();
-    told.or_else(|| location.failure_domain())
+    let given = section.domain.clone();
+    given
+        .or_else(|| location.failure_domain())
         .unwrap_or_else(|| section.name.clone())
 }
 
@@ -215,7 +216,7 @@ fn bounds(section: &LimitsSection, connections: usize) -> Limits {
     Limits {
         connections: section
             .connections
-            .map_or(connections, |told| usize::from(told).max(1)),
+            .map_or(connections, |given| usize::from(given).max(1)),
         requests_per_second: section.requests_per_second,
         upload_bytes_per_second: bytes(section.upload_mib_per_second),
         download_bytes_per_second: bytes(section.download_mib_per_second),

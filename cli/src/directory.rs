@@ -60,7 +60,7 @@ impl StateDirectory {
         &self.0
     }
 
-    /// A path within; an absolute one stays what it is.
+    /// A path within; an absolute one is unchanged.
     pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)
     }

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
         let limit = getrlimit(Resource::Core);
         assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
-        // What is our own can still be looked at.
+        // This process can still inspect itself.
         assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 2);
     }
 

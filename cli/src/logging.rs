@@ -44,9 +44,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 
 /// Crates that may log below a warning: ours, and the one that connects to the kernel.
-const HEARD: [&str; 2] = ["quorumfs", "fuser"];
+const LOGGED_CRATES: [&str; 2] = ["quorumfs", "fuser"];
 
-/// What has to be logged at the end of the process.
+/// The counts to log at the end of the process.
 static LAST: OnceLock<Last> = OnceLock::new();
 
 struct Last {
@@ -74,7 +74,7 @@ pub(crate) fn start(filter: Option<&str>, default: &str, file: Option<&Path>) ->
         None => BoxMakeWriter::new(std::io::stderr),
     };
     let repeats = Arc::<Mutex<Repeats<Site>>>::default();
-    // It fails only where a test starts it twice, and no line may panic for a terminal that is gone.
+    // It fails only if a test starts it twice. A terminal that is gone is no reason to panic.
     let _ = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_env_filter(filter)
@@ -100,7 +100,7 @@ pub(crate) fn finish() {
     let left = lock(repeats).finish(Instant::now());
     let mut text = String::new();
     for repeated in left {
-        let _ = tell(&mut Writer::new(&mut text), &repeated);
+        let _ = write_count(&mut Writer::new(&mut text), &repeated);
     }
     // Nothing was counted, or the terminal is gone.
     let _ = std::io::Write::write_all(&mut writer.make_writer(), text.as_bytes());
@@ -111,16 +111,16 @@ fn lock(repeats: &Mutex<Repeats<Site>>) -> std::sync::MutexGuard<'_, Repeats<Sit
 }
 
 /// Whether an event may be logged, whatever the filter says: other crates may only warn.
-fn may_speak(target: &str, level: Level) -> bool {
+fn may_log(target: &str, level: Level) -> bool {
     level <= Level::WARN || is_heard(target)
 }
 
 fn is_heard(target: &str) -> bool {
-    HEARD.iter().any(|known| target.starts_with(known))
+    LOGGED_CRATES.iter().any(|known| target.starts_with(known))
 }
 
 /// The line for counted repeats.
-fn tell(writer: &mut Writer<'_>, repeated: &Repeated<Site>) -> fmt::Result {
+fn write_count(writer: &mut Writer<'_>, repeated: &Repeated<Site>) -> fmt::Result {
     SystemTime.format_time(writer)?;
     let (metadata, seconds) = (repeated.site.0, repeated.within.as_secs());
     let (level, target, count) = (metadata.level(), metadata.target(), repeated.count);
@@ -149,17 +149,17 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        if !may_speak(metadata.target(), *metadata.level()) {
+        if !may_log(metadata.target(), *metadata.level()) {
             return Ok(());
         }
         // With a more detailed filter than a mount's default, every line is wanted.
         if *metadata.level() <= Level::INFO {
             let cause = cause::of(event);
-            let heard = lock(&self.repeats).hear(Instant::now(), Site(metadata), cause);
-            for repeated in &heard.due {
-                tell(&mut writer, repeated)?;
+            let decision = lock(&self.repeats).decide(Instant::now(), Site(metadata), cause);
+            for repeated in &decision.due {
+                write_count(&mut writer, repeated)?;
             }
-            if !heard.is_new {
+            if !decision.is_new {
                 return Ok(());
             }
         }
@@ -186,7 +186,7 @@ mod tests {
             ("quorumfs_gateway::blocks", Level::TRACE, true),
             ("fuser::session", Level::DEBUG, true),
         ] {
-            assert_eq!(may_speak(target, level), may, "{target} {level}");
+            assert_eq!(may_log(target, level), may, "{target} {level}");
         }
     }
 

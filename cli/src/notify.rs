@@ -15,18 +15,18 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// It serves.
 pub(crate) fn ready(status: &str) {
-    tell(&format!("READY=1\n{}", line(status)));
+    report(&format!("READY=1\n{}", line(status)));
 }
 
 /// It is still starting, and may take so much longer.
 pub(crate) fn starting(status: &str, longer: Duration) {
     let micros = longer.as_micros();
-    tell(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
+    report(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
 }
 
 /// It has begun to end.
 pub(crate) fn stopping(status: &str) {
-    tell(&format!("STOPPING=1\n{}", line(status)));
+    report(&format!("STOPPING=1\n{}", line(status)));
 }
 
 /// A status is one line.
@@ -34,7 +34,7 @@ fn line(status: &str) -> String {
     format!("STATUS={}", status.replace('\n', " "))
 }
 
-fn tell(text: &str) {
+fn report(text: &str) {
     let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
         return;
     };

@@ -79,7 +79,7 @@ impl Output {
     }
 
     /// Prints a text that only people need.
-    pub(crate) fn say(self, text: &str) -> CommandResult<()> {
+    pub(crate) fn print_text(self, text: &str) -> CommandResult<()> {
         if self.json { Ok(()) } else { print(text) }
     }
 

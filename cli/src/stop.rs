@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 /// Waits for the first request to stop, and later for the next.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    wishes: Vec<Signal>,
+    signals: Vec<Signal>,
     /// Caught, so that it does not kill, and ignored.
     _unheeded: Option<Signal>,
     orphaned: Option<oneshot::Receiver<()>>,
@@ -33,7 +33,7 @@ impl Stop {
             SignalKind::hangup(),
         ];
         Ok(Self {
-            wishes: wishes(&kinds)?,
+            signals: signals(&kinds)?,
             _unheeded: None,
             orphaned: None,
         })
@@ -42,8 +42,8 @@ impl Stop {
     /// Begins to listen; from here on these signals no longer kill, and a hangup does nothing.
     pub(crate) fn of_a_daemon(supervised: bool) -> CommandResult<Self> {
         Ok(Self {
-            wishes: wishes(&[SignalKind::interrupt(), SignalKind::terminate()])?,
-            _unheeded: wishes(&[SignalKind::hangup()])?.pop(),
+            signals: signals(&[SignalKind::interrupt(), SignalKind::terminate()])?,
+            _unheeded: signals(&[SignalKind::hangup()])?.pop(),
             orphaned: supervised.then(end_of_input),
         })
     }
@@ -56,16 +56,16 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
-        let wishes = &mut self.wishes;
-        let told = poll_fn(|context| {
-            let told = |signal: &mut Signal| signal.poll_recv(context).is_ready();
-            match wishes.iter_mut().any(told) {
+        let signals = &mut self.signals;
+        let received = poll_fn(|context| {
+            let is_ready = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+            match signals.iter_mut().any(is_ready) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
         });
         tokio::select! {
-            () = told => {}
+            () = received => {}
             () = orphaned => {}
         }
         self.orphaned = None;
@@ -73,7 +73,7 @@ impl Stop {
 }
 
 /// The signals that were not ignored when the process began.
-fn wishes(kinds: &[SignalKind]) -> CommandResult<Vec<Signal>> {
+fn signals(kinds: &[SignalKind]) -> CommandResult<Vec<Signal>> {
     let ignored = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored_in(&ignored);
     let heeded = kinds.iter().filter(|kind| !is_in(ignored, **kind));

@@ -88,7 +88,7 @@ pub(crate) fn unseal(sealed: &SealedKey, sources: &Sources) -> CommandResult<Unl
         let opened = opened(sealed, passphrase, &source);
         let again = matches!(source, Source::Terminal) && left > 0;
         match opened {
-            Err(failure) if again && failure.exit == Exit::WrongKey => terminal::say("Wrong."),
+            Err(failure) if again && failure.exit == Exit::WrongKey => terminal::print("Wrong."),
             other => return other,
         }
     }

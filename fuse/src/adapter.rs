@@ -1,9 +1,9 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{attributes, keeps_atime, kind, number, open_mode, time_change};
+use crate::convert::{attributes, kind, number, open_mode, preserves_atime, time_change};
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
-    capabilities, maker,
+    capabilities, creating_caller,
 };
 use bytes::Bytes;
 use fuser::{
@@ -111,7 +111,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -135,7 +135,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -261,7 +261,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let (name, root) = (name.as_bytes().to_vec(), self.root);
@@ -385,7 +385,7 @@ impl Filesystem for Adapter {
     fn opendir(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
         let keeper = fs.clone();
-        let keep_atime = keeps_atime(flags.0);
+        let keep_atime = preserves_atime(flags.0);
         let work = async move { fs.opendir(&caller, inode, keep_atime).await };
         self.serve("opendir", work, move |outcome| match outcome {
             Ok(handle) => {

@@ -39,7 +39,7 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
 /// The time of a kernel request, as the kernel sent it. For times before 1970, fuser 0.18 subtracts
 /// the nanoseconds from the seconds instead of adding them. That loses no information, and this
 /// function reverses it.
-fn told_by_fuser(time: SystemTime) -> Timestamp {
+fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
             seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -58,7 +58,7 @@ fn told_by_fuser(time: SystemTime) -> Timestamp {
 pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
     match time {
         TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(time) => TimeChange::At(told_by_fuser(time)),
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp_from_fuser(time)),
     }
 }
 
@@ -121,7 +121,7 @@ fn device(attributes: &Attributes) -> u32 {
 }
 
 /// Whether reading leaves the time of access unchanged, from the flags of `open(2)`.
-pub(crate) const fn keeps_atime(flags: i32) -> bool {
+pub(crate) const fn preserves_atime(flags: i32) -> bool {
     const NO_ACCESS_TIME: i32 = 0o1_000_000;
     flags & NO_ACCESS_TIME != 0
 }
@@ -135,7 +135,7 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
         read: flags & ACCESS_MODE != WRITE_ONLY,
         write: matches!(flags & ACCESS_MODE, WRITE_ONLY | READ_WRITE),
         truncate: flags & 0o1000 != 0,
-        keep_atime: keeps_atime(flags),
+        keep_atime: preserves_atime(flags),
     }
 }
 
@@ -154,11 +154,11 @@ mod tests {
             (i64::MIN, 0, before(1 << 63, 0), before(1 << 63, 0)),
         ] {
             let time = Timestamp { seconds, nanos };
-            assert_eq!(told_by_fuser(told), time);
+            assert_eq!(timestamp_from_fuser(told), time);
             assert_eq!(system_time(time), tells);
         }
         let late = UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789);
-        assert_eq!(system_time(told_by_fuser(late)), late);
+        assert_eq!(system_time(timestamp_from_fuser(late)), late);
     }
 
     #[test]

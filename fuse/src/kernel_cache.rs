@@ -4,7 +4,8 @@
 //! in any case, the kernel may cache it for [`KEPT_FOR`], so that a second `find` or `git status`
 //! over a large tree is answered by the kernel alone. In return all of it is invalidated when
 //! another client has changed something, or when the servers do not answer: every inode and every
-//! name that was handed out, one by one, since older kernels have no other way.
+//! name that was handed out, one by one, since no other interface exists in all kernels that we
+//! support.
 //!
 //! * A table records what was handed out, in two generations: after [`KEPT_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers

@@ -152,7 +152,7 @@ impl Mounted {
         };
         tokio::select! {
             () = self.ended() => {}
-            holders = mount_holders::by_others(minor) => self.take_from(&holders).await,
+            holders = mount_holders::held_elsewhere(minor) => self.end_for_holders(&holders).await,
         }
     }
 
@@ -177,7 +177,7 @@ impl Mounted {
                 error,
             })?;
         self.leave(UnmountFlags::empty()).await?;
-        if tokio::time::timeout(mount_holders::LETS_GO_WITHIN, self.ended())
+        if tokio::time::timeout(mount_holders::RELEASED_WITHIN, self.ended())
             .await
             .is_ok()
         {
@@ -192,7 +192,7 @@ impl Mounted {
                 path: self.mount_point.clone(),
             });
         }
-        self.take_from(&holders).await;
+        self.end_for_holders(&holders).await;
         Ok(holders)
     }
 
@@ -206,7 +206,7 @@ impl Mounted {
 
     /// The mount is no longer in this tree, and processes elsewhere hold it: commits the data that
     /// they wrote, and ends the mount.
-    async fn take_from(&self, holders: &[Holder]) {
+    async fn end_for_holders(&self, holders: &[Holder]) {
         let named: Vec<_> = holders.iter().map(Holder::to_string).collect();
         tracing::warn!(
             mount_point = %self.mount_point.display(), held_by = named.join(", "),
@@ -216,7 +216,7 @@ impl Mounted {
             tracing::warn!(%error, "not all data that those processes wrote is committed yet");
         }
         self.connection.abort();
-        let aborted = tokio::time::timeout(mount_holders::LETS_GO_WITHIN, self.ended()).await;
+        let aborted = tokio::time::timeout(mount_holders::RELEASED_WITHIN, self.ended()).await;
         if aborted.is_err() {
             // It cannot be aborted from here (a container has no control file system). It ends with
             // the process, which closes the device.
@@ -278,15 +278,15 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
             match command.arg("--").arg(place).output() {
                 Ok(output) if output.status.success() => Ok(()),
                 Ok(output) => {
-                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                    if said.contains("busy") {
+                    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                    if text.contains("busy") {
                         return Err(MountError::Busy {
                             path: place.to_owned(),
                         });
                     }
                     Err(MountError::NotPermitted {
                         path: place.to_owned(),
-                        reason: said,
+                        reason: text,
                     })
                 }
                 Err(error) => Err(MountError::NotPermitted {

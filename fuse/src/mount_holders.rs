@@ -25,10 +25,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often to check whether the mount is still in the tree.
-const LOOKED_AT: Duration = Duration::from_secs(2);
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// How long another process may hold it before that counts: one that is just starting closes what
 /// it does not need.
-pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const RELEASED_WITHIN: Duration = Duration::from_secs(2);
 /// How many are named.
 const NAMED_MAX: usize = 8;
 
@@ -84,13 +84,13 @@ pub(crate) fn holders(minor: u32) -> Vec<Holder> {
 }
 
 /// Resolves once the mount is no longer in this process's tree, but in another.
-pub(crate) async fn by_others(minor: u32) -> Vec<Holder> {
+pub(crate) async fn held_elsewhere(minor: u32) -> Vec<Holder> {
     loop {
-        tokio::time::sleep(LOOKED_AT).await;
+        tokio::time::sleep(CHECK_EVERY).await;
         if mount_table::is_mounted(minor) {
             continue;
         }
-        tokio::time::sleep(LETS_GO_WITHIN).await;
+        tokio::time::sleep(RELEASED_WITHIN).await;
         let found = tokio::task::spawn_blocking(move || holders(minor)).await;
         let found = found.unwrap_or_default();
         if !found.is_empty() && !mount_table::is_mounted(minor) {
@@ -111,10 +111,10 @@ mod tests {
         assert!(mount_table::is_mounted(minor) && !mount_table::is_mounted(u32::MAX));
         let found = holders(minor);
         assert!(!found.is_empty() && found.len() <= NAMED_MAX);
-        let said = found.first().unwrap().to_string();
+        let text = found.first().unwrap().to_string();
         assert!(
-            said.contains("(process ") && said.contains(" at /"),
-            "{said}"
+            text.contains("(process ") && text.contains(" at /"),
+            "{text}"
         );
         assert!(holders(u32::MAX).is_empty());
     }

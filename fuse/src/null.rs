@@ -102,13 +102,13 @@ impl Null {
 
 fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(attr) => reply.entry_with_ttls(&KEPT_FOR, &name_lasts(&attr), &attr, GENERATION),
+        Ok(attr) => reply.entry_with_ttls(&KEPT_FOR, &name_valid_for(&attr), &attr, GENERATION),
         Err(error) => reply.error(error),
     }
 }
 
 /// As with the real one while nothing is invalidated.
-fn name_lasts(attr: &FileAttr) -> Duration {
+fn name_valid_for(attr: &FileAttr) -> Duration {
     match attr.kind {
         FileType::Directory => VALID_FOR,
         _ => KEPT_FOR,
@@ -361,7 +361,14 @@ impl Filesystem for Null {
     ) {
         self.tree().list(inode.0, offset, |cookie, name, attr| {
             let name = OsStr::from_bytes(name);
-            reply.add(attr.ino, cookie, name, &name_lasts(attr), attr, GENERATION)
+            reply.add(
+                attr.ino,
+                cookie,
+                name,
+                &name_valid_for(attr),
+                attr,
+                GENERATION,
+            )
         });
         reply.ok();
     }

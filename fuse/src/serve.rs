@@ -102,7 +102,7 @@ pub(crate) fn caller(request: &Request) -> Caller {
 
 /// The caller of a request that creates something. The kernel leaves the umask to us, since a
 /// directory's default access control list replaces it.
-pub(crate) fn maker(request: &Request, umask: u32) -> Caller {
+pub(crate) fn creating_caller(request: &Request, umask: u32) -> Caller {
     Caller {
         umask: u16::try_from(umask & 0o777).unwrap_or(0),
         ..caller(request)

@@ -43,7 +43,7 @@ struct Slot {
     commits: u64,
     committing: bool,
     /// The messages that this replica has sent about it.
-    said: Vec<Bytes>,
+    sent: Vec<Bytes>,
 }
 
 /// The messages of a replica.
@@ -62,7 +62,7 @@ pub(super) struct Baseline {
     decided: Sequence,
     previous: Digest,
     /// The messages that this replica sent about the last decided batch.
-    said: Vec<Bytes>,
+    sent: Vec<Bytes>,
     /// How this replica's clients opened their sessions: no order tells the others.
     opened: Vec<Bytes>,
     counters: Counters,
@@ -82,7 +82,7 @@ impl Baseline {
             proposed: Sequence(0),
             decided: Sequence(0),
             previous: Digest::default(),
-            said: Vec::new(),
+            sent: Vec::new(),
             opened: Vec::new(),
             counters: Counters::default(),
         }
@@ -94,14 +94,14 @@ impl Baseline {
 
     /// Sends a message to the other replicas: signed, or unsigned where the channels authenticate
     /// it.
-    fn say(&mut self, message: Message, effects: &mut Effects) {
+    fn send(&mut self, message: Message, effects: &mut Effects) {
         let unsigned = Unsigned::new(self.context.header(VIEW), message);
         if self.signs() {
             let message = Box::new(unsigned);
             effects.push(Effect::Sign { message });
         } else {
-            let said = unsigned.with_signature(Signature::default());
-            self.signed(said.envelope(), effects);
+            let sent = unsigned.with_signature(Signature::default());
+            self.signed(sent.envelope(), effects);
         }
     }
 
@@ -141,7 +141,7 @@ impl Baseline {
                     return;
                 }
                 if self.bodies.contains_key(&digest) {
-                    self.say_again(effects);
+                    self.send_again(effects);
                 } else if self.bodies.len() < WAITING_MAX {
                     self.bodies.insert(digest, Arc::clone(envelope));
                     self.ready.push(digest);
@@ -156,7 +156,7 @@ impl Baseline {
                 slot.proposal = Some(Arc::clone(envelope));
                 let ballot = self.ballot(batch.sequence, envelope.digest());
                 if self.context.model.right() > 0 {
-                    self.say(Message::Prepare(ballot), effects);
+                    self.send(Message::Prepare(ballot), effects);
                 }
                 self.advance(batch.sequence, effects);
             }
@@ -185,7 +185,7 @@ impl Baseline {
                 if !self.signs() && self.context.model.right() > 0 {
                     // An unsigned proposal is no vote.
                     let ballot = self.ballot(batch.sequence, envelope.digest());
-                    self.say(Message::Prepare(ballot), effects);
+                    self.send(Message::Prepare(ballot), effects);
                 }
                 batch.sequence
             }
@@ -200,15 +200,15 @@ impl Baseline {
             _ => return,
         };
         if let Some(slot) = self.slots.get_mut(&sequence) {
-            slot.said.push(envelope.frame().clone());
+            slot.sent.push(envelope.frame().clone());
         }
         self.advance(sequence, effects);
     }
 
     /// Messages of undecided batches may have been lost.
-    fn say_again(&self, effects: &mut Effects) {
-        let open = self.slots.values().flat_map(|slot| &slot.said);
-        for frame in self.opened.iter().chain(&self.said).chain(open) {
+    fn send_again(&self, effects: &mut Effects) {
+        let open = self.slots.values().flat_map(|slot| &slot.sent);
+        for frame in self.opened.iter().chain(&self.sent).chain(open) {
             effects.push(Effect::Send {
                 to: Destination::Replicas,
                 frame: frame.clone(),
@@ -272,7 +272,7 @@ impl Baseline {
             tick: false,
             requests: self.ready.drain(..count).collect(),
         };
-        self.say(Message::Proposal(batch), effects);
+        self.send(Message::Proposal(batch), effects);
     }
 
     fn advance(&mut self, sequence: Sequence, effects: &mut Effects) {
@@ -291,7 +291,7 @@ impl Baseline {
                 digest: proposal.digest(),
                 signer: me,
             };
-            self.say(Message::Commit(ballot), effects);
+            self.send(Message::Commit(ballot), effects);
         }
         while let Some(slot) = self.slots.get(&self.decided.next())
             && slot.commits.count_ones() >= quorum
@@ -299,7 +299,7 @@ impl Baseline {
         {
             self.decided = self.decided.next();
             let slot = self.slots.remove(&self.decided);
-            self.said = slot.map(|slot| slot.said).unwrap_or_default();
+            self.sent = slot.map(|slot| slot.sent).unwrap_or_default();
             self.previous = proposal.digest();
             self.decide(&proposal, effects);
         }

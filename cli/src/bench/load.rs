@@ -144,7 +144,7 @@ impl Load {
                     // Not all of them read at the same time.
                     turn: u8::try_from(number % 100).unwrap_or_default(),
                 };
-                hands.spawn_on(hand(work, watch.clone(), latency.clone()), thread);
+                hands.spawn_on(worker(work, watch.clone(), latency.clone()), thread);
             }
             latencies.push(latency);
         }
@@ -215,7 +215,7 @@ struct Work {
 }
 
 /// Executes one operation after the other, until it is over.
-async fn hand(mut work: Work, watch: Arc<Watch>, latency: Shared) -> CommandResult<()> {
+async fn worker(mut work: Work, watch: Arc<Watch>, latency: Shared) -> CommandResult<()> {
     while !watch.over.load(Ordering::Relaxed) {
         if let Some(working) = &mut work.working
             && working.wait_for(|working| *working).await.is_err()

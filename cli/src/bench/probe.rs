@@ -71,11 +71,11 @@ impl Probe {
 
     /// Takes an event of the replica that this one follows.
     pub(super) fn observe(&mut self, now: Now, event: &Event) -> Result<()> {
-        let heard = match event {
+        let event = match event {
             Event::Received { from, message } => ProbeEvent::Frame(*from, message.frame().clone()),
             event => ProbeEvent::Event(event.clone()),
         };
-        self.waiting.push((now, heard));
+        self.waiting.push((now, event));
         match self.waiting.len() < EVENTS {
             true => Ok(()),
             false => self.catch_up(),
@@ -94,8 +94,8 @@ impl Probe {
         let context = self.config.context();
         let began = thread_seconds();
         let mut events = Vec::with_capacity(FRAMES);
-        for (now, heard) in waiting {
-            let event = match heard {
+        for (now, event) in waiting {
+            let event = match event {
                 ProbeEvent::Event(event) => event,
                 ProbeEvent::Frame(from, frame) => {
                     let message = admit(frame, from, &NullSigner, &NullSigner, &context)

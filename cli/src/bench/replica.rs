@@ -77,7 +77,7 @@ pub(crate) async fn run() -> CommandResult {
     let address = socket
         .local_addr()
         .map_err(|error| failed("listen on loopback", &error))?;
-    say(&Hello {
+    print_line(&Hello {
         address,
         key: key.public().to_string(),
     })?;
@@ -98,7 +98,7 @@ pub(crate) async fn run() -> CommandResult {
     };
     loop {
         let status = handle.status().map(|status| status.replica);
-        say(&Sample {
+        print_line(&Sample {
             processor_seconds: processor_seconds(),
             view: status.as_ref().map_or(0, |it| it.view.0),
             batches: status.as_ref().map_or(0, |it| it.counters.batches),
@@ -182,7 +182,7 @@ async fn attack_until_told(
 ) -> CommandResult {
     let attackers = Attackers::start(setting, attack, key).await?;
     loop {
-        say(&Sample {
+        print_line(&Sample {
             processor_seconds: processor_seconds(),
             operations: attackers.sent(),
             ..Sample::default()
@@ -207,7 +207,7 @@ fn lines_of_input() -> mpsc::Receiver<String> {
     receiver
 }
 
-fn say<T: serde::Serialize>(value: &T) -> CommandResult<()> {
+fn print_line<T: serde::Serialize>(value: &T) -> CommandResult<()> {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(line(value)?.as_bytes());
     written

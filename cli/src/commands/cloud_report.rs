@@ -108,8 +108,8 @@ impl CloudReport {
         if self.shards_refused > 0 {
             text.push_str(&format!("; RETURNED {} BAD SHARDS", self.shards_refused));
         }
-        let said = self.problem.as_ref().or(self.writes_refused.as_ref());
-        if let (None, Some(error)) = (said, &self.last_error) {
+        let problem = self.problem.as_ref().or(self.writes_refused.as_ref());
+        if let (None, Some(error)) = (problem, &self.last_error) {
             text.push_str(&format!("; last error: {error}"));
         }
         text

@@ -259,7 +259,7 @@ impl<'a> Cluster<'a> {
         let into = new.key;
         self.vote("replaced", &new, Command::Replace { out, into })
             .await?;
-        self.output.say(RETIRED)
+        self.output.print_text(RETIRED)
     }
 
     async fn remove(
@@ -285,7 +285,7 @@ impl<'a> Cluster<'a> {
                 check(up, right, now.voters.len() - 1)?;
                 self.ask("removed", object, Command::Remove { key, up, right })
                     .await?;
-                self.output.say(RETIRED)
+                self.output.print_text(RETIRED)
             }
         }
     }
@@ -338,7 +338,7 @@ impl<'a> Cluster<'a> {
             }
             if !waiting {
                 waiting = true;
-                self.output.say(&format!(
+                self.output.print_text(&format!(
                     "Waiting until the replica at {} has caught up; it has to run \
                      (`quorumfs replica run --join --genesis FILE`).",
                     new.address
@@ -492,7 +492,7 @@ fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> CommandResult<(
     if administrators.contains(own) {
         return Ok(());
     }
-    let message = "the list lacks your own key, which could then change nothing any more";
+    let message = "the list lacks your own key, which could then no longer change anything";
     Err(Failure::new(Exit::Usage, message).hint(format!(
         "add {own} to it; once another key has proved to work, its holder can remove this one"
     )))

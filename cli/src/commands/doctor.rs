@@ -64,7 +64,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> CommandResult {
     let mut findings = Vec::new();
-    let mut tell = |found: Vec<Finding>| -> CommandResult<()> {
+    let mut report = |found: Vec<Finding>| -> CommandResult<()> {
         for finding in found {
             output.record("finding", &finding, Finding::line)?;
             findings.push(finding);
@@ -73,25 +73,25 @@ pub(crate) async fn run(
     };
     let everything = arguments.cloud.is_none();
     if everything {
-        tell(machine::mounting())?;
+        report(machine::mounting())?;
     }
     let configured = Configured::read(general)?;
     if everything {
         let text = "the configuration is readable, and the key opens the volume".to_owned();
-        tell(vec![Finding::new(
+        report(vec![Finding::new(
             Level::Ok,
             "machine",
             "configuration",
             text,
         )])?;
-        tell(machine::memory(configured.budget()).into_iter().collect())?;
-        tell(vec![replicas(&configured).await])?;
+        report(machine::memory(configured.budget()).into_iter().collect())?;
+        report(vec![replicas(&configured).await])?;
     }
     let clouds: Vec<&NamedCloud> = match &arguments.cloud {
         Some(name) => vec![super::cloud::named(&configured, name)?.1],
         None => configured.clouds().iter().collect(),
     };
-    tell(machine::credentials(&clouds))?;
+    report(machine::credentials(&clouds))?;
     let scope = Scope {
         no_list: arguments.no_list,
         dry_run: arguments.dry_run,
@@ -106,7 +106,7 @@ pub(crate) async fn run(
     }
     found.sort_by_key(|(index, _)| *index);
     for (_, found) in found {
-        tell(found)?;
+        report(found)?;
     }
     output.record("doctor", &DoctorSummary::of(&findings), DoctorSummary::text)?;
     Ok(finding::exit(&findings))

@@ -100,7 +100,7 @@ async fn list(configured: &Configured, opened: &Opened, output: Output) -> Comma
         .filter(|(number, _)| Some(**number) != newest);
     let old: u64 = old.map(|(_, (_, bytes))| bytes).sum();
     if old > 0 {
-        output.say(&format!(
+        output.print_text(&format!(
             "{:.1} MiB are sealed under old keys: past holders of those can still read that, \
              until it is overwritten.",
             old as f64 / f64::from(1 << 20)

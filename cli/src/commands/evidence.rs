@@ -123,7 +123,7 @@ fn line<'a>(cloud: &'a str, testimony: &'a Testimony) -> Line<'a> {
 }
 
 fn people(line: &Line<'_>) -> String {
-    let said = line.receipt.as_deref().unwrap_or("nothing that is stored");
+    let taken = line.receipt.as_deref().unwrap_or("nothing that is stored");
     let now = match line.fault {
         "missing" => "that it does not have it",
         _ => line.found.as_deref().unwrap_or("other bytes"),
@@ -137,7 +137,7 @@ fn people(line: &Line<'_>) -> String {
         _ => "undecided: there is no receipt to compare with",
     };
     format!(
-        "{}  {}  {}\n  committed {}: the cloud acknowledged {said}; found {}: it answers {now}\n  \
+        "{}  {}  {}\n  committed {}: the cloud acknowledged {taken}; found {}: it answers {now}\n  \
          by {}; reported by {}\n  {verdict}",
         line.cloud,
         line.name,

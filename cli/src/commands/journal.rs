@@ -54,7 +54,7 @@ fn failure(error: &JournalError, path: &Path) -> Failure {
 }
 
 /// Logs the result of the replay.
-pub(super) fn tell(replayed: &Replayed) {
+pub(super) fn log_replay(replayed: &Replayed) {
     if replayed.in_place > 0 {
         let files = replayed.in_place;
         tracing::info!(files, "the data in the journal was replayed into its files");

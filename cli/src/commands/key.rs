@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) fn run(general: &General, command: &KeyCommand, output: Output) -> CommandResult {
     let place = KeyPlace::find(general)?;
     match command {
-        KeyCommand::Status => place.tell(output)?,
+        KeyCommand::Status => place.show(output)?,
         KeyCommand::Protect(arguments) => protect(&place, arguments, output)?,
         KeyCommand::Unprotect => unprotect(&place, output)?,
         KeyCommand::Unlock(arguments) => keep(&place, arguments, output)?,
@@ -106,7 +106,7 @@ impl KeyPlace {
         Sources::of(&self.state, &self.configuration, stored.volume())
     }
 
-    fn tell(&self, output: Output) -> CommandResult<()> {
+    fn show(&self, output: Output) -> CommandResult<()> {
         let stored = self.load()?;
         let cost = match &stored {
             StoredKey::Plain(_) => None,
@@ -151,7 +151,7 @@ fn protect(place: &KeyPlace, arguments: &KeyProtectArguments, output: Output) ->
         .replace(&place.path)
         .map_err(|error| key_failure(&error))?;
     unlock::forget(volume)?;
-    place.tell(output)
+    place.show(output)
 }
 
 /// Seals a key, and makes sure that it can be opened again.
@@ -175,7 +175,7 @@ fn unprotect(place: &KeyPlace, output: Output) -> CommandResult<()> {
             .map_err(|error| key_failure(&error))?;
         unlock::forget(volume)?;
     }
-    place.tell(output)
+    place.show(output)
 }
 
 fn open(stored: StoredKey, sources: &Sources) -> CommandResult<KeyFile> {

@@ -26,7 +26,7 @@ pub(super) struct ReplicaLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     #[serde(flatten)]
-    said: Option<ReplicaState>,
+    reported: Option<ReplicaState>,
 }
 
 /// Its role in the membership.
@@ -77,20 +77,20 @@ pub(super) struct ReplicaState {
 }
 
 impl ReplicaState {
-    fn of(said: &ReplicaStatus) -> Self {
+    fn of(reported: &ReplicaStatus) -> Self {
         Self {
-            epoch: said.epoch.0,
-            view: said.view.0,
-            leader: said.leader.0,
-            active: said.active,
-            voting: said.voting == Voting::Voting,
-            committed: said.sequence.0,
-            durable: said.durable.0,
-            stable: said.stable.0,
-            transfer: said.transfer.map(|sequence| sequence.0),
-            certificate: said.signers.iter().map(|signer| signer.0).collect(),
-            sessions: said.sessions,
-            waiting: said.waiting,
+            epoch: reported.epoch.0,
+            view: reported.view.0,
+            leader: reported.leader.0,
+            active: reported.active,
+            voting: reported.voting == Voting::Voting,
+            committed: reported.sequence.0,
+            durable: reported.durable.0,
+            stable: reported.stable.0,
+            transfer: reported.transfer.map(|sequence| sequence.0),
+            certificate: reported.signers.iter().map(|signer| signer.0).collect(),
+            sessions: reported.sessions,
+            waiting: reported.waiting,
         }
     }
 }
@@ -102,8 +102,8 @@ pub(super) fn of(configured: &Configured, standing: Standing) -> Vec<ReplicaLine
     let mut replicas: Vec<_> = answers
         .filter_map(|(id, answer)| {
             let member = membership.member(id)?;
-            let (said, problem) = match answer {
-                Ok(said) => (Some(said), None),
+            let (reported, problem) = match answer {
+                Ok(reported) => (Some(reported), None),
                 Err(problem) => (None, Some(problem.to_string())),
             };
             Some(ReplicaLine {
@@ -112,15 +112,15 @@ pub(super) fn of(configured: &Configured, standing: Standing) -> Vec<ReplicaLine
                 key: member.key.to_string(),
                 address: configured.address_of(member),
                 dispensable: None,
-                answers: said.is_some(),
+                answers: reported.is_some(),
                 problem,
-                state: said.as_ref().map(|said| said.voting.name()),
-                said: said.as_ref().map(ReplicaState::of),
+                state: reported.as_ref().map(|reported| reported.voting.name()),
+                reported: reported.as_ref().map(ReplicaState::of),
             })
         })
         .collect();
     // Until then, the state at the epoch's beginning may be held by too few.
-    let stable = vouched(&replicas, &membership, |said| said.stable);
+    let stable = vouched(&replicas, &membership, |reported| reported.stable);
     let dispensable = stable > Some(membership.from.0);
     for replica in &mut replicas {
         replica.dispensable = (replica.role == Role::Retired).then_some(dispensable);
@@ -135,9 +135,9 @@ pub(super) fn vouched(
     value: fn(&ReplicaState) -> u64,
 ) -> Option<u64> {
     let voters = replicas.iter().filter(|it| it.role == Role::Voter);
-    let said = voters.filter_map(|it| it.said.as_ref());
+    let reported = voters.filter_map(|it| it.reported.as_ref());
     highest(
-        said.map(value).collect(),
+        reported.map(value).collect(),
         usize::from(membership.model.small()),
     )
 }
@@ -150,16 +150,20 @@ fn highest(mut values: Vec<u64>, vouchers: usize) -> Option<u64> {
 impl ReplicaLine {
     /// Whether it is a voter and reports that it votes.
     pub(super) fn votes(&self) -> bool {
-        self.role == Role::Voter && self.said.as_ref().is_some_and(|said| said.voting)
+        self.role == Role::Voter
+            && self
+                .reported
+                .as_ref()
+                .is_some_and(|reported| reported.voting)
     }
 
     /// The text form.
     pub(super) fn text(&self) -> String {
         let (id, address) = (self.id, &self.address);
-        match (&self.said, &self.problem) {
-            (Some(said), _) => {
-                let (view, committed) = (said.view, said.committed);
-                let catching_up = said.transfer.map_or_else(String::new, |sequence| {
+        match (&self.reported, &self.problem) {
+            (Some(reported), _) => {
+                let (view, committed) = (reported.view, reported.committed);
+                let catching_up = reported.transfer.map_or_else(String::new, |sequence| {
                     format!("; fetches the state after batch {sequence} from the others")
                 });
                 let does = self.does();

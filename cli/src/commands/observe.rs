@@ -84,7 +84,7 @@ struct ReportRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<u64>,
     #[serde(flatten)]
-    said: Option<ReportedState>,
+    reported: Option<ReportedState>,
 }
 
 #[derive(Debug, Serialize)]
@@ -118,22 +118,22 @@ impl ReportedState {
 impl ReportRecord {
     fn text(&self) -> String {
         let replica = self.replica;
-        let Some(said) = &self.said else {
+        let Some(reported) = &self.reported else {
             return format!("replica {replica}  is silent");
         };
-        let between = if said.active { "" } else { " (not begun)" };
-        let transfer = said.transfer.map_or_else(String::new, |sequence| {
+        let between = if reported.active { "" } else { " (not begun)" };
+        let transfer = reported.transfer.map_or_else(String::new, |sequence| {
             format!("  fetches the state after {sequence}")
         });
         format!(
             "replica {replica}  view {}{between}  executed {}  stable {}  {}{transfer}",
-            said.view, said.executed, said.stable, said.voting
+            reported.view, reported.executed, reported.stable, reported.voting
         )
     }
 }
 
-fn print(told: Told, quorum_only: bool, output: Output) -> CommandResult<()> {
-    let Told::Observation(observation) = told else {
+fn print(event: Told, quorum_only: bool, output: Output) -> CommandResult<()> {
+    let Told::Observation(observation) = event else {
         return Ok(());
     };
     let report = match observation {
@@ -159,13 +159,13 @@ fn print(told: Told, quorum_only: bool, output: Output) -> CommandResult<()> {
             replica: replica.0,
             silent: false,
             missed: Some(missed),
-            said: Some(ReportedState::of(&report)),
+            reported: Some(ReportedState::of(&report)),
         },
         Observation::Silent { replica } => ReportRecord {
             replica: replica.0,
             silent: true,
             missed: None,
-            said: None,
+            reported: None,
         },
     };
     match quorum_only {
@@ -196,8 +196,8 @@ pub(crate) async fn run(
             _ = looks.tick() => if !output::is_read() {
                 return Ok(Exit::Success);
             },
-            told = observer.next() => match told {
-                Some(told) => print(told, arguments.quorum_only, output)?,
+            event = observer.next() => match event {
+                Some(event) => print(event, arguments.quorum_only, output)?,
                 None => return Ok(Exit::Success),
             },
             () = &mut over => return Ok(Exit::Success),
@@ -234,7 +234,7 @@ mod tests {
             replica: 2,
             silent: false,
             missed: Some(0),
-            said: Some(ReportedState::of(&report)),
+            reported: Some(ReportedState::of(&report)),
         };
         let text = record.text();
         assert!(text.starts_with("replica 2  view 3 (not begun)  executed 7"));

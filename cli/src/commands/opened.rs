@@ -226,9 +226,9 @@ impl Configured {
     /// A member's address: from the membership, if it was admitted or moved; else from the
     /// configuration.
     pub(crate) fn address_of(&self, member: &membership::Member) -> String {
-        let told = self.client.replicas.iter().find(|it| it.key == member.key);
-        match told {
-            Some(told) if member.address.is_empty() => told.address.to_string(),
+        let configured = self.client.replicas.iter().find(|it| it.key == member.key);
+        match configured {
+            Some(configured) if member.address.is_empty() => configured.address.to_string(),
             _ => String::from_utf8_lossy(&member.address).into_owned(),
         }
     }
@@ -270,7 +270,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// process that opens the volume completes the rest.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the end waits until the clouds' faults are reported.
-const TOLD_WITHIN: Duration = Duration::from_secs(3);
+const REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How often a mount stores the membership: one that is killed has stored it too.
 const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
@@ -499,8 +499,8 @@ impl Opened {
             }
         }
         // Observed faults are reported, if that can be done quickly.
-        let told = tokio::time::timeout(TOLD_WITHIN, self.blocks.testify()).await;
-        if told.is_err() {
+        let reported = tokio::time::timeout(REPORTED_WITHIN, self.blocks.testify()).await;
+        if reported.is_err() {
             tracing::info!("faults of clouds are not reported; they will be found again");
         }
         if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
@@ -545,7 +545,7 @@ impl FileSystemOver<'_> {
         let opened =
             FileSystem::journalled(volume, self.metadata, self.slices, options, replay).await;
         let (files, replayed) = opened.map_err(|error| vfs_failure(&error))?;
-        journal::tell(&replayed);
+        journal::log_replay(&replayed);
         Ok((files, replayed.damage))
     }
 }

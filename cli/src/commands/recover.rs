@@ -13,8 +13,8 @@
 use super::explain::{key_failure, volume_failure};
 use super::key;
 use super::volume::{
-    CONFIGURATION, GENESIS, HEADING, KEY, cloud, named, new_passphrase, refuse_what_is_there,
-    replica, tell,
+    CONFIGURATION, GENESIS, HEADING, KEY, apply_values, cloud, named, new_passphrase,
+    refuse_what_is_there, replica,
 };
 use crate::arguments::{General, VolumeRecoverArguments};
 use crate::configuration::{
@@ -142,19 +142,19 @@ fn clouds(
     kit: &RecoveryKit,
     arguments: &VolumeRecoverArguments,
 ) -> CommandResult<Vec<CloudSection>> {
-    let told: Vec<_> = arguments
+    let moved: Vec<_> = arguments
         .clouds
         .iter()
         .map(|it| named(it))
         .collect::<CommandResult<_>>()?;
     let mut sections = Vec::new();
     for first in &genesis.clouds {
-        let told = told.iter().find(|it| it.name == first.name).cloned();
+        let moved = moved.iter().find(|it| it.name == first.name).cloned();
         let printed = || {
             let place = kit.clouds.iter().find(|(name, _)| *name == first.name);
             place.map(|(name, location)| cloud(name, location))
         };
-        let mut section = told.or_else(printed).ok_or_else(|| {
+        let mut section = moved.or_else(printed).ok_or_else(|| {
             let message = format!("the kit does not say where the cloud `{}` is", first.name);
             Failure::new(Exit::Usage, message).hint("give its place with --cloud NAME=LOCATION")
         })?;
@@ -162,14 +162,14 @@ fn clouds(
         sections.push(section);
     }
     let known = |name: &str| sections.iter().any(|it| it.name == name);
-    if let Some(stranger) = told.iter().find(|it| !known(&it.name)) {
+    if let Some(stranger) = moved.iter().find(|it| !known(&it.name)) {
         let message = format!("the volume has no cloud `{}`", stranger.name);
         return Err(
             Failure::new(Exit::Usage, message).hint(format!("its clouds are {}", names(&sections)))
         );
     }
     let option = "--cloud-credentials";
-    tell(
+    apply_values(
         &mut sections,
         option,
         &arguments.cloud_credentials,

@@ -479,7 +479,7 @@ mod tests {
     fn a_format_that_is_empty_or_damaged_is_no_other_releases() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("format");
-        let said = |found: &str, content: &str| {
+        let failure_of = |found: &str, content: &str| {
             fs::write(&path, content).unwrap();
             server_failure(&ServerError::Disk(DiskError::Format {
                 path: path.clone(),
@@ -492,7 +492,7 @@ mod tests {
             ("unknown", "?", Exit::Damaged, "is damaged"),
             ("2", "quorumfs disk 2", Exit::NewerFormat, "has format 2"),
         ] {
-            let failure = said(found, content);
+            let failure = failure_of(found, content);
             assert_eq!(failure.exit, exit);
             assert!(failure.message.contains(says), "{failure}");
         }

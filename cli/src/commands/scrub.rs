@@ -129,7 +129,7 @@ async fn scrub(
     let resumed = position.after.is_some();
     if resumed {
         let counted = position.before.objects;
-        output.say(&format!(
+        output.print_text(&format!(
             "going on after the {counted} objects of last time"
         ))?;
     }
@@ -274,18 +274,18 @@ fn people(summary: &ScrubSummary) -> String {
         poisoned,
         ..
     } = &summary.counts;
-    let told =
+    let text =
         format!("{objects} objects: {found} shards were missing or bad, {restored} restored");
     match summary.outcome {
         "whole" => format!("{objects} objects: all shards that were checked are good"),
-        "restored" => told,
+        "restored" => text,
         "poisoned" => format!(
-            "{told}; {poisoned} objects are poisoned: they cannot be read, and no cloud is to \
+            "{text}; {poisoned} objects are poisoned: they cannot be read, and no cloud is to \
              blame; restore their files"
         ),
-        "lost" => format!("{told}; {lost} objects cannot be rebuilt"),
+        "lost" => format!("{text}; {lost} objects cannot be rebuilt"),
         _ => format!(
-            "{told}; {} objects still lack shards, {unreachable} shards could not be checked; \
+            "{text}; {} objects still lack shards, {unreachable} shards could not be checked; \
              `quorumfs status` shows which clouds do not answer",
             summary.lacking
         ),

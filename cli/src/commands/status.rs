@@ -144,11 +144,11 @@ pub(crate) async fn run(
         .as_mut()
         .map(|report| std::mem::take(&mut report.waiting.queue));
     let queue = queue.unwrap_or_default();
-    output.say("Metadata")?;
+    output.print_text("Metadata")?;
     for replica in &replicas {
         output.record("replica", replica, ReplicaLine::text)?;
     }
-    output.say("Clouds")?;
+    output.print_text("Clouds")?;
     for cloud in &clouds {
         output.record("cloud", cloud, CloudReport::text)?;
     }
@@ -161,8 +161,8 @@ pub(crate) async fn run(
                 }
             }
         }
-        (None, Some(failure)) => output.say(&format!("Mount\n  {failure}"))?,
-        (None, None) => output.say("Not mounted from here.")?,
+        (None, Some(failure)) => output.print_text(&format!("Mount\n  {failure}"))?,
+        (None, None) => output.print_text("Not mounted from here.")?,
     }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
@@ -241,7 +241,7 @@ fn summarise(
     let (to_read, to_write) = configured.clouds_needed();
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
-    let view = vouched(replicas, membership, |said| said.view);
+    let view = vouched(replicas, membership, |reported| reported.view);
     let (trial_failed, refused) = match found.trial.filter(|_| voting >= needed) {
         Some(failure) if failure.exit == Exit::QuorumUnreachable => (Some(failure.message), None),
         Some(failure) => {
@@ -273,7 +273,7 @@ fn summarise(
         epoch: membership.epoch.0,
         view,
         leader: view.map(|view| view % (voters.max(1) as u64)),
-        sequence: vouched(replicas, membership, |said| said.committed),
+        sequence: vouched(replicas, membership, |reported| reported.committed),
         replicas: voters,
         replicas_voting: voting,
         replicas_needed: needed,

@@ -87,12 +87,12 @@ pub(crate) async fn run(
         Some(Stopped::TakenFrom { holders }) => holders,
         // The remedy depends on the obstacle, and is part of the mount's message.
         Some(Stopped::Failed { message, code }) => {
-            let told = [
+            let known = [
                 Exit::QuorumUnreachable,
                 Exit::CloudsUnreachable,
                 Exit::NoSpace,
             ];
-            let exit = told.into_iter().find(|exit| exit.code() == code);
+            let exit = known.into_iter().find(|exit| exit.code() == code);
             return Err(Failure::new(exit.unwrap_or(Exit::Held), message));
         }
         None => {

@@ -89,22 +89,22 @@ impl VolumePlan {
             let absolute = std::path::absolute(path);
             absolute.map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))
         };
-        let (option, told) = ("--cloud-credentials", &arguments.cloud_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--cloud-credentials", &arguments.cloud_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.credentials = Some(file(path)?);
             Ok(())
         })?;
-        let (option, told) = ("--reader-credentials", &arguments.reader_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--reader-credentials", &arguments.reader_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.reader_credentials = Some(file(path)?);
             Ok(())
         })?;
-        let (option, told) = ("--collector-credentials", &arguments.collector_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--collector-credentials", &arguments.collector_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.collector_credentials = Some(file(path)?);
             Ok(())
         })?;
-        tell(
+        apply_values(
             &mut clouds,
             "--cloud-domain",
             &arguments.cloud_domains,
@@ -215,13 +215,13 @@ pub(super) fn named(text: &str) -> CommandResult<CloudSection> {
 }
 
 /// Applies the values of `--cloud-…=NAME=VALUE` to the clouds.
-pub(super) fn tell(
+pub(super) fn apply_values(
     clouds: &mut [CloudSection],
     option: &str,
-    told: &[String],
-    tell: impl Fn(&mut CloudSection, &str) -> CommandResult<()>,
+    texts: &[String],
+    set: impl Fn(&mut CloudSection, &str) -> CommandResult<()>,
 ) -> CommandResult<()> {
-    for text in told {
+    for text in texts {
         let none = || {
             Failure::new(
                 Exit::Usage,
@@ -233,7 +233,7 @@ pub(super) fn tell(
         };
         let (name, value) = text.split_once('=').ok_or_else(none)?;
         let cloud = clouds.iter_mut().find(|cloud| cloud.name == name);
-        tell(cloud.ok_or_else(none)?, value)?;
+        set(cloud.ok_or_else(none)?, value)?;
     }
     Ok(())
 }
@@ -309,13 +309,13 @@ async fn notices(cloud: &NamedCloud) -> Vec<String> {
     };
     let container = store.container(Deadline::after(FOUND_WITHIN)).await;
     let container = container.unwrap_or_default();
-    let said = |what: &str| format!("cloud `{}`: {what}", cloud.name);
+    let notice = |what: &str| format!("cloud `{}`: {what}", cloud.name);
     let mut notices = Vec::new();
     if container.locked == Some(true) {
-        notices.push(said(clouds::LOCKED));
+        notices.push(notice(clouds::LOCKED));
     }
     if container.versioned == Some(true) {
-        notices.push(said(clouds::VERSIONED));
+        notices.push(notice(clouds::VERSIONED));
     }
     notices
 }

@@ -48,7 +48,7 @@ pub(crate) async fn run(
     let mut stop = Stop::of_a_command()?;
     let demo = layout::Demo::open(&state, arguments.mount.as_deref(), arguments.clouds).await?;
     let cluster = DemoCluster::new(&demo)?;
-    output.say(if demo.is_new {
+    output.print_text(if demo.is_new {
         "Creating a volume…"
     } else {
         "Starting where we left off…"
@@ -71,15 +71,15 @@ pub(crate) async fn run(
         }
         Ok(false) => {}
     }
-    let said = output.say("\nUnmounting and stopping…");
+    let printed = output.print_text("\nUnmounting and stopping…");
     let stopped = tokio::select! {
         stopped = cluster.stop() => stopped,
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     demo.end().await;
     stopped?;
-    said?;
-    output.say(&format!(
+    printed?;
+    output.print_text(&format!(
         "Stopped. Everything is stored in {}.",
         state.path().display()
     ))?;

@@ -33,9 +33,9 @@ impl Hash for Site {
 
 /// The text of an event, without the parts that differ between events of one cause.
 pub(super) fn of(event: &Event<'_>) -> String {
-    let mut said = EventText::default();
-    event.record(&mut said);
-    let (message, fields) = (said.message, said.fields);
+    let mut text = EventText::default();
+    event.record(&mut text);
+    let (message, fields) = (text.message, text.fields);
     shape(&format!("{message}{fields}"))
 }
 

@@ -68,7 +68,7 @@ impl<S> Default for Repeats<S> {
 
 impl<S: Copy + Eq + Hash> Repeats<S> {
     /// Decides on an event.
-    pub(super) fn hear(&mut self, now: Instant, site: S, cause: String) -> EventDecision<S> {
+    pub(super) fn decide(&mut self, now: Instant, site: S, cause: String) -> EventDecision<S> {
         let due = match self.next_end {
             Some(end) if now >= end => self.end(now, |window| now >= window.began + WINDOW),
             _ => Vec::new(),
@@ -137,27 +137,27 @@ fn count<S>(mut known: OccupiedEntry<'_, (S, String), Window>, now: Instant) {
 mod tests {
     use super::*;
 
-    fn hear(repeats: &mut Repeats<u8>, now: Instant, cause: &str) -> (bool, Vec<(String, u64)>) {
-        let heard = repeats.hear(now, 0, cause.to_owned());
-        let due = heard.due.into_iter().map(|it| (it.text, it.count));
-        (heard.is_new, due.collect())
+    fn decide(repeats: &mut Repeats<u8>, now: Instant, cause: &str) -> (bool, Vec<(String, u64)>) {
+        let decision = repeats.decide(now, 0, cause.to_owned());
+        let due = decision.due.into_iter().map(|it| (it.text, it.count));
+        (decision.is_new, due.collect())
     }
 
     #[test]
     fn one_cause_is_said_once_in_a_minute_and_its_repeats_are_counted() {
         let mut repeats = Repeats::default();
         let began = Instant::now();
-        assert_eq!(hear(&mut repeats, began, "a"), (true, vec![]));
+        assert_eq!(decide(&mut repeats, began, "a"), (true, vec![]));
         for second in 0..60 {
             let now = began + Duration::from_secs(second);
-            assert_eq!(hear(&mut repeats, now, "a"), (false, vec![]));
+            assert_eq!(decide(&mut repeats, now, "a"), (false, vec![]));
         }
-        assert_eq!(hear(&mut repeats, began, "b"), (true, vec![]));
+        assert_eq!(decide(&mut repeats, began, "b"), (true, vec![]));
         let later = began + WINDOW;
-        let told = vec![("a".to_owned(), 60)];
-        assert_eq!(hear(&mut repeats, later, "a"), (true, told));
-        assert_eq!(hear(&mut repeats, later + WINDOW, "c"), (true, vec![]));
-        assert_eq!(repeats.windows.len(), 1, "what is over is forgotten");
+        let counts = vec![("a".to_owned(), 60)];
+        assert_eq!(decide(&mut repeats, later, "a"), (true, counts));
+        assert_eq!(decide(&mut repeats, later + WINDOW, "c"), (true, vec![]));
+        assert_eq!(repeats.windows.len(), 1, "ended windows are dropped");
     }
 
     #[test]
@@ -165,16 +165,16 @@ mod tests {
         let mut repeats = Repeats::default();
         let began = Instant::now();
         let later = began + Duration::from_secs(7);
-        hear(&mut repeats, began, "a");
-        hear(&mut repeats, later, "a");
-        let told = repeats.finish(later + WINDOW);
+        decide(&mut repeats, began, "a");
+        decide(&mut repeats, later, "a");
+        let counts = repeats.finish(later + WINDOW);
         let wanted = Repeated {
             site: 0,
             text: "a".to_owned(),
             count: 1,
             within: Duration::from_secs(7),
         };
-        assert_eq!(told, [wanted]);
+        assert_eq!(counts, [wanted]);
         assert_eq!(repeats.finish(later), []);
     }
 
@@ -182,12 +182,12 @@ mod tests {
     fn a_place_with_ever_new_causes_says_a_bounded_number_of_them() {
         let mut repeats = Repeats::default();
         let began = Instant::now();
-        let said = |repeats: &mut Repeats<u8>, now| {
-            let new = (0..1000).filter(|it| hear(repeats, now, &format!("cause {it}")).0);
+        let logged = |repeats: &mut Repeats<u8>, now| {
+            let new = (0..1000).filter(|it| decide(repeats, now, &format!("cause {it}")).0);
             new.count()
         };
-        assert_eq!(said(&mut repeats, began), CAUSES_MAX + 1);
-        assert_eq!(said(&mut repeats, began + WINDOW), CAUSES_MAX + 1);
-        assert!(repeats.hear(began, 1, "a".to_owned()).is_new);
+        assert_eq!(logged(&mut repeats, began), CAUSES_MAX + 1);
+        assert_eq!(logged(&mut repeats, began + WINDOW), CAUSES_MAX + 1);
+        assert!(repeats.decide(began, 1, "a".to_owned()).is_new);
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn is_there() -> bool {
 }
 
 /// Prints a text.
-pub(super) fn say(text: &str) {
+pub(super) fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -64,7 +64,7 @@ pub(super) fn ask(prompt: &str) -> CommandResult<Passphrase> {
     while rustix::io::read(stdin(), &mut *byte).map_err(failed)? == 1 {
         let [read] = *byte;
         if read == INTERRUPT {
-            say("");
+            print("");
             return Err(Failure::new(Exit::Cancelled, "cancelled"));
         }
         if read == b'\n' {

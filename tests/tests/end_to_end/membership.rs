@@ -219,7 +219,11 @@ fn a_second_process_with_a_replicas_key_ends_and_the_first_goes_on_voting() {
     };
     let before = view();
     let second = Quorumfs::on(&copy).args(["replica", "run"]).run();
-    second.fails(11, "another process with its key", "no two processes may share a key");
+    second.fails(
+        11,
+        "another process with its key",
+        "no two processes may share a key",
+    );
     assert_eq!(view(), before, "no view change");
     put(&state, 1);
     eventually("all vote", PATIENCE, || all_vote(&state));

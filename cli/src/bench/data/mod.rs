@@ -140,7 +140,7 @@ fn setting(arguments: &BenchDataArguments) -> CommandResult<DataSetting> {
     let latencies = each("--latency-ms", &arguments.latency_ms, clouds);
     let latencies = match (latencies, arguments.latency_ms.as_slice()) {
         (Err(_), [20, 30, 40, 200]) => vec![30; clouds],
-        (told, _) => told?,
+        (given, _) => given?,
     };
     let rates = each("--mib-per-second", &arguments.mib_per_second, clouds)?;
     let shapes = latencies.iter().zip(&rates).map(|(latency, rate)| Shape {

@@ -181,11 +181,11 @@ impl<'a> Trial<'a> {
             let Some(store) = self.store(role) else {
                 continue;
             };
-            let told = store.container(soon()).await.unwrap_or_default();
+            let settings = store.container(soon()).await.unwrap_or_default();
             let known = self.container;
             self.container = Container {
-                versioned: known.versioned.or(told.versioned),
-                locked: known.locked.or(told.locked),
+                versioned: known.versioned.or(settings.versioned),
+                locked: known.locked.or(settings.locked),
             };
         }
         findings.extend(bucket(&self.cloud.name, self.container));

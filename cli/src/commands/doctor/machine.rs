@@ -57,8 +57,8 @@ pub(super) fn mounting() -> Vec<Finding> {
 
 /// Whether a mount's memory budget is available.
 pub(super) fn memory(budget: &MemoryBudget) -> Option<Finding> {
-    let told = fs::read_to_string("/proc/meminfo").ok()?;
-    Some(judge_memory(budget, available_mib(&told)?))
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(judge_memory(budget, available_mib(&meminfo)?))
 }
 
 /// The available memory, by `/proc/meminfo`.
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_said() {
-        let told = "MemTotal:       16000000 kB\nMemAvailable:    1048576 kB\n";
-        assert_eq!(available_mib(told), Some(1024));
+        let meminfo = "MemTotal:       16000000 kB\nMemAvailable:    1048576 kB\n";
+        assert_eq!(available_mib(meminfo), Some(1024));
         assert_eq!(available_mib("MemTotal: 5 kB"), None);
         let level = |mib: u64| judge_memory(&MemoryBudget::configured(mib << 20), 1024).level;
         assert_eq!(

@@ -9,7 +9,7 @@
 //! A file has no name until it is complete (`O_TMPFILE`; on file systems without it, an unused
 //! random name), and replaces an existing file in one step.
 
-use super::{comes_before_the_mode, is_left_out, say_left_out};
+use super::{comes_before_the_mode, is_left_out, log_left_out};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
@@ -115,7 +115,7 @@ fn set_all(to: &OwnedFd, all: &[&(Vec<u8>, Vec<u8>)], path: &Path) -> CommandRes
         let none = rustix::fs::XattrFlags::empty();
         match rustix::fs::fsetxattr(to, name.as_slice(), value, none) {
             Ok(()) => {}
-            Err(error) if is_left_out(error) => say_left_out(name, path),
+            Err(error) if is_left_out(error) => log_left_out(name, path),
             Err(error) => {
                 let doing = format!("set the attribute {} of", String::from_utf8_lossy(name));
                 return Err(Failure::file(&doing, path, &error.into()));

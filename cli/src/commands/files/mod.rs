@@ -128,9 +128,9 @@ fn is_left_out(errno: Errno) -> bool {
 }
 
 /// Logs once per command that attributes were left out.
-fn say_left_out(name: &[u8], path: &Path) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
+fn log_left_out(name: &[u8], path: &Path) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
         let (name, path) = (String::from_utf8_lossy(name), path.display());
         tracing::warn!("the attribute {name} of {path}, and others, cannot be set there");
     }
@@ -184,12 +184,12 @@ impl CommandProgress {
     fn failed(&mut self, path: &Path, failure: Failure) -> CommandResult<()> {
         self.summary.failed += 1;
         match self.last.replace((path.to_path_buf(), failure)) {
-            Some((path, earlier)) => self.say(&path, &earlier),
+            Some((path, earlier)) => self.report(&path, &earlier),
             None => Ok(()),
         }
     }
 
-    fn say(&self, path: &Path, failure: &Failure) -> CommandResult<()> {
+    fn report(&self, path: &Path, failure: &Failure) -> CommandResult<()> {
         let path = path.display().to_string();
         let record = PathFailure {
             path: &path,
@@ -205,9 +205,9 @@ impl CommandProgress {
     }
 
     /// Reports the failures that are still pending, before the command ends in another way.
-    fn say_all(&mut self) -> CommandResult<()> {
+    fn report_all(&mut self) -> CommandResult<()> {
         match self.last.take() {
-            Some((path, failure)) => self.say(&path, &failure),
+            Some((path, failure)) => self.report(&path, &failure),
             None => Ok(()),
         }
     }
@@ -217,7 +217,7 @@ impl CommandProgress {
         match self.last.take() {
             Some((_, failure)) if self.summary.done + self.summary.skipped == 0 => Err(failure),
             Some((path, failure)) => {
-                self.say(&path, &failure)?;
+                self.report(&path, &failure)?;
                 self.output
                     .record("summary", &self.summary, |_| String::new())?;
                 Ok(Exit::Partial)

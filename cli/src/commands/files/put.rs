@@ -60,7 +60,7 @@ pub(crate) async fn put(
     let copying = copy(&configured, &opened, arguments, &mut progress, &mut stop);
     let outcome = match copying.await {
         Err(failure) if failure.exit == Exit::Cancelled => {
-            progress.say_all()?;
+            progress.report_all()?;
             let message = format!("stopped; {}", progress.summary.copied());
             Err(Failure { message, ..failure })
         }

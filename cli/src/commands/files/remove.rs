@@ -82,7 +82,7 @@ async fn remove(
         } else if doomed.emptied {
             under_way.end(progress).await?;
             let removed = fs.rmdir(&caller(), doomed.directory, &doomed.name).await;
-            tell(&doomed.path, removed, progress)?;
+            report(&doomed.path, removed, progress)?;
         } else {
             let (directory, path) = (doomed.inode, doomed.path.clone());
             let listed = Listed::open(fs, directory, &path).await;
@@ -125,7 +125,7 @@ async fn remove(
 }
 
 /// Reports the result for one path.
-fn tell(
+fn report(
     path: &Path,
     removed: Result<(), VfsError>,
     progress: &mut CommandProgress,
@@ -167,7 +167,7 @@ impl UnderWay {
     async fn one(&mut self, progress: &mut CommandProgress) -> CommandResult<()> {
         match self.files.join_next().await {
             None => Ok(()),
-            Some(Ok((path, removed))) => tell(&path, removed, progress),
+            Some(Ok((path, removed))) => report(&path, removed, progress),
             Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
         }
     }

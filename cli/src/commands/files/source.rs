@@ -83,7 +83,7 @@ impl Source {
             .map_err(|error| self.unread(error))?;
         let found = rustix::fs::fstat(&fd).map_err(|error| self.unread(error))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            let message = format!("{} is no file any more", self.path.display());
+            let message = format!("{} is no longer a file", self.path.display());
             return Err(Failure::new(Exit::Path, message));
         }
         Ok((File::from(fd), found))

@@ -4,7 +4,7 @@ use super::super::aside::Aside;
 use super::super::source;
 use super::super::walk::child;
 use super::super::{
-    CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, refused, say_left_out,
+    CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, log_left_out, refused,
 };
 use super::{PutTarget, cancelled, in_the_way};
 use crate::exit::Exit;
@@ -173,7 +173,7 @@ impl Copier {
             let (caller, mode) = (&self.caller, SetMode::Any);
             match self.fs.setxattr(caller, inode, name, value, mode).await {
                 Ok(()) => {}
-                Err(error) if is_left_out(error.errno()) => say_left_out(name, path),
+                Err(error) if is_left_out(error.errno()) => log_left_out(name, path),
                 Err(error) => {
                     let failure = refused(path, &error);
                     let name = String::from_utf8_lossy(name);
