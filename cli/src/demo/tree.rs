@@ -251,7 +251,7 @@ impl Tree {
             let path = copy.join(file);
             match same_bytes(&self.root.join(file), &path) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(differs(&path, "its content differs")),
+                Ok(false) => Err(differs(&path, "the content is not the one written")),
                 Err(error) => Err(failed(&path, error)),
             }
         })?;
