@@ -1,6 +1,6 @@
-//! The command line: what can be typed, and the help for it, grouped by what one wants to do.
+//! The command line and its help, grouped by task.
 //!
-//! Nothing here decides anything; each command's module takes its own `…Arguments`.
+//! This module decides nothing; each command's module takes its own `…Arguments`.
 
 mod bench;
 mod cluster;
@@ -34,7 +34,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// One file system over several clouds, none of which has to be trusted.
+/// A file system over several clouds, none of which has to be trusted.
 #[derive(Debug, Parser)]
 #[command(
     name = "quorumfs",
@@ -43,19 +43,19 @@ use std::path::PathBuf;
     max_term_width = 100
 )]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// What holds for every command.
+    /// Options of every command.
     #[command(flatten)]
     pub(crate) general: General,
 }
 
-/// What holds for every command.
+/// Options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct General {
-    /// Where state is kept (default: under ~/.local/share/quorumfs)
+    /// The state directory (default: under ~/.local/share/quorumfs)
     #[arg(
         long,
         global = true,
@@ -64,10 +64,10 @@ pub(crate) struct General {
         hide_env_values = true
     )]
     pub(crate) state: Option<PathBuf>,
-    /// Speak NDJSON: one object a line, each with "v":1 and a "type"
+    /// Print NDJSON: one object a line, each with "v":1 and a "type"
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// What to log to standard error: `info`, `quorumfs_gateway=debug`
+    /// What to log to standard error, such as `info` or `quorumfs_gateway=debug`
     #[arg(
         long,
         global = true,
@@ -76,7 +76,7 @@ pub(crate) struct General {
         hide_env_values = true
     )]
     pub(crate) log: Option<String>,
-    /// Log to this file instead, of at most 8 MiB, and FILE.old, which was before it
+    /// Log to this file instead: at most 8 MiB, and as much again in FILE.old
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 }
@@ -86,25 +86,26 @@ pub(crate) struct General {
 pub(crate) enum Command {
     /// Try it: four replicas and a mount over four local directories
     Demo(DemoArguments),
-    /// Metadata replicas: prepare one, run one
+    /// Metadata replicas: initialise one, run one
     #[command(subcommand)]
     Replica(ReplicaCommand),
-    /// Who the metadata replicas are: list, add, replace, remove
+    /// The membership of the metadata replicas: show it, add, replace, remove
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Volumes: create one, give it a new key, see what is sealed under which
+    /// Volumes: create one, change its keys, list its key epochs
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// The key that opens a volume here: protect it by a passphrase, unlock it, lock it
+    /// The key that opens a volume on this machine: protect it with a passphrase, unlock it, lock
+    /// it
     #[command(subcommand)]
     Key(KeyCommand),
     /// Mount the volume
     Mount(MountArguments),
-    /// Unmount it, after everything written has been kept
+    /// Unmount it, after everything written is stored
     Umount(UmountArguments),
-    /// Have what was written through the mount committed now, and wait for it
+    /// Commit data written through the mount now, and wait for it
     Sync(SyncArguments),
-    /// Bring files of the mount to this machine's disk before they are wanted
+    /// Prefetch files of the mount into the disk cache
     Warmup(WarmupArguments),
     /// Copy files into the volume without mounting it
     Put(PutArguments),
@@ -116,20 +117,20 @@ pub(crate) enum Command {
     Cat(CatArguments),
     /// Remove files of the volume
     Rm(RmArguments),
-    /// What the volume and its users have, and may have: show it, set limits
+    /// Usage and limits of the volume and its users: show them, set limits
     Quota(QuotaArguments),
-    /// Replicas, clouds, what waits, and what is being tolerated
+    /// Show replicas, clouds, pending data, and tolerated faults
     Status(StatusArguments),
-    /// Try out this machine, the replicas, the clouds, and what the clouds' credentials allow
+    /// Check this machine, the replicas, the clouds, and the limits of the clouds' credentials
     Doctor(DoctorArguments),
-    /// What replicas are, as it changes: what a quorum says, and what each says of itself
+    /// Follow the replicas' state: what a quorum agrees on, and what each replica reports
     Observe(ObserveArguments),
-    /// Look at the shards that nobody reads, and restore what is missing or bad
+    /// Check all shards, also those that are never read, and restore missing and bad ones
     Scrub(ScrubArguments),
-    /// Clouds: take an emptied one back, show what they did wrong
+    /// Clouds: adopt an emptied one again, show evidence of its faults
     #[command(subcommand)]
     Cloud(CloudCommand),
-    /// Measure this machine: ordering, sealing, the way of data to clouds and back
+    /// Measure this machine: ordering, sealing, writing to clouds and reading back
     #[command(subcommand)]
     Bench(BenchCommand),
 }
@@ -148,28 +149,27 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Repair", &["scrub", "cloud"]),
 ];
 
-/// What can be done with a metadata replica.
+/// Commands for a metadata replica.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReplicaCommand {
     /// Make a replica's key and configuration, and print its public key
     Init(ReplicaInitArguments),
-    /// Run a replica until it is told to stop
+    /// Run a replica until it is stopped
     Run(ReplicaRunArguments),
 }
 
 /// `quorumfs replica init`
 #[derive(Debug, Args)]
 pub(crate) struct ReplicaInitArguments {
-    /// The address that it will listen on, and that others reach it at unless --address says
-    /// otherwise
+    /// The address to listen on; others reach the replica there unless --address says otherwise
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "again")]
     pub(crate) listen: Option<SocketAddr>,
     /// Where others reach it: a name, or an address that leads here. It is only printed, for
     /// `volume create` and `cluster add`
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) address: Option<String>,
-    /// Its disk was lost: make another one for the key that is here. The replica asks the others by
-    /// itself to be taken up again. Of a lost configuration --listen is all that has to be said
+    /// Its disk was lost: make another one for the key that is here. The replica then asks the
+    /// others to admit it again. If the configuration is lost too, only --listen has to be given
     #[arg(long)]
     pub(crate) again: bool,
     /// Print KEY@HOST:PORT and nothing else, for scripts
@@ -183,17 +183,18 @@ pub(crate) struct ReplicaRunArguments {
     /// The volume's genesis, needed at the first start only
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
-    /// At the first start: the volume is older than this replica, which `quorumfs cluster` adds
+    /// At the first start: the volume is older than this replica, and `quorumfs cluster` will add
+    /// it
     #[arg(long)]
     pub(crate) join: bool,
-    /// Record what the replica is told, to find out later why it did what it did. Requests are in
-    /// it as the replica sees them
+    /// Record everything that the replica receives, to analyse its decisions later. The recording
+    /// contains requests as the replica sees them
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
-    /// How many bytes the recordings there may take; the oldest ones go first
+    /// The most bytes that recordings there may take; the oldest are deleted first
     #[arg(long, value_name = "N", requires = "record", default_value_t = 1 << 30)]
     pub(crate) record_bytes: u64,
-    /// Stop in good order when standard input ends
+    /// Stop in an orderly way when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
 }
@@ -201,35 +202,35 @@ pub(crate) struct ReplicaRunArguments {
 /// `quorumfs mount`
 #[derive(Debug, Args)]
 pub(crate) struct MountArguments {
-    /// An empty directory (default: the configuration's)
+    /// An empty directory (default: from the configuration)
     #[arg(value_name = "DIR")]
     pub(crate) point: Option<PathBuf>,
     /// Return once the mount is ready, and leave it running
     #[arg(long)]
     pub(crate) background: bool,
-    /// Take the volume over from another mount, which loses it at once
+    /// Take over the volume from another mount, which is fenced at once
     #[arg(long)]
     pub(crate) takeover: bool,
-    /// What close and fsync wait for (default: the configuration's, or `clouds`)
+    /// What close and fsync wait for (default: from the configuration, or `clouds`)
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Option<TierSetting>,
-    /// Wait for so long until the servers and the clouds answer, as at boot
+    /// Wait up to this long for the servers and the clouds to answer, as at boot
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u32>,
     /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover,
     /// wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
-    /// Pass over options that are not known
+    /// Ignore unknown options
     #[arg(long, hide = true)]
     pub(crate) sloppy: bool,
-    /// Stop in good order when standard input ends
+    /// Stop in an orderly way when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
-    /// Leave the session of the terminal
+    /// Leave the terminal's session
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
-    /// Standard input brings what unlocks the key
+    /// Read what unlocks the key from standard input
     #[arg(long, hide = true, conflicts_with = "supervised")]
     pub(crate) unlocked_by_input: bool,
 }
@@ -237,10 +238,10 @@ pub(crate) struct MountArguments {
 /// `quorumfs umount`
 #[derive(Debug, Args)]
 pub(crate) struct UmountArguments {
-    /// Where it is mounted (default: wherever this volume is)
+    /// The mount point (default: wherever this volume is mounted)
     #[arg(value_name = "DIR")]
     pub(crate) point: Option<PathBuf>,
-    /// If it does not answer or is in use, cut it off: whoever uses it gets an error, and the
+    /// If it does not answer or is in use, abort it: processes that use it get an error, and the
     /// directory is free
     #[arg(long)]
     pub(crate) force: bool,
@@ -249,10 +250,10 @@ pub(crate) struct UmountArguments {
 /// `quorumfs sync`
 #[derive(Debug, Args)]
 pub(crate) struct SyncArguments {
-    /// A file in the mount; of a directory, all that was written anywhere (default: all)
+    /// A file in the mount; a directory stands for everything (default: everything)
     #[arg(value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
-    /// How safe it is to be: `local` for the journal on this machine's disk
+    /// The durability to wait for: `local` is the journal on this machine's disk
     #[arg(long, value_name = "TIER", default_value = "clouds")]
     pub(crate) tier: TierSetting,
 }
@@ -260,17 +261,17 @@ pub(crate) struct SyncArguments {
 /// `quorumfs put`
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
-    /// Files and directories here; `-` is standard input
+    /// Local files and directories; `-` is standard input
     #[arg(value_name = "SOURCE", required = true)]
     pub(crate) sources: Vec<PathBuf>,
-    /// Where to in the volume: a directory, or for one source a new name
+    /// The target in the volume: a directory, or for one source a new name
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) target: PathBuf,
-    /// Take along times of access, extended attributes, access control lists and hard links; as the
-    /// superuser also owners, and set-id bits with them
+    /// Preserve times of access, extended attributes, access control lists and hard links; as the
+    /// superuser also owners and set-id bits
     #[arg(short, long)]
     pub(crate) archive: bool,
-    /// Copy also what has the same size and time of change in the volume
+    /// Copy even files whose size and time of change are the same in the volume
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -281,14 +282,14 @@ pub(crate) struct GetArguments {
     /// Files and directories in the volume
     #[arg(value_name = "SOURCE", required = true)]
     pub(crate) sources: Vec<PathBuf>,
-    /// Where to here: a directory, or for one source a new name; `-` is standard output
+    /// The local target: a directory, or for one source a new name; `-` is standard output
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) target: PathBuf,
-    /// Take along times of access, extended attributes, access control lists and hard links; as the
-    /// superuser also owners, and set-id bits with them
+    /// Preserve times of access, extended attributes, access control lists and hard links; as the
+    /// superuser also owners and set-id bits
     #[arg(short, long)]
     pub(crate) archive: bool,
-    /// Copy also what has the same size and time of change here
+    /// Copy even files whose size and time of change are the same here
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -299,7 +300,7 @@ pub(crate) struct LsArguments {
     /// A directory or file in the volume
     #[arg(value_name = "PATH", default_value = "/")]
     pub(crate) path: PathBuf,
-    /// Types, modes, owners, sizes and times as well
+    /// Show types, modes, owners, sizes and times as well
     #[arg(short, long)]
     pub(crate) long: bool,
 }
@@ -307,7 +308,7 @@ pub(crate) struct LsArguments {
 /// `quorumfs warmup`
 #[derive(Debug, Args)]
 pub(crate) struct WarmupArguments {
-    /// Files and directories of the mount, as anybody names them
+    /// Files and directories in the mount
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -326,7 +327,7 @@ pub(crate) struct RmArguments {
     /// Files and directories in the volume
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Directories with all that is in them, too
+    /// Remove directories with all their content
     #[arg(short, long)]
     pub(crate) recursive: bool,
 }
@@ -334,7 +335,7 @@ pub(crate) struct RmArguments {
 /// `quorumfs status`
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// List the files that have something to commit, the one that waited longest first
+    /// List the files that have data to commit, longest pending first
     #[arg(long)]
     pub(crate) queue: bool,
 }
@@ -342,10 +343,10 @@ pub(crate) struct StatusArguments {
 /// `quorumfs observe`
 #[derive(Debug, Args)]
 pub(crate) struct ObserveArguments {
-    /// End after so many seconds instead of going on
+    /// End after so many seconds
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: Option<u64>,
-    /// Leave out what single replicas say of themselves
+    /// Show only what a quorum agrees on, not what single replicas report
     #[arg(long)]
     pub(crate) quorum_only: bool,
 }
@@ -359,21 +360,21 @@ pub(crate) struct DemoArguments {
     /// Check everything unattended in a fresh directory, and end with one line of JSON
     #[arg(long)]
     pub(crate) check: bool,
-    /// What the clouds are, when the demo is made: four directories, or servers on loopback of S3,
-    /// Azure and Google, and a directory. Programs that people install have no such servers;
-    /// `scripts/demo --clouds emulators` installs them and builds a program that has
+    /// Of what kind a new demo's clouds are: four directories; or local servers of S3, Azure and
+    /// Google, and a directory. Released programs do not contain these servers; `scripts/demo
+    /// --clouds emulators` installs them and builds a program that does
     #[arg(long, value_enum)]
     pub(crate) clouds: Option<DemoClouds>,
     /// For --check: what to copy in (default: the sources in cargo's registry)
     #[arg(long, value_name = "DIR", requires = "check")]
     pub(crate) tree: Option<PathBuf>,
-    /// For --check: how many files to copy in, at least (default: 5000, over servers 400)
+    /// For --check: the least number of files to copy in (default: 5000, over servers 400)
     #[arg(long, value_name = "NUMBER", requires = "check",
         value_parser = clap::value_parser!(u32).range(300..))]
     pub(crate) files: Option<u32>,
 }
 
-/// What the demo's clouds are.
+/// The kind of the demo's clouds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DemoClouds {
     /// Four directories.
@@ -387,7 +388,7 @@ Examples:
   quorumfs demo                             try it
   quorumfs mount ~/cloud --background       mount, and carry on
   quorumfs status --json                    for scripts
-  quorumfs umount ~/cloud                   when all is kept";
+  quorumfs umount ~/cloud                   once everything is stored";
 
 /// The whole command line, with the grouped help.
 pub(crate) fn command() -> clap::Command {
@@ -412,7 +413,8 @@ pub(crate) fn command() -> clap::Command {
         .after_help(format!("{}\n{EXAMPLES}", exit::table()))
 }
 
-/// What was typed, the program's name first; else what to print, which knows its own exit code.
+/// Parses the typed words, the program's name first; or returns what to print, which has its exit
+/// code.
 pub(crate) fn parse(typed: Vec<OsString>) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&command().try_get_matches_from(typed)?)
 }

@@ -1,16 +1,16 @@
 //! The clouds of a configuration, as stores.
 //!
-//! What the configuration says of a cloud (where it is, whose credentials, how much may be asked of
-//! it) becomes a store here, and nowhere else. A cloud that cannot be used as it is described does
-//! not keep a volume from being opened: it takes its place and refuses, and `status` says why.
+//! This module alone turns the configuration of a cloud (location, credentials, limits) into a
+//! store. A cloud that cannot be used as configured does not keep a volume from being opened: a
+//! store that refuses everything takes its place, and `status` shows why.
 //!
-//! Credentials are apart by [`Role`], so that whoever steals those of a machine that mounts can
-//! neither delete nor overwrite. What a command does decides whose it uses: nothing that opens the
-//! volume takes the collector's.
+//! Each [`Role`] has its own credentials, so that a thief of those of a mounting machine can
+//! neither delete nor overwrite. The command decides whose it uses: no command that opens the
+//! volume uses the collector's.
 
 use crate::configuration::{CloudSection, LimitsSection, VolumeConfiguration};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
 use quorumfs_backends::remote::{Limits, Pace, RemoteStore, RetryPolicy};
@@ -21,13 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long looking at a cloud may take before it counts as out of reach.
+/// How long checking a cloud may take before it counts as unreachable.
 const LOOK_WITHIN: Duration = Duration::from_secs(8);
-/// Connections to all clouds together, unless the configuration says otherwise: a home's router
-/// lives with as many.
+/// Connections to all clouds together, unless configured: as many as a home router can handle.
 const CONNECTIONS: usize = 128;
 
-/// When looking at a cloud is given up.
+/// The deadline of checking a cloud.
 pub(crate) fn soon() -> Deadline {
     Deadline::after(LOOK_WITHIN)
 }
@@ -41,8 +40,8 @@ pub(crate) fn marker(volume: VolumeId, cloud: u16) -> Marker {
     }
 }
 
-/// Where a cloud of a configuration in `base` is.
-pub(crate) fn location(section: &CloudSection, base: &Path) -> Outcome<Location> {
+/// The location of a cloud of a configuration in `base`.
+pub(crate) fn location(section: &CloudSection, base: &Path) -> CommandResult<Location> {
     let location: Location = section.location.parse().map_err(|error| {
         Failure::new(Exit::Usage, format!("cloud `{}`: {error}", section.name))
             .hint("docs/CLOUDS.md has a location of each kind")
@@ -50,21 +49,22 @@ pub(crate) fn location(section: &CloudSection, base: &Path) -> Outcome<Location>
     Ok(location.below(base))
 }
 
-/// Who could lose the whole cloud at once.
+/// The failure domain: who could lose the whole cloud at once.
 pub(crate) fn failure_domain(section: &CloudSection, location: &Location) -> String {
-    let told = section.domain.clone();
-    told.or_else(|| location.failure_domain())
+    let given = section.domain.clone();
+    given
+        .or_else(|| location.failure_domain())
         .unwrap_or_else(|| section.name.clone())
 }
 
-/// What a locked bucket means, for people.
-pub(crate) const LOCKED: &str = "its bucket destroys nothing that is younger than its retention, \
-    whoever asks: what is deleted or was written in vain is paid for until then";
-/// What a versioned bucket means, for people.
-pub(crate) const VERSIONED: &str = "its bucket keeps the old versions of what is deleted or \
-    overwritten, and has them paid for: let a rule of its life cycle delete them after a while";
+/// The meaning of a locked bucket, for people.
+pub(crate) const LOCKED: &str = "its bucket destroys nothing that is younger than its retention: \
+    deleted and useless objects are paid for until then";
+/// The meaning of a versioned bucket, for people.
+pub(crate) const VERSIONED: &str = "its bucket keeps old versions of deleted and overwritten \
+    objects, and charges for them: let a life cycle rule delete them after a while";
 
-/// What credentials are for.
+/// The purpose of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
@@ -90,21 +90,21 @@ impl Role {
 /// A cloud, ready to be attached.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedCloud {
-    /// What people call it.
+    /// Its name in messages.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its location.
     pub(crate) location: Location,
-    /// What reading a GiB from it costs, in millionths.
+    /// The price of reading a GiB from it, in millionths.
     pub(crate) read_price: u32,
-    /// The writer's.
+    /// The writer's access.
     access: Access,
     reader: Option<PathBuf>,
     collector: Option<PathBuf>,
 }
 
 impl NamedCloud {
-    /// The file with a role's credentials; `None` if they are where the provider's users keep
-    /// theirs, or if there are none of this role.
+    /// The file with a role's credentials; `None` if they are in the provider's usual place, or if
+    /// there are none of this role.
     pub(crate) fn credentials(&self, role: Role) -> Option<&Path> {
         match role {
             Role::Reader => self.reader.as_deref(),
@@ -113,7 +113,7 @@ impl NamedCloud {
         }
     }
 
-    /// What opening it as `role` takes; a reader without credentials reads as the writer.
+    /// The access for opening it as `role`; a reader without credentials reads as the writer.
     fn access(&self, role: Role) -> Access {
         let mut access = self.access.clone();
         if let Some(own) = self.credentials(role) {
@@ -122,13 +122,13 @@ impl NamedCloud {
         access
     }
 
-    /// A store for it, whatever ails it.
+    /// A store for it, even if it is unusable.
     pub(crate) async fn store(&self, role: Role) -> Arc<dyn ObjectStore> {
         self.location.attach_or_refuse(&self.access(role)).await
     }
 
-    /// Whose credentials show whether the cloud can be used from here: the writer's, unless this is
-    /// a machine that has a reader's only.
+    /// The role whose credentials show whether the cloud is usable from here: the writer's, unless
+    /// this machine only has a reader's.
     pub(crate) fn usual(&self) -> Role {
         match (&self.access.credentials, &self.reader) {
             (None, Some(_)) => Role::Reader,
@@ -136,16 +136,17 @@ impl NamedCloud {
         }
     }
 
-    /// A store that may look into the place and take the marker back: the writer's, which lists and
+    /// A store that may inspect the place and remove the marker: the writer's, which lists and
     /// deletes with the collector's credentials if there are any.
-    pub(crate) async fn attach_to_found(&self) -> Outcome<Arc<dyn ObjectStore>> {
+    pub(crate) async fn attach_to_found(&self) -> CommandResult<Arc<dyn ObjectStore>> {
         let mut access = self.access(Role::Writer);
         access.collector.clone_from(&self.collector);
         let store = self.location.attach(&access).await;
         store.map_err(|error| crate::commands::store_failure(&error))
     }
 
-    /// The cloud as a role sees it, beyond what a store of files may; `None` if it is a directory.
+    /// The cloud as a role sees it, with more than the interface of a store; `None` if it is a
+    /// directory.
     pub(crate) async fn attach_remote(
         &self,
         role: Role,
@@ -157,13 +158,13 @@ impl NamedCloud {
     }
 }
 
-/// The clouds that sections describe, in their order.
+/// The clouds of these sections, in their order.
 pub(crate) fn named(
     sections: &[CloudSection],
     limits: &LimitsSection,
     base: &Path,
     volume: VolumeId,
-) -> Outcome<Vec<NamedCloud>> {
+) -> CommandResult<Vec<NamedCloud>> {
     let shared = Arc::new(Pace::new(bounds(limits, CONNECTIONS)));
     let numbered = sections.iter().zip(0_u16..);
     numbered
@@ -189,7 +190,7 @@ pub(crate) fn named(
         .collect()
 }
 
-fn read_price(section: &CloudSection, location: &Location) -> Outcome<u32> {
+fn read_price(section: &CloudSection, location: &Location) -> CommandResult<u32> {
     let Some(price) = section.read_price_per_gib else {
         return Ok(location.usual_read_price());
     };
@@ -206,7 +207,7 @@ pub(crate) fn configured(
     configuration: &VolumeConfiguration,
     base: &Path,
     volume: VolumeId,
-) -> Outcome<Vec<NamedCloud>> {
+) -> CommandResult<Vec<NamedCloud>> {
     named(&configuration.cloud, &configuration.limits, base, volume)
 }
 
@@ -215,7 +216,7 @@ fn bounds(section: &LimitsSection, connections: usize) -> Limits {
     Limits {
         connections: section
             .connections
-            .map_or(connections, |told| usize::from(told).max(1)),
+            .map_or(connections, |given| usize::from(given).max(1)),
         requests_per_second: section.requests_per_second,
         upload_bytes_per_second: bytes(section.upload_mib_per_second),
         download_bytes_per_second: bytes(section.download_mib_per_second),

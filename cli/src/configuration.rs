@@ -1,9 +1,8 @@
-//! Configuration files: TOML, in which a key that nobody knows is an error and not a shrug.
+//! Configuration files: TOML, in which an unknown key is an error.
 //!
-//! Relative paths in a file are relative to the directory that holds it. A file carries a version
-//! of its own; there are no secrets in it, only paths of key files. The two kinds are read by the
-//! two long-running processes: [`VolumeConfiguration`] by everything that opens a volume,
-//! [`ReplicaConfiguration`] by a metadata replica.
+//! Relative paths in a file are relative to its directory. A file has a format version; there are
+//! no secrets in it, only paths of key files. There are two kinds: every process that opens a
+//! volume reads [`VolumeConfiguration`], a metadata replica reads [`ReplicaConfiguration`].
 
 #[cfg(test)]
 mod changed;
@@ -14,7 +13,7 @@ pub(crate) use host::{CacheSection, JournalSection, TierSetting};
 pub(crate) use keys::KeysSection;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use clap::ValueEnum;
 use quorumfs_bft_runtime::address::Address;
 use quorumfs_gateway::blocks::{Compression, Preference};
@@ -27,16 +26,16 @@ use std::path::{Path, PathBuf};
 
 /// The version of these files that this program reads and writes.
 pub(crate) const VERSION: u32 = 1;
-/// A configuration longer than this is some other file.
+/// A longer file is not a configuration.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What opens a volume: `quorumfs.toml`.
+/// The configuration for opening a volume: `quorumfs.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VolumeConfiguration {
     /// The version of this file's format.
     pub(crate) version: u32,
-    /// Which volume, and as whom.
+    /// The volume, and the principal.
     pub(crate) volume: VolumeSection,
     /// How its key is unlocked.
     #[serde(default, skip_serializing_if = "KeysSection::is_default")]
@@ -44,16 +43,16 @@ pub(crate) struct VolumeConfiguration {
     /// How a mount behaves.
     #[serde(default)]
     pub(crate) mount: MountSection,
-    /// How much may be asked of all clouds together.
+    /// Limits of requests to all clouds together.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
-    /// How content is kept, and what for.
+    /// How content is stored.
     #[serde(default, skip_serializing_if = "DataSection::is_default")]
     pub(crate) data: DataSection,
-    /// What a mount keeps on this machine's disk.
+    /// The disk cache of a mount.
     #[serde(default, skip_serializing_if = "CacheSection::is_default")]
     pub(crate) cache: CacheSection,
-    /// Where what is not in the clouds yet survives a crash.
+    /// The journal, in which uncommitted data survives a crash.
     #[serde(default, skip_serializing_if = "JournalSection::is_default")]
     pub(crate) journal: JournalSection,
     /// The metadata replicas, in the order of their numbers.
@@ -63,7 +62,7 @@ pub(crate) struct VolumeConfiguration {
 }
 
 impl VolumeConfiguration {
-    /// With what is usual for everything but who the replicas and clouds are.
+    /// With defaults for everything except the replicas and clouds.
     pub(crate) fn usual(
         volume: VolumeSection,
         replica: Vec<ReplicaSection>,
@@ -84,13 +83,13 @@ impl VolumeConfiguration {
     }
 }
 
-/// Which volume, and as whom.
+/// The volume, and the principal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VolumeSection {
     /// The volume's public description, the same bytes that every replica was started with.
     pub(crate) genesis: PathBuf,
-    /// The key of the principal who opens it.
+    /// The key of the principal that opens it.
     pub(crate) key: PathBuf,
 }
 
@@ -98,11 +97,12 @@ pub(crate) struct VolumeSection {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MountSection {
-    /// Where `quorumfs mount` mounts when it is not told.
+    /// The default mount point of `quorumfs mount`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) point: Option<PathBuf>,
-    /// Whether other users of this machine may use the mount; their rights are still checked. As
-    /// root they may unless the options of the mount say otherwise, so that it is not written.
+    /// Whether other users of this machine may use the mount; their rights are still checked.
+    /// Root's mounts allow it unless the mount options say otherwise, so it is not written for
+    /// root.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) allow_other: bool,
     /// What close and fsync wait for.
@@ -110,16 +110,16 @@ pub(crate) struct MountSection {
     pub(crate) tier: TierSetting,
 }
 
-/// How content is kept, and what for.
+/// How content is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DataSection {
-    /// What is preferred where there is a choice of clouds: `fast` or `cheap`.
+    /// Which clouds to prefer where there is a choice: `fast` or `cheap`.
     pub(crate) prefer: Prefer,
-    /// MiB of memory that a mount or a command may hold, if it is not the usual.
+    /// The memory budget of a mount or a command in MiB, if not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_mib: Option<u32>,
-    /// Whether what is written from now on is compressed, which lets lengths tell more.
+    /// Whether new content is compressed, which makes lengths reveal more.
     pub(crate) compression: CompressionSetting,
 }
 
@@ -130,7 +130,7 @@ pub(crate) enum CompressionSetting {
     /// It is not.
     #[default]
     Off,
-    /// By Zstandard, where that gains something.
+    /// With Zstandard, where that gains something.
     Zstd,
 }
 
@@ -143,14 +143,14 @@ impl From<CompressionSetting> for Compression {
     }
 }
 
-/// What is preferred where there is a choice of clouds.
+/// Which clouds to prefer where there is a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Prefer {
     /// All clouds share the work.
     #[default]
     Fast,
-    /// As little as possible is read from clouds that take money for it.
+    /// Read as little as possible from clouds that charge for it.
     Cheap,
 }
 
@@ -168,20 +168,19 @@ impl DataSection {
         *self == Self::default()
     }
 
-    /// How much memory there is to divide.
+    /// The memory budget.
     ///
     /// # Errors
-    /// If too little of it was said.
-    pub(crate) fn memory(&self) -> Outcome<MemoryBudget> {
+    /// If the configured one is too small.
+    pub(crate) fn memory(&self) -> CommandResult<MemoryBudget> {
         let Some(mib) = self.memory_mib else {
             return Ok(MemoryBudget::usual(memory::usable()));
         };
         let bytes = u64::from(mib) << 20;
         if bytes < MEMORY_BYTES_MIN {
             let least = MEMORY_BYTES_MIN >> 20;
-            let message = format!(
-                "`memory_mib` of `[data]` is {mib}, and a mount works with {least} or more"
-            );
+            let message =
+                format!("`memory_mib` of `[data]` is {mib}, and a mount needs {least} or more");
             return Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"));
         }
         Ok(MemoryBudget::configured(bytes))
@@ -192,14 +191,14 @@ impl DataSection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplicaSection {
-    /// Where it is reached: HOST:PORT.
+    /// The address at which it is reached: HOST:PORT.
     #[serde(with = "address_text")]
     pub(crate) address: Address,
     /// Its public key, in hexadecimal digits.
     pub(crate) key: String,
 }
 
-/// An address as a configuration has it.
+/// An address in a configuration.
 mod address_text {
     use super::Address;
     use serde::de::Error;
@@ -214,7 +213,7 @@ mod address_text {
         let address: Address = text.parse().map_err(D::Error::custom)?;
         match address.is_unspecified() {
             true => Err(D::Error::custom(format!(
-                "{address} says where to listen, and not where a replica is reached"
+                "{address} is only for listening: a replica cannot be reached there"
             ))),
             false => Ok(address),
         }
@@ -225,12 +224,12 @@ mod address_text {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CloudSection {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(crate) name: String,
     /// A directory that stands for it, or `s3://…`, `azure://…`, `gs://…`.
     pub(crate) location: String,
-    /// A file with credentials that get and create, in its provider's own form, if they are not
-    /// where that provider's users keep them.
+    /// A file with credentials that get and create, in the provider's own form, if they are not in
+    /// the provider's usual place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<PathBuf>,
     /// The same for commands that only read.
@@ -239,32 +238,32 @@ pub(crate) struct CloudSection {
     /// The same for listing and deleting; not on a machine that mounts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) collector_credentials: Option<PathBuf>,
-    /// Who could lose all of it at once, if the location does not tell.
+    /// Its failure domain, if the location does not tell: who could lose all of it at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,
-    /// What reading a GiB from it costs, in dollars or any other unit that is the same for all
-    /// clouds, if it is not what its provider usually takes.
+    /// The price of reading a GiB from it, in dollars or any other unit common to all clouds, if it
+    /// is not the provider's usual price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) read_price_per_gib: Option<f64>,
-    /// How much may be asked of it.
+    /// Limits of requests to it.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
 }
 
-/// How much may be asked, of one cloud or of all.
+/// Limits of requests, to one cloud or to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LimitsSection {
-    /// Requests on their way at a time.
+    /// Concurrent requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connections: Option<u16>,
     /// Requests a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) requests_per_second: Option<u32>,
-    /// MiB a second that are sent.
+    /// MiB a second to send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) upload_mib_per_second: Option<u32>,
-    /// MiB a second that are received.
+    /// MiB a second to receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) download_mib_per_second: Option<u32>,
 }
@@ -275,20 +274,20 @@ impl LimitsSection {
     }
 }
 
-/// What a metadata replica runs from: `replica.toml`.
+/// The configuration of a metadata replica: `replica.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplicaConfiguration {
     /// The version of this file's format.
     pub(crate) version: u32,
-    /// Where this replica listens.
+    /// The address at which this replica listens.
     pub(crate) listen: SocketAddr,
     /// The file with this replica's key.
     pub(crate) key: PathBuf,
-    /// What is to stay free on the disk of this replica's state, in MiB.
+    /// How much to leave free on the disk of this replica's state, in MiB.
     #[serde(default = "replica_floor", skip_serializing_if = "is_replica_floor")]
     pub(crate) free_space_floor_mib: u32,
-    /// Where others are reached, if that is not where the volume or the cluster says.
+    /// Addresses of other replicas, if they differ from those of the volume or the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) replica: Vec<ReplicaSection>,
 }
@@ -300,19 +299,19 @@ impl ReplicaConfiguration {
     }
 }
 
-/// What stays free unless the configuration says otherwise: hours of work for an operator.
+/// How much stays free by default: an operator then has hours to react.
 pub(crate) const fn replica_floor() -> u32 {
     512
 }
 
-// It is serde that wants a reference.
+// serde requires a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_replica_floor(floor: &u32) -> bool {
     *floor == replica_floor()
 }
 
 /// Reads a file.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &str) -> Outcome<T> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &str) -> CommandResult<T> {
     let length = fs::metadata(path)
         .map_err(|error| absent(path, kind, &error))?
         .len();
@@ -345,7 +344,7 @@ struct Versioned {
     version: Option<u32>,
 }
 
-pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Outcome<T> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> CommandResult<T> {
     if let Ok(Versioned {
         version: Some(version),
     }) = toml::from_str(text)
@@ -381,7 +380,7 @@ fn explain(error: &toml::de::Error, text: &str, path: &Path) -> Failure {
     Failure::new(Exit::Usage, format!("{place}: {message}"))
 }
 
-/// The known word that `word` was probably meant to be.
+/// The known word that `word` probably stands for.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known
         .iter()
@@ -410,7 +409,7 @@ fn distance(left: &str, right: &str) -> usize {
 }
 
 /// Writes a file, whole or not at all.
-pub(crate) fn write<T: Serialize>(path: &Path, value: &T, heading: &str) -> Outcome<()> {
+pub(crate) fn write<T: Serialize>(path: &Path, value: &T, heading: &str) -> CommandResult<()> {
     let body = toml::to_string(value)
         .map_err(|error| Failure::new(Exit::Error, format!("cannot encode TOML: {error}")))?;
     let text: String = heading.lines().map(|line| format!("# {line}\n")).collect();

@@ -1,14 +1,14 @@
-//! The control socket of a running mount: how `status` and `umount` talk to it.
+//! The control socket of a running mount, for `status`, `umount` and others.
 //!
-//! One line of JSON asks, one line of JSON answers, then the connection ends. The socket lies in
-//! the state directory, which only its owner can enter, and only a process of the user that
-//! mounted, or of the superuser, is answered. Every line, wait and the number of
-//! connections served at a time are bounded, so that nobody can hold a mount up from here.
+//! A request is one line of JSON and so is the answer; then the connection ends. The socket is in
+//! the state directory, which only its owner can enter, and only processes of the mounting user and
+//! of the superuser are answered. The length of lines, the waiting times and the number of
+//! connections are bounded, so that no client can block a mount from here.
 
 use crate::configuration::TierSetting;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use serde::{Deserialize, Serialize};
 use std::future::Future;
 use std::io::ErrorKind;
@@ -21,40 +21,40 @@ use tokio::sync::Semaphore;
 
 /// Longest request or answer.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Connections that are served side by side; more wait in the kernel's queue.
+/// Connections to serve at the same time; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 8;
 /// How long either side waits for the other's line.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What can be asked of a running mount.
+/// A request to a running mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Question {
-    /// How are you?
+    /// Report the status.
     Status,
-    /// Have one file, or everything, as safe as a tier says, within a few seconds.
+    /// Make one file, or everything, as durable as a tier says, within a few seconds.
     Sync {
-        /// Which file, if it is one.
+        /// The file, if it is one.
         inode: Option<u64>,
-        /// Which tier.
+        /// The tier.
         #[serde(default)]
         tier: TierSetting,
-        /// What the answer to the first question gave; nothing to begin.
+        /// The ticket in the answer to the first request; nothing to begin.
         #[serde(default)]
         ticket: Option<u64>,
     },
-    /// Bring a part of a file to the disk cache.
+    /// Bring a part of a file into the disk cache.
     Warm {
-        /// Which file.
+        /// The file.
         inode: u64,
         /// Where the part begins.
         offset: u64,
         /// How long it is.
         length: u64,
     },
-    /// Forget what is in memory and can be read again, and say how you are.
+    /// Drop caches in memory, and report the status.
     Forget,
-    /// Keep everything, unmount, and end.
+    /// Commit everything, unmount, and end.
     Stop,
 }
 
@@ -77,9 +77,9 @@ fn socket(state: &StateDirectory) -> PathBuf {
 }
 
 impl ControlServer {
-    /// Listens. Whoever calls this holds the directory's lock, so that a socket that is left over
-    /// is nobody's.
-    pub(crate) fn bind(state: &StateDirectory) -> Outcome<Self> {
+    /// Listens. The caller holds the directory's lock, so that a socket left there belongs to no
+    /// running process.
+    pub(crate) fn bind(state: &StateDirectory) -> CommandResult<Self> {
         let path = socket(state);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -104,7 +104,7 @@ impl ControlServer {
         })
     }
 
-    /// Listens no more, and waits until whoever is being answered has been.
+    /// Stops listening, and waits for the answers in progress.
     pub(crate) async fn finish(self) {
         let places = Arc::clone(&self.places);
         drop(self);
@@ -133,7 +133,7 @@ impl ControlServer {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the control socket did not accept");
+                    tracing::warn!(%error, "the control socket could not accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -146,13 +146,13 @@ fn may_ask(stream: &UnixStream) -> bool {
     let uid = match stream.peer_cred() {
         Ok(peer) => peer.uid(),
         Err(error) => {
-            tracing::warn!(%error, "it is not known which user asks, so there is no answer");
+            tracing::warn!(%error, "a request is refused, since its user could not be determined");
             return false;
         }
     };
     let may = is_allowed(uid, rustix::process::geteuid().as_raw());
     if !may {
-        tracing::warn!(uid, "another user asks this mount, and is not answered");
+        tracing::warn!(uid, "a request of another user is refused");
     }
     may
 }
@@ -179,8 +179,8 @@ where
     writer.shutdown().await
 }
 
-/// Asks the mount that runs on this state directory; `None` if none does.
-pub(crate) async fn ask<R>(state: &StateDirectory, question: Question) -> Outcome<Option<R>>
+/// Asks the mount that runs on this state directory; `None` if there is none.
+pub(crate) async fn ask<R>(state: &StateDirectory, question: Question) -> CommandResult<Option<R>>
 where
     R: for<'a> Deserialize<'a>,
 {
@@ -200,7 +200,7 @@ where
     match tokio::time::timeout(PATIENCE, exchange(stream, question)).await {
         Ok(Ok(line)) => serde_json::from_str(&line)
             .map(Some)
-            .map_err(|error| strange(&path, &error)),
+            .map_err(|error| unreadable_answer(&path, &error)),
         Ok(Err(error)) => Err(Failure::file("talk to the mount at", &path, &error)),
         Err(_) => Err(Failure::new(
             Exit::Error,
@@ -222,9 +222,9 @@ async fn exchange(stream: UnixStream, question: Question) -> std::io::Result<Str
     Ok(line)
 }
 
-fn strange(path: &Path, error: &serde_json::Error) -> Failure {
+fn unreadable_answer(path: &Path, error: &serde_json::Error) -> Failure {
     let message = format!(
-        "what the mount at {} answers makes no sense: {error}",
+        "the answer of the mount at {} is not understood: {error}",
         path.display()
     );
     Failure::new(Exit::Error, message).hint("it may run another version; restart it")

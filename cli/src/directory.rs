@@ -1,6 +1,6 @@
-//! The state directory: where a process keeps what it finds again at its next start.
+//! The state directory: what a process finds again at its next start.
 //!
-//! `--state DIR` names it; without, it lies under `$XDG_DATA_HOME/quorumfs` (`~/.local/share`). A
+//! `--state DIR` names it; by default it is below `$XDG_DATA_HOME/quorumfs` (`~/.local/share`). A
 //! process that writes there holds a lock on it as long as it lives, so that two never do.
 //!
 //! ```text
@@ -12,16 +12,16 @@
 //!   volume.successions    (if principals were replaced)
 //!   principal.key.next  (0600; while the owner's key is being replaced)
 //!   host.key  (0600)  cache/  journal/
-//!   clouds.shares  (0600; what the clouds gave to open the volume, sealed)
+//!   clouds.shares  (0600; cached shares of the clouds, sealed)
 //!   control.sock  (while mounted)
-//!   mounted  shown    (what the servers know of mounts here, and have shown)
+//!   mounted  shown    (sessions that mounted here; the newest state of the servers)
 //!   mount.log
-//!   membership    (who the replicas are now, if others than at first)
-//!   scrub.position    (how far a scrub came that was stopped)
+//!   membership    (the current replicas, if they are not the first ones)
+//!   scrub.position    (the position of an interrupted scrub)
 //! ```
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::hardening::refuse_open_to_others;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -34,8 +34,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct StateDirectory(PathBuf);
 
 impl StateDirectory {
-    /// The one that was named, or the one under the user's data directory called `name`.
-    pub(crate) fn find(named: Option<&Path>, name: &str) -> Outcome<Self> {
+    /// The given one, or the one called `name` below the user's data directory.
+    pub(crate) fn find(named: Option<&Path>, name: &str) -> CommandResult<Self> {
         let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let path = match (named, variable("XDG_DATA_HOME"), variable("HOME")) {
             (Some(path), _, _) => path.to_path_buf(),
@@ -46,7 +46,7 @@ impl StateDirectory {
                     Exit::Usage,
                     "no state directory: neither --state nor XDG_DATA_HOME nor HOME is set",
                 )
-                .hint("say where with --state DIR"));
+                .hint("name one with --state DIR"));
             }
         };
         let path = std::path::absolute(&path)
@@ -60,23 +60,23 @@ impl StateDirectory {
         &self.0
     }
 
-    /// A path within; an absolute one stays what it is.
+    /// A path within; an absolute one is unchanged.
     pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)
     }
 
-    /// Makes it, owner-only, if it is not there.
-    pub(crate) fn create(&self) -> Outcome<()> {
+    /// Makes it, for its owner only, if it is missing.
+    pub(crate) fn create(&self) -> CommandResult<()> {
         create_private(&self.0)
     }
 
-    /// Takes the lock that says who writes here, until the result is dropped.
-    pub(crate) fn lock(&self, who: &str) -> Outcome<Lock> {
+    /// Takes the lock for writing here, until the result is dropped.
+    pub(crate) fn lock(&self, who: &str) -> CommandResult<Lock> {
         self.lock_as("lock", who)
     }
 
-    /// Takes a lock of its own name: the demo's mount holds the volume's, the demo its own.
-    pub(crate) fn lock_as(&self, name: &str, who: &str) -> Outcome<Lock> {
+    /// Takes a lock of another name: the demo's mount holds the volume's, the demo its own.
+    pub(crate) fn lock_as(&self, name: &str, who: &str) -> CommandResult<Lock> {
         let path = self.join(name);
         let file = OpenOptions::new()
             .create(true)
@@ -97,14 +97,14 @@ impl StateDirectory {
     }
 }
 
-/// Says that this process, and no other, writes to a state directory.
+/// Proof that this process, and no other, writes to a state directory.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Makes a directory that only its owner can enter; one that exists is fine.
-pub(crate) fn create_private(path: &Path) -> Outcome<()> {
+/// Makes a directory that only its owner can enter, unless it exists.
+pub(crate) fn create_private(path: &Path) -> CommandResult<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -112,8 +112,8 @@ pub(crate) fn create_private(path: &Path) -> Outcome<()> {
         .map_err(|error| Failure::file("create the directory", path, &error))
 }
 
-/// Writes a new file that only its owner can read, durably; one that exists is left alone.
-pub(crate) fn write_secret(path: &Path, content: &[u8]) -> Outcome<()> {
+/// Writes a new file that only its owner can read, durably; an existing one is an error.
+pub(crate) fn write_secret(path: &Path, content: &[u8]) -> CommandResult<()> {
     OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -130,16 +130,16 @@ pub(crate) fn write_secret(path: &Path, content: &[u8]) -> Outcome<()> {
         .map_err(|error| Failure::file("write", path, &error))
 }
 
-/// Replaces a file's content, whole or not at all, and durably.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> Outcome<()> {
+/// Replaces a file's content atomically and durably.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> CommandResult<()> {
     replace_by(path, |_| Ok(content))
 }
 
-/// The same with content that depends on the file which will be there.
+/// The same with content that depends on the new file.
 pub(crate) fn replace_by<C: AsRef<[u8]>>(
     path: &Path,
     content: impl FnOnce(&File) -> std::io::Result<C>,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let next = path.with_file_name(name);

@@ -144,7 +144,7 @@ fn the_page_on_configuration_has_every_key_and_no_other() {
         panic!("one example for each file");
     };
     let path = Path::new("example.toml");
-    let failed = |parsed: crate::failure::Outcome<()>| parsed.unwrap_err().hint.unwrap();
+    let failed = |parsed: crate::failure::CommandResult<()>| parsed.unwrap_err().hint.unwrap();
     let of_volume = |text: &str| {
         let parsed = configuration::parse::<VolumeConfiguration>(text, path);
         failed(parsed.map(drop))

@@ -1,7 +1,7 @@
-//! Exit codes: one table, from which the enum, `--help` and the documentation's test are made.
+//! Exit codes: one table for the enum, `--help` and the test of the documentation.
 //!
-//! Scripts tell failures apart by these numbers, so that a number never changes its meaning. The
-//! text for people is in [`crate::failure`].
+//! Scripts tell failures apart by these numbers, so a number never changes its meaning. The text
+//! for people is in [`crate::failure`].
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ macro_rules! exits {
         }
 
         impl Exit {
-            /// Every way to end, in the order of the codes.
+            /// Every exit code, in order.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The process's exit code.
@@ -22,7 +22,7 @@ macro_rules! exits {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// What it means, for the table.
+            /// Its meaning, for the table.
             pub(crate) const fn means(self) -> &'static str {
                 match self { $(Self::$name => $means,)* }
             }
@@ -33,43 +33,43 @@ macro_rules! exits {
 exits! {
     /// Done.
     Success = 0, "done";
-    /// Something that has no code of its own.
-    Error = 1, "an error that has no code of its own";
-    /// The command line or a configuration file makes no sense.
-    Usage = 2, "the command line or a configuration file makes no sense";
+    /// An error without a code of its own.
+    Error = 1, "an error without a code of its own";
+    /// The command line or a configuration file is invalid.
+    Usage = 2, "the command line or a configuration file is invalid";
     /// Some of the paths were not handled.
-    Partial = 3, "some of what was asked for was done, some not";
+    Partial = 3, "only some of the work was done";
     /// Everything works, but a fault is being tolerated.
     Degraded = 4, "it works, but a cloud or a replica is missing";
     /// Not enough metadata replicas answer.
     QuorumUnreachable = 5, "too few metadata replicas answer";
     /// Not enough clouds answer.
     CloudsUnreachable = 6, "too few clouds answer, or one cannot be used at all";
-    /// The kernel does not let us mount.
-    CannotMount = 7, "the kernel does not let us mount (no /dev/fuse, no right to)";
+    /// The kernel does not permit mounting.
+    CannotMount = 7, "the kernel does not permit mounting (no /dev/fuse, or no permission)";
     /// A disk or a quota is full.
     NoSpace = 8, "a disk or a quota is full";
-    /// The path inside the volume does not exist, or may not be touched.
+    /// The path inside the volume does not exist, or may not be accessed.
     Path = 9, "a path in the volume is missing, in the way or forbidden";
-    /// There is no volume, or no replica, where we were told to look.
+    /// There is no volume or replica in the state directory.
     NoVolume = 10, "there is no volume or replica here";
-    /// Somebody else holds it.
-    Held = 11, "somebody else holds it: another mount, an occupied mount point, a running process";
+    /// It is in use.
+    Held = 11, "it is in use: another mount, an occupied mount point, a running process";
     /// The key is not the one that opens this.
     WrongKey = 12, "the key is not the one that opens this";
-    /// What was stored came back damaged.
-    Damaged = 13, "what was stored is damaged beyond what redundancy mends";
+    /// Stored data is damaged.
+    Damaged = 13, "stored data is damaged beyond repair";
     /// A newer quorumfs wrote this.
     NewerFormat = 14, "a newer quorumfs wrote this";
     /// It belongs to another cluster.
     WrongCluster = 15, "it belongs to another cluster";
-    /// Something was missing or bad, and is whole again.
+    /// Something was missing or bad, and was restored.
     Restored = 16, "something was missing or bad, and was restored";
-    /// A limit that protects from whoever steals credentials is not there.
+    /// A limit that protects against stolen credentials is missing.
     TooMuch = 17, "credentials allow more than their role may";
-    /// The servers are at something older than what they showed before.
-    WentBack = 18, "the metadata replicas have gone back in time";
-    /// The user said stop.
+    /// The servers are behind the state that they showed before.
+    WentBack = 18, "the metadata replicas went back in time";
+    /// The user cancelled it.
     Cancelled = 130, "cancelled";
 }
 

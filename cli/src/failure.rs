@@ -1,7 +1,7 @@
-//! What is said when something failed: what and where, what to do about it, and the exit code.
+//! A failure of a command: what failed and where, what to do about it, and the exit code.
 //!
-//! The crates below have their own typed errors; here, at the edge to people and scripts, each
-//! becomes one sentence, one hint and one number. A failure never carries a secret.
+//! The crates below have their own typed errors; here, for people and scripts, each becomes one
+//! sentence, one hint and one number. A failure never carries a secret.
 
 use crate::exit::Exit;
 use std::fmt;
@@ -10,18 +10,18 @@ use std::path::Path;
 /// A command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// The number for scripts.
+    /// The exit code.
     pub(crate) exit: Exit,
     /// What failed, and where.
     pub(crate) message: String,
     /// What to do about it.
     pub(crate) hint: Option<String>,
-    /// Whether it may pass by itself: servers or clouds are not there now.
+    /// Whether it may pass by itself: servers or clouds do not answer now.
     pub(crate) passes: bool,
 }
 
 impl Failure {
-    /// A failure without advice.
+    /// A failure without a hint.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
             exit,
@@ -31,19 +31,19 @@ impl Failure {
         }
     }
 
-    /// The same failure, which may pass by itself or not.
+    /// The same failure, marked as passing by itself or not.
     pub(crate) const fn passing(mut self, passes: bool) -> Self {
         self.passes = passes;
         self
     }
 
-    /// The same failure with advice.
+    /// The same failure with a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same failure with this advice if it has none yet.
+    /// The same failure with this hint if it has none yet.
     pub(crate) fn or_hint(self, hint: impl Into<String>) -> Self {
         match self.hint {
             Some(_) => self,
@@ -76,5 +76,5 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a command gives back.
-pub(crate) type Outcome<T = Exit> = Result<T, Failure>;
+/// The result of a command or a part of it.
+pub(crate) type CommandResult<T = Exit> = Result<T, Failure>;

@@ -1,24 +1,23 @@
-//! What a process gives up before it reads a key.
+//! Restrictions on a process before it reads a key.
 //!
-//! Keys are in memory while a volume is open or a replica runs. Three things would carry them
-//! elsewhere without anybody having broken in, and are closed for every command but the
-//! measurements, which have no keys:
+//! Keys are in memory while a volume is open or a replica runs. Three leaks need no break-in, and
+//! are closed for every command except the measurements, which have no keys:
 //!
-//! - *Dumps*: a core file of a process that crashed, or a debugger of the same user
-//!   ([`forbid_dumps`]). The superuser still may.
-//! - *Files*: what is made in a state directory is for its owner, whatever the umask of who started
-//!   this ([`keep_files_private`]); copies of users' files are made as the user wants.
-//! - *The state directory*: who may write there can have another configuration, and with it a
-//!   program that is run for the passphrase, put in place of ours ([`refuse_open_to_others`]).
+//! - *Dumps*: a core file of a crashed process, or a debugger of the same user ([`forbid_dumps`]).
+//!   The superuser still may.
+//! - *Files*: files in a state directory are for its owner, whatever the umask
+//!   ([`keep_files_private`]); copies of users' files are made as the user wants.
+//! - *The state directory*: a process that may write there can change the configuration, and with
+//!   it the program that gives the passphrase ([`refuse_open_to_others`]).
 //!
-//! Memory is not locked: a mount's is too much for it. Encrypt swap, or have none.
+//! Memory is not locked: a mount's is too large for that. Encrypt swap, or have none.
 //!
-//! Files that are open are bounded by default at what a program of 1990 needs. What the
-//! administrator allows is taken ([`raise_open_files`]).
+//! The default limit of open files suits a program of 1990. It is raised to what the administrator
+//! allows ([`raise_open_files`]).
 
 use crate::arguments::{Command, VolumeCommand};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use rustix::fs::Mode;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask,
@@ -30,10 +29,10 @@ use std::path::Path;
 const WRITES: u32 = 0o022;
 /// Any of their rights.
 const ANY: u32 = 0o077;
-/// What decides, in a state directory, what is run and opened.
+/// The files in a state directory that decide which programs are run and which files opened.
 const CONFIGURATIONS: [&str; 2] = ["quorumfs.toml", "replica.toml"];
 
-/// Prepares this process for what it is to do.
+/// Prepares this process for its command.
 pub(crate) fn begin(command: &Command) {
     raise_open_files();
     if matches!(command, Command::Bench(_)) {
@@ -62,7 +61,7 @@ fn forbid_dumps() {
     let core = setrlimit(Resource::Core, none);
     let dumps = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Err(error) = core.and(dumps) {
-        tracing::warn!(%error, "a crash or a debugger may bring keys to the disk");
+        tracing::warn!(%error, "a crash or a debugger may write keys to the disk");
     }
 }
 
@@ -70,8 +69,8 @@ fn keep_files_private() {
     umask(Mode::from_raw_mode(ANY));
 }
 
-/// Has as many files open as the machine lets it: a tree that is copied has one open for each of
-/// the directories above each other, a replica one for each of its clients.
+/// Raises the limit of open files to the machine's maximum: a copy of a tree has each directory of
+/// a path open, a replica has a connection to each of its clients.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -79,23 +78,23 @@ fn raise_open_files() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "the limit of open files is unchanged");
     }
 }
 
-/// How many files this process may have open; nothing if as many as it likes.
+/// The limit of open files; nothing if it is unlimited.
 pub(crate) fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Refuses a state directory that others than its owner may write, as `ssh` does; of one that they
-/// may enter it warns, and refuses what in it they may write.
-pub(crate) fn refuse_open_to_others(state: &Path) -> Outcome<()> {
+/// Refuses a state directory that other users may write to, as `ssh` does; if they may enter it,
+/// warns, and refuses files in it that they may write.
+pub(crate) fn refuse_open_to_others(state: &Path) -> CommandResult<()> {
     let mode = |path: &Path| {
         let found = std::fs::metadata(path).ok()?;
         Some(found.permissions().mode() & 0o7777)
     };
-    // What cannot be looked at, or is not there yet, is found by who reads it.
+    // A directory that is missing or cannot be inspected is reported by its reader.
     let Some(directory) = mode(state) else {
         return Ok(());
     };
@@ -111,15 +110,15 @@ pub(crate) fn refuse_open_to_others(state: &Path) -> Outcome<()> {
         }
     }
     let (path, mode) = (state.display(), format!("{directory:04o}"));
-    tracing::warn!(%path, mode, "others may look into the state directory: `chmod 700` it");
+    tracing::warn!(%path, mode, "others may enter the state directory: `chmod 700` it");
     Ok(())
 }
 
 fn written_by_others(path: &Path, mode: u32, right: &str) -> Failure {
     let path = path.display();
     let message = format!(
-        "others than its owner may write {path} (its mode is {mode:04o}), and decide what is run \
-         and opened from there"
+        "users other than its owner may write {path} (its mode is {mode:04o}), and so decide \
+         which programs are run and which files opened"
     );
     Failure::new(Exit::Usage, message).hint(format!("`chmod {right} {path}`"))
 }
@@ -136,7 +135,7 @@ mod tests {
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
         let limit = getrlimit(Resource::Core);
         assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
-        // What is our own can still be looked at.
+        // This process can still inspect itself.
         assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 2);
     }
 

@@ -8,14 +8,15 @@
 //!                                                     standard error, or `bounded`: FILE, FILE.old
 //! ```
 //!
-//! - [`cause`]: which events have one cause: a pure function of what an event says.
-//! - [`repeats`]: what is said, what is counted, and when the count is told; it is told the time.
-//! - [`bounded`]: a file that never has more than so many bytes, and the one before it.
+//! - [`cause`]: which events have one cause: a pure function of the event's text.
+//! - [`repeats`]: what is logged, what is counted, and when the count is logged; pure, given the
+//!   time.
+//! - [`bounded`]: a file of bounded size, and its predecessor.
 //!
-//! *Identities.* The crates of the providers tell which access key or account they found, at the
-//! level that a mount logs. A log is copied into tickets, so it has nothing of that: below a
-//! warning only our own crates and the one that speaks to the kernel are heard, whatever the filter
-//! says, and what others warn of passes [`quorumfs_backends::identities`].
+//! *Identities.* The crates of the providers log the access key or account that they found, at a
+//! mount's log level. A log is copied into tickets, so it must not have them: below a warning only
+//! our own crates and fuser are logged, whatever the filter says, and warnings of other crates pass
+//! [`quorumfs_backends::identities`].
 
 mod bounded;
 mod cause;
@@ -27,7 +28,7 @@ use self::bounded::{Bounded, Log};
 use self::cause::Site;
 use self::repeats::{Repeated, Repeats};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::identities;
 use std::fmt;
 use std::io::IsTerminal;
@@ -42,10 +43,10 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Crates that are heard below a warning: ours, and the one that speaks to the kernel.
-const HEARD: [&str; 2] = ["quorumfs", "fuser"];
+/// Crates that may log below a warning: ours, and the one that connects to the kernel.
+const LOGGED_CRATES: [&str; 2] = ["quorumfs", "fuser"];
 
-/// What has to be told at the end of the process.
+/// The counts to log at the end of the process.
 static LAST: OnceLock<Last> = OnceLock::new();
 
 struct Last {
@@ -53,13 +54,16 @@ struct Last {
     writer: BoxMakeWriter,
 }
 
-/// Starts logging; `default` holds when the user did not say, `file` is where to if not to standard
+/// Starts logging; `default` is the filter unless the user gave one; `file` replaces standard
 /// error.
-pub(crate) fn start(filter: Option<&str>, default: &str, file: Option<&Path>) -> Outcome<()> {
+pub(crate) fn start(filter: Option<&str>, default: &str, file: Option<&Path>) -> CommandResult<()> {
     let wanted = filter.unwrap_or(default);
     let filter = EnvFilter::builder().parse(wanted).map_err(|error| {
-        Failure::new(Exit::Usage, format!("`{wanted}` is no log filter: {error}"))
-            .hint("examples: `warn`, `info`, `quorumfs_gateway=debug,warn`")
+        Failure::new(
+            Exit::Usage,
+            format!("`{wanted}` is not a log filter: {error}"),
+        )
+        .hint("examples: `warn`, `info`, `quorumfs_gateway=debug,warn`")
     })?;
     let stderr = || std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let colour = file.is_none() && stderr();
@@ -70,8 +74,7 @@ pub(crate) fn start(filter: Option<&str>, default: &str, file: Option<&Path>) ->
         None => BoxMakeWriter::new(std::io::stderr),
     };
     let repeats = Arc::<Mutex<Repeats<Site>>>::default();
-    // Started twice only where a test runs two commands in one process.
-    // A line that cannot be written, because the terminal is gone, is nothing to panic for.
+    // It fails only if a test starts it twice. A terminal that is gone is no reason to panic.
     let _ = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_env_filter(filter)
@@ -89,7 +92,7 @@ pub(crate) fn start(filter: Option<&str>, default: &str, file: Option<&Path>) ->
     Ok(())
 }
 
-/// Tells at the end of a process what was counted and not told yet.
+/// Logs the counts that are still pending at the end of a process.
 pub(crate) fn finish() {
     let Some(Last { repeats, writer }) = LAST.get() else {
         return;
@@ -97,7 +100,7 @@ pub(crate) fn finish() {
     let left = lock(repeats).finish(Instant::now());
     let mut text = String::new();
     for repeated in left {
-        let _ = tell(&mut Writer::new(&mut text), &repeated);
+        let _ = write_count(&mut Writer::new(&mut text), &repeated);
     }
     // Nothing was counted, or the terminal is gone.
     let _ = std::io::Write::write_all(&mut writer.make_writer(), text.as_bytes());
@@ -107,17 +110,17 @@ fn lock(repeats: &Mutex<Repeats<Site>>) -> std::sync::MutexGuard<'_, Repeats<Sit
     repeats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether an event may be shown, whatever the filter says: other crates may only warn.
-fn may_speak(target: &str, level: Level) -> bool {
+/// Whether an event may be logged, whatever the filter says: other crates may only warn.
+fn may_log(target: &str, level: Level) -> bool {
     level <= Level::WARN || is_heard(target)
 }
 
 fn is_heard(target: &str) -> bool {
-    HEARD.iter().any(|known| target.starts_with(known))
+    LOGGED_CRATES.iter().any(|known| target.starts_with(known))
 }
 
-/// The line for what was counted.
-fn tell(writer: &mut Writer<'_>, repeated: &Repeated<Site>) -> fmt::Result {
+/// The line for counted repeats.
+fn write_count(writer: &mut Writer<'_>, repeated: &Repeated<Site>) -> fmt::Result {
     SystemTime.format_time(writer)?;
     let (metadata, seconds) = (repeated.site.0, repeated.within.as_secs());
     let (level, target, count) = (metadata.level(), metadata.target(), repeated.count);
@@ -128,7 +131,7 @@ fn tell(writer: &mut Writer<'_>, repeated: &Repeated<Site>) -> fmt::Result {
     )
 }
 
-/// The usual lines, of which one cause gets one in a minute.
+/// The standard format, with one line a minute for each cause.
 struct Folded {
     repeats: Arc<Mutex<Repeats<Site>>>,
     format: Format<Full, SystemTime>,
@@ -146,17 +149,17 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        if !may_speak(metadata.target(), *metadata.level()) {
+        if !may_log(metadata.target(), *metadata.level()) {
             return Ok(());
         }
-        // Who asks for more than a mount usually says wants all of it.
+        // With a more detailed filter than a mount's default, every line is wanted.
         if *metadata.level() <= Level::INFO {
             let cause = cause::of(event);
-            let heard = lock(&self.repeats).hear(Instant::now(), Site(metadata), cause);
-            for repeated in &heard.due {
-                tell(&mut writer, repeated)?;
+            let decision = lock(&self.repeats).decide(Instant::now(), Site(metadata), cause);
+            for repeated in &decision.due {
+                write_count(&mut writer, repeated)?;
             }
-            if !heard.is_new {
+            if !decision.is_new {
                 return Ok(());
             }
         }
@@ -183,7 +186,7 @@ mod tests {
             ("quorumfs_gateway::blocks", Level::TRACE, true),
             ("fuser::session", Level::DEBUG, true),
         ] {
-            assert_eq!(may_speak(target, level), may, "{target} {level}");
+            assert_eq!(may_log(target, level), may, "{target} {level}");
         }
     }
 

@@ -1,24 +1,24 @@
 //! `quorumfs`: the one binary.
 //!
-//! It joins the crates below into processes and speaks to people and scripts; it decides nothing
-//! about order, bytes or files.
+//! It joins the crates below into processes and is their interface to people and scripts; it
+//! decides nothing about order, bytes or files.
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`arguments`] | what can be typed, and its help |
+//! | [`arguments`] | the command line and its help |
 //! | [`commands`] | one module for each command |
 //! | [`demo`] | four replicas and a mount, supervised; and the check that `scripts/demo` runs |
 //! | [`mod@bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
-//! | [`directory`] | where state lies |
-//! | [`hardening`] | what a process gives up before it reads a key |
+//! | [`directory`] | the state directory |
+//! | [`hardening`] | restrictions on a process before it reads a key |
 //! | [`mount_helper`] | being called by `mount(8)` |
-//! | [`notify`] | telling systemd how a service is |
-//! | [`control`] | how `status` and `umount` talk to a running mount |
+//! | [`notify`] | reporting the state of a service to systemd |
+//! | [`control`] | the control socket, for `status` and `umount` of a running mount |
 //! | [`logging`] | what is logged, where to, and how often |
-//! | [`stop`] | how a process is told to stop |
-//! | [`unlock`] | the one way from a key file to a key |
-//! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
+//! | [`stop`] | how a process is stopped |
+//! | [`unlock`] | opening a key file |
+//! | [`exit`], [`failure`], [`output`] | messages and exit codes |
 
 mod arguments;
 mod bench;
@@ -41,15 +41,15 @@ mod stop;
 mod unlock;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::mount_helper::Wanted;
 use crate::output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Most of what is made is short-lived and freed on another thread: a replica's messages, a mount's
-/// buffers. What is free is kept for all threads together: one that keeps some of each size for
-/// each thread makes a mount several times as large as what it holds.
+/// Most allocations are short-lived and freed on another thread: a replica's messages, a mount's
+/// buffers. Free memory is shared by all threads: an allocator with free lists for each thread
+/// makes a mount several times as large as its live memory.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -75,17 +75,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was typed and says how that ended; if it was not understood, what to end with.
+/// Runs the command and returns its exit code; a usage error returns its own.
 fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
     let arguments = arguments::parse(typed).map_err(|error| not_understood(&error))?;
     let output = Output::new(arguments.general.json);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
-    let outcome: Outcome = match runtime {
+    let outcome: CommandResult = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::run(arguments, output));
-            // What still waits in a blocking call must not keep the process from ending.
+            // A thread in a blocking call must not keep the process from ending.
             runtime.shutdown_background();
             outcome
         }

@@ -1,4 +1,4 @@
-//! Called as `mount.quorumfs`, as `mount(8)` calls whoever mounts a type of file system:
+//! The helper `mount.quorumfs`, which `mount(8)` calls to mount this type of file system:
 //!
 //! ```text
 //! /etc/fstab   /var/lib/quorumfs/docs  /mnt/docs  quorumfs  tier=local,_netdev  0  0
@@ -6,11 +6,11 @@
 //! here         quorumfs mount --state /var/lib/quorumfs/docs --background -o … /mnt/docs
 //! ```
 //!
-//! It returns when the mount is ready, with the exit codes that `mount(8)` documents. Which program
-//! one is called as is decided by the name alone, so that a link is enough.
+//! It returns when the mount is ready, with the exit codes that `mount(8)` documents. The name by
+//! which the program is called alone selects this mode, so a link is enough.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,17 +25,17 @@ pub(crate) fn is_called_as(program: Option<&OsStr>) -> bool {
     name.is_some_and(|name| NAMES.iter().any(|known| name == *known))
 }
 
-/// What to do instead.
+/// The translated request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Nothing: it was asked whether it could be done.
+    /// Nothing to do: a dry run.
     Nothing,
     /// This command line.
     Command(Vec<OsString>),
 }
 
-/// What the arguments behind the program's name mean.
-pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> Outcome<Wanted> {
+/// Translates the arguments after the program's name.
+pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> CommandResult<Wanted> {
     let wrong = |what: String| Failure::new(Exit::Usage, what).hint(USAGE);
     let (mut places, mut options, mut fake, mut sloppy) = (Vec::new(), Vec::new(), false, false);
     let mut arguments = arguments;
@@ -49,7 +49,7 @@ pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> Outcome<Wa
             match letter {
                 'f' => fake = true,
                 's' => sloppy = true,
-                // Neither is there a table to write to, nor more to tell.
+                // There is no table to write to, and nothing more to print.
                 'n' | 'v' => {}
                 'o' => {
                     let value = arguments.next();
@@ -63,7 +63,7 @@ pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> Outcome<Wa
     let [state, point] = places.as_slice() else {
         let count = places.len();
         return Err(wrong(format!(
-            "it takes a state directory and a directory, not {count} words"
+            "expected a state directory and a directory, not {count} words"
         )));
     };
     if fake {
@@ -85,7 +85,7 @@ pub(crate) fn translate(arguments: impl Iterator<Item = OsString>) -> Outcome<Wa
     Ok(Wanted::Command(command))
 }
 
-/// How `mount(8)` says how it ended.
+/// The exit code that `mount(8)` expects.
 pub(crate) fn code(exit: Exit) -> ExitCode {
     let code: u8 = match exit {
         Exit::Success => 0,
@@ -100,7 +100,7 @@ pub(crate) fn code(exit: Exit) -> ExitCode {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Outcome<Wanted> {
+    fn of(line: &str) -> CommandResult<Wanted> {
         translate(line.split(' ').map(OsString::from))
     }
 

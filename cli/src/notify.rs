@@ -1,9 +1,9 @@
-//! Telling systemd how a service is: `READY=1`, `STATUS=…`, `STOPPING=1`, and that a start
-//! takes longer (sd_notify(3)).
+//! Reporting the state of a service to systemd: `READY=1`, `STATUS=…`, `STOPPING=1`, and that a
+//! start takes longer (sd_notify(3)).
 //!
-//! One datagram to the socket that `$NOTIFY_SOCKET` names, a path or, after an `@`, a name in the
-//! abstract namespace. Where there is none nobody wants to know. Nothing depends on it, so that a
-//! failure is a line in the log.
+//! A report is one datagram to the socket that `$NOTIFY_SOCKET` names, a path or, after an `@`, a
+//! name in the abstract namespace. Without that variable nothing is sent. Nothing depends on it, so
+//! a failure is only logged.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -15,18 +15,18 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// It serves.
 pub(crate) fn ready(status: &str) {
-    tell(&format!("READY=1\n{}", line(status)));
+    report(&format!("READY=1\n{}", line(status)));
 }
 
-/// It is still starting, and may do so for so much longer.
+/// It is still starting, and may take so much longer.
 pub(crate) fn starting(status: &str, longer: Duration) {
     let micros = longer.as_micros();
-    tell(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
+    report(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
 }
 
 /// It has begun to end.
 pub(crate) fn stopping(status: &str) {
-    tell(&format!("STOPPING=1\n{}", line(status)));
+    report(&format!("STOPPING=1\n{}", line(status)));
 }
 
 /// A status is one line.
@@ -34,12 +34,12 @@ fn line(status: &str) -> String {
     format!("STATUS={}", status.replace('\n', " "))
 }
 
-fn tell(text: &str) {
+fn report(text: &str) {
     let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) else {
         return;
     };
     if let Err(error) = send(&name, text) {
-        tracing::warn!(%error, socket = %name.display(), "systemd is not told how this is");
+        tracing::warn!(%error, socket = %name.display(), "the state is not reported to systemd");
     }
 }
 

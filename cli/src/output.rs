@@ -7,21 +7,21 @@
 pub(crate) mod paths;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 
-/// Where and how a command speaks.
+/// The form of a command's output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct OutputLine<'a, T> {
     v: u32,
     r#type: &'a str,
     #[serde(flatten)]
@@ -37,23 +37,23 @@ struct ErrorBody<'a> {
 }
 
 impl Output {
-    /// Speaks JSON or text.
+    /// JSON or text.
     pub(crate) fn new(json: bool) -> Self {
         Self { json }
     }
 
-    /// Whether this speaks JSON.
+    /// Whether this is JSON.
     pub(crate) fn is_json(self) -> bool {
         self.json
     }
 
-    /// Prints one record: `body` as JSON, or the text that `people` makes of it, if any.
+    /// Prints one record: `body` as JSON, or its text by `people`, if any.
     pub(crate) fn record<T: Serialize>(
         self,
         kind: &str,
         body: &T,
         people: impl FnOnce(&T) -> String,
-    ) -> Outcome<()> {
+    ) -> CommandResult<()> {
         let text = if self.json {
             encode(kind, body)?
         } else {
@@ -65,8 +65,8 @@ impl Output {
         print(&text)
     }
 
-    /// Prints one record as [`record`](Self::record) does, if anybody still reads. What has to be
-    /// ended in good order goes on when its terminal is gone.
+    /// Prints one record as [`record`](Self::record) does, but ignores a closed output: a process
+    /// that has to end in an orderly way goes on when its terminal is gone.
     pub(crate) fn announce<T: Serialize>(
         self,
         kind: &str,
@@ -78,8 +78,8 @@ impl Output {
         }
     }
 
-    /// Prints something that only people care about.
-    pub(crate) fn say(self, text: &str) -> Outcome<()> {
+    /// Prints a text that only people need.
+    pub(crate) fn print_text(self, text: &str) -> CommandResult<()> {
         if self.json { Ok(()) } else { print(text) }
     }
 
@@ -104,8 +104,8 @@ impl Output {
     }
 }
 
-/// Text as a terminal may show it: names of files come from anybody, and what a terminal would obey
-/// is shown instead.
+/// Text that is safe for a terminal: file names may come from any user, so control characters are
+/// escaped.
 fn shown(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' | '\t' => c,
@@ -115,7 +115,7 @@ fn shown(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Whether somebody may still read what is printed.
+/// Whether the output may still be read.
 pub(crate) fn is_read() -> bool {
     has_reader(std::io::stdout())
 }
@@ -127,7 +127,7 @@ fn has_reader(end: impl AsFd) -> bool {
     polled.is_err() || asked.iter().all(|it| !it.revents().intersects(gone))
 }
 
-/// A failure as another process of this program told it, if that is what `record` is.
+/// A failure that another process of this program printed, if `record` is one.
 pub(crate) fn failure_in(record: &Value) -> Option<Failure> {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
     if text("type") != Some("error") {
@@ -144,8 +144,8 @@ pub(crate) fn failure_in(record: &Value) -> Option<Failure> {
 }
 
 /// One line of JSON.
-pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> Outcome<String> {
-    serde_json::to_string(&Line {
+pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> CommandResult<String> {
+    serde_json::to_string(&OutputLine {
         v: 1,
         r#type: kind,
         body,
@@ -153,10 +153,10 @@ pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> Outcome<String> {
     .map_err(|error| Failure::new(Exit::Error, format!("cannot encode: {error}")))
 }
 
-fn print(text: &str) -> Outcome<()> {
+fn print(text: &str) -> CommandResult<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush()) {
-        // Whoever read us has heard enough: `quorumfs ls | head`.
+        // The reader of the output has ended: `quorumfs ls | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::file(
             "write to",

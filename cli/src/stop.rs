@@ -1,49 +1,49 @@
-//! How a process is told to stop: SIGINT, SIGTERM, for a command also SIGHUP; or, if it is
-//! supervised, the end of its standard input.
+//! How a process is stopped: by SIGINT, SIGTERM, for a command also SIGHUP; or, if it is
+//! supervised, by the end of its standard input.
 //!
 //! A daemon (a replica, a mount) does not stop because a terminal was closed; a command and the
-//! demo do. A signal that was ignored when the process began stays ignored: so `nohup` and shells
-//! that put something in the background ask for it.
+//! demo do. A signal that was ignored when the process began stays ignored, as `nohup` and shells
+//! that start background jobs expect.
 //!
-//! The end of standard input is how children of the demo notice that their parent is gone, however
-//! it went: the kernel closes the pipe. A second signal while stopping cuts the stopping short.
+//! Children of the demo notice by the end of standard input that their parent is gone, however it
+//! ended: the kernel closes the pipe. A second signal ends a stopping process at once.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::future::poll_fn;
 use std::io::Read;
 use std::task::Poll;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Waits for the first wish to stop, and later for the next.
+/// Waits for the first request to stop, and later for the next.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    wishes: Vec<Signal>,
-    /// Heard, so that it does not kill, and not obeyed.
+    signals: Vec<Signal>,
+    /// Caught, so that it does not kill, and ignored.
     _unheeded: Option<Signal>,
     orphaned: Option<oneshot::Receiver<()>>,
 }
 
 impl Stop {
     /// Begins to listen; from here on these signals no longer kill.
-    pub(crate) fn of_a_command() -> Outcome<Self> {
+    pub(crate) fn of_a_command() -> CommandResult<Self> {
         let kinds = [
             SignalKind::interrupt(),
             SignalKind::terminate(),
             SignalKind::hangup(),
         ];
         Ok(Self {
-            wishes: wishes(&kinds)?,
+            signals: signals(&kinds)?,
             _unheeded: None,
             orphaned: None,
         })
     }
 
     /// Begins to listen; from here on these signals no longer kill, and a hangup does nothing.
-    pub(crate) fn of_a_daemon(supervised: bool) -> Outcome<Self> {
+    pub(crate) fn of_a_daemon(supervised: bool) -> CommandResult<Self> {
         Ok(Self {
-            wishes: wishes(&[SignalKind::interrupt(), SignalKind::terminate()])?,
-            _unheeded: wishes(&[SignalKind::hangup()])?.pop(),
+            signals: signals(&[SignalKind::interrupt(), SignalKind::terminate()])?,
+            _unheeded: signals(&[SignalKind::hangup()])?.pop(),
             orphaned: supervised.then(end_of_input),
         })
     }
@@ -56,24 +56,24 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
-        let wishes = &mut self.wishes;
-        let told = poll_fn(|context| {
-            let told = |signal: &mut Signal| signal.poll_recv(context).is_ready();
-            match wishes.iter_mut().any(told) {
+        let signals = &mut self.signals;
+        let received = poll_fn(|context| {
+            let is_ready = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+            match signals.iter_mut().any(is_ready) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
         });
         tokio::select! {
-            () = told => {}
+            () = received => {}
             () = orphaned => {}
         }
         self.orphaned = None;
     }
 }
 
-/// Those of the signals that were not ignored when the process began.
-fn wishes(kinds: &[SignalKind]) -> Outcome<Vec<Signal>> {
+/// The signals that were not ignored when the process began.
+fn signals(kinds: &[SignalKind]) -> CommandResult<Vec<Signal>> {
     let ignored = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored_in(&ignored);
     let heeded = kinds.iter().filter(|kind| !is_in(ignored, **kind));
@@ -86,7 +86,7 @@ fn wishes(kinds: &[SignalKind]) -> Outcome<Vec<Signal>> {
         .collect()
 }
 
-/// The signals that `/proc/self/status` says are ignored, a bit each.
+/// The ignored signals by `/proc/self/status`, a bit each.
 fn ignored_in(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())

@@ -1,25 +1,25 @@
-//! The one way from a key file to a key.
+//! Opening a key file.
 //!
-//! A key file whose secret is sealed takes a passphrase. It comes from the first of these that
-//! there is, and if that one is wrong the command fails and says which it was, so that nobody has
-//! to guess why:
+//! A key file whose secret is sealed needs a passphrase. It comes from the first of these sources
+//! that exists. If it is wrong, the command fails and names the source, so that the reason is
+//! plain:
 //!
 //! ```text
 //! systemd's credential quorumfs.passphrase   $CREDENTIALS_DIRECTORY
 //! the kernel's keyring                       put there by `quorumfs key unlock`
 //! a file of mode 0600                        QUORUMFS_PASSPHRASE_FILE, or `passphrase_file`
-//! what a program prints                      `passphrase_command`
+//! the output of a program                    `passphrase_command`
 //! the terminal                               if standard input is one
 //! ```
 //!
-//! What always holds: a passphrase is never an argument nor the value of a variable, where others
-//! could see it; it is wiped when it is not needed any more; and nobody else opens a key file.
+//! Invariants: a passphrase is never an argument nor the value of a variable, where others could
+//! see it; it is wiped when it is no longer needed; and no other module opens a key file.
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | `source` | where a passphrase comes from |
-//! | `keyring` | the kernel's memory, for as long as was said |
-//! | `program` | somebody else's program that knows it |
+//! | `source` | the source of a passphrase |
+//! | `keyring` | the kernel's keyring, for a limited time |
+//! | `program` | a program that prints the passphrase |
 //! | `terminal` | asking, without showing what is typed |
 
 mod keyring;
@@ -34,23 +34,23 @@ use crate::commands::key_failure;
 use crate::configuration::VolumeConfiguration;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::keys::{
     KeyError, KeyFile, Passphrase, SealedKey, StoredKey, clear_replacement,
 };
 use std::path::{Path, PathBuf};
 
-/// The lock that whoever changes a key file holds.
+/// The lock for changing a key file.
 pub(crate) const LOCK: &str = "key.lock";
 /// How often a person may mistype.
 const ATTEMPTS: usize = 3;
 
-/// A key, and the passphrase that opened it if it took one.
+/// A key, and the passphrase that opened it, if any.
 #[derive(Debug)]
 pub(crate) struct Unlocked {
     /// The key.
     pub(crate) key: KeyFile,
-    /// What opened it, for a process of our own that has to open it again.
+    /// The passphrase, for a process of our own that has to open the key again.
     pub(crate) passphrase: Option<Passphrase>,
 }
 
@@ -59,12 +59,12 @@ pub(crate) fn path_of(state: &StateDirectory, configuration: &VolumeConfiguratio
     state.join(&configuration.volume.key)
 }
 
-/// Opens the volume's key, with the passphrase that another process handed over if it did.
+/// Opens the volume's key, with the passphrase that another process handed over, if any.
 pub(crate) fn open(
     state: &StateDirectory,
     configuration: &VolumeConfiguration,
     handed: Option<Passphrase>,
-) -> Outcome<Unlocked> {
+) -> CommandResult<Unlocked> {
     let path = path_of(state, configuration);
     clear(state, &path);
     match StoredKey::load(&path).map_err(|error| key_failure(&error))? {
@@ -79,8 +79,8 @@ pub(crate) fn open(
     }
 }
 
-/// Opens a sealed key with the passphrase that is found.
-pub(crate) fn unseal(sealed: &SealedKey, sources: &Sources) -> Outcome<Unlocked> {
+/// Opens a sealed key with the passphrase of the first source.
+pub(crate) fn unseal(sealed: &SealedKey, sources: &Sources) -> CommandResult<Unlocked> {
     let mut left = ATTEMPTS;
     loop {
         left = left.saturating_sub(1);
@@ -88,13 +88,13 @@ pub(crate) fn unseal(sealed: &SealedKey, sources: &Sources) -> Outcome<Unlocked>
         let opened = opened(sealed, passphrase, &source);
         let again = matches!(source, Source::Terminal) && left > 0;
         match opened {
-            Err(failure) if again && failure.exit == Exit::WrongKey => terminal::say("Wrong."),
+            Err(failure) if again && failure.exit == Exit::WrongKey => terminal::print("Wrong."),
             other => return other,
         }
     }
 }
 
-fn opened(sealed: &SealedKey, passphrase: Passphrase, source: &Source) -> Outcome<Unlocked> {
+fn opened(sealed: &SealedKey, passphrase: Passphrase, source: &Source) -> CommandResult<Unlocked> {
     match sealed.open(&passphrase) {
         Ok(key) => Ok(Unlocked {
             key,
@@ -108,7 +108,7 @@ fn opened(sealed: &SealedKey, passphrase: Passphrase, source: &Source) -> Outcom
 }
 
 /// A new passphrase from a person, who types it twice.
-pub(crate) fn ask_twice() -> Outcome<Passphrase> {
+pub(crate) fn ask_twice() -> CommandResult<Passphrase> {
     if !terminal::is_there() {
         let message = "there is no terminal to ask for a new passphrase on";
         return Err(Failure::new(Exit::Usage, message)
@@ -118,21 +118,21 @@ pub(crate) fn ask_twice() -> Outcome<Passphrase> {
     if terminal::ask("Once more: ")? == first {
         return Ok(first);
     }
-    let failure = Failure::new(Exit::Usage, "the two are not the same");
+    let failure = Failure::new(Exit::Usage, "the two passphrases differ");
     Err(failure.hint("nothing was changed; try again"))
 }
 
-/// Clears away what somebody who died while changing the key file left beside it.
+/// Removes the temporary file that a killed change of the key file left.
 fn clear(state: &StateDirectory, path: &Path) {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     if !path.with_file_name(name).exists() {
         return;
     }
-    // Whoever holds the lock is at it right now.
+    // The holder of the lock is using it right now.
     if let Ok(_lock) = state.lock_as(LOCK, "key command")
         && let Err(error) = clear_replacement(path)
     {
-        tracing::warn!(%error, "what is left of a change of the key file stays");
+        tracing::warn!(%error, "the remains of a change of the key file could not be removed");
     }
 }

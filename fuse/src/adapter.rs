@@ -1,9 +1,9 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{attributes, keeps_atime, kind, number, open_mode, time_change};
+use crate::convert::{attributes, kind, number, open_mode, preserves_atime, time_change};
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
-    capabilities, maker,
+    capabilities, creating_caller,
 };
 use bytes::Bytes;
 use fuser::{
@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Entries asked for at once; a reply holds about so many.
+/// Entries to ask for at once: about as many as a reply holds.
 const ENTRIES_MAX: usize = 512;
 
 impl Filesystem for Adapter {
@@ -43,7 +43,7 @@ impl Filesystem for Adapter {
         let place = (parent, name.clone());
         let work = async move {
             match name.as_slice() {
-                // The kernel has a number, of a handle perhaps, and has forgotten the inode.
+                // The kernel has a number, perhaps from a handle, and has forgotten the inode.
                 b"." => fs.by_number(parent).await.map(Some),
                 b".." => fs.parent(parent).await.map(Some),
                 _ => fs.lookup(&caller, parent, &name).await,
@@ -111,7 +111,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -135,7 +135,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -261,7 +261,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            maker(request, umask),
+            creating_caller(request, umask),
             self.inode(parent),
         );
         let (name, root) = (name.as_bytes().to_vec(), self.root);
@@ -314,7 +314,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let fs = self.file_system.clone();
-        // The data lies in the loop's buffer, which the next request overwrites.
+        // The data lies in the loop's buffer, and the next request overwrites it.
         let data = Bytes::copy_from_slice(data);
         let handle = HandleId(handle.0);
         let kills_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
@@ -385,12 +385,12 @@ impl Filesystem for Adapter {
     fn opendir(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
         let keeper = fs.clone();
-        let keep_atime = keeps_atime(flags.0);
+        let keep_atime = preserves_atime(flags.0);
         let work = async move { fs.opendir(&caller, inode, keep_atime).await };
         self.serve("opendir", work, move |outcome| match outcome {
             Ok(handle) => {
-                // What the kernel has is older than this listing only if the directory's mtime has
-                // moved, and it looks at that first.
+                // The kernel's listing is older than this one only if the directory's mtime has
+                // moved, and the kernel checks that first.
                 let flags = if keeper.may_cache_listing(inode) {
                     KEEP_LISTING
                 } else {
@@ -435,7 +435,11 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
+        let (fs, kernel_cache, root) = (
+            self.file_system.clone(),
+            self.kernel_cache.clone(),
+            self.root,
+        );
         let work = {
             let fs = fs.clone();
             async move {
@@ -445,15 +449,15 @@ impl Filesystem for Adapter {
         };
         let directory = self.inode(inode);
         self.serve("readdirplus", work, move |outcome| match outcome {
-            Ok(entries) => kept.giving(|giving| {
+            Ok(entries) => kernel_cache.gated(|gated| {
                 for (entry, found) in entries {
                     let inode = number(entry.inode, root);
                     let attr = attributes(&found, root);
                     let name = OsStr::from_bytes(&entry.name);
-                    // One figure for both.
-                    let lasts = giving.entry(&fs, (directory, &entry.name), Some(&found));
-                    let lasts = lasts.attributes.min(lasts.name);
-                    if reply.add(inode, entry.cookie.0, name, &lasts, &attr, GENERATION) {
+                    // One duration for both.
+                    let valid_for = gated.entry(&fs, (directory, &entry.name), Some(&found));
+                    let valid_for = valid_for.attributes.min(valid_for.name);
+                    if reply.add(inode, entry.cookie.0, name, &valid_for, &attr, GENERATION) {
                         break;
                     }
                 }
@@ -557,7 +561,7 @@ impl Filesystem for Adapter {
     }
 
     fn access(&self, request: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        // Asked only without `default_permissions`; answered all the same.
+        // Asked only without `default_permissions`; answered in any case.
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
         let mask = u8::try_from(mask.bits() & 7).unwrap_or(7);
         self.empty(

@@ -1,4 +1,4 @@
-//! Attributes, flags and errors between the kernel's vocabulary and the file system's.
+//! Attributes, flags and errors, translated between the kernel and the file system.
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
 use quorumfs_gateway::vfs::{
@@ -6,7 +6,7 @@ use quorumfs_gateway::vfs::{
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The block size that `stat` reports: what a slice is made of at best.
+/// The block size that `stat` reports: the preferred size of a slice.
 const BLOCK_BYTES: u32 = 128 << 10;
 
 pub(crate) fn errno(error: &VfsError) -> Errno {
@@ -36,9 +36,10 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// The time that the kernel told fuser. Of one before 1970 fuser 0.18 takes the nanoseconds away
-/// from the seconds, where they are to be added: it loses nothing by that, and it is undone here.
-fn told_by_fuser(time: SystemTime) -> Timestamp {
+/// The time of a kernel request, as the kernel sent it. For times before 1970, fuser 0.18 subtracts
+/// the nanoseconds from the seconds instead of adding them. That loses no information, and this
+/// function reverses it.
+fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
             seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -57,11 +58,11 @@ fn told_by_fuser(time: SystemTime) -> Timestamp {
 pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
     match time {
         TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(time) => TimeChange::At(told_by_fuser(time)),
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp_from_fuser(time)),
     }
 }
 
-/// The kernel's number of an inode: ours, with the mount's root as 1.
+/// The kernel's number of an inode: ours, except that the mount's root is 1.
 pub(crate) fn number(inode: InodeId, root: InodeId) -> INodeNo {
     if inode == root {
         INodeNo::ROOT
@@ -90,7 +91,7 @@ pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
     }
 }
 
-/// An answer that there is nothing, which the kernel may remember: inode 0.
+/// An answer that the name does not exist, which the kernel may cache: inode 0.
 pub(crate) fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -111,7 +112,7 @@ pub(crate) fn absent() -> FileAttr {
     }
 }
 
-/// The number of a device, for those who are one.
+/// The device number, for device inodes.
 fn device(attributes: &Attributes) -> u32 {
     match attributes.detail {
         Detail::CharacterDevice(number) | Detail::BlockDevice(number) => number.0,
@@ -119,8 +120,8 @@ fn device(attributes: &Attributes) -> u32 {
     }
 }
 
-/// Whether reading moves no time of access, from the flags of `open(2)`.
-pub(crate) const fn keeps_atime(flags: i32) -> bool {
+/// Whether reading leaves the time of access unchanged, from the flags of `open(2)`.
+pub(crate) const fn preserves_atime(flags: i32) -> bool {
     const NO_ACCESS_TIME: i32 = 0o1_000_000;
     flags & NO_ACCESS_TIME != 0
 }
@@ -134,7 +135,7 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
         read: flags & ACCESS_MODE != WRITE_ONLY,
         write: matches!(flags & ACCESS_MODE, WRITE_ONLY | READ_WRITE),
         truncate: flags & 0o1000 != 0,
-        keep_atime: keeps_atime(flags),
+        keep_atime: preserves_atime(flags),
     }
 }
 
@@ -153,11 +154,11 @@ mod tests {
             (i64::MIN, 0, before(1 << 63, 0), before(1 << 63, 0)),
         ] {
             let time = Timestamp { seconds, nanos };
-            assert_eq!(told_by_fuser(told), time);
+            assert_eq!(timestamp_from_fuser(told), time);
             assert_eq!(system_time(time), tells);
         }
         let late = UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789);
-        assert_eq!(system_time(told_by_fuser(late)), late);
+        assert_eq!(system_time(timestamp_from_fuser(late)), late);
     }
 
     #[test]

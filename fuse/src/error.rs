@@ -1,25 +1,25 @@
-//! Why something cannot be mounted or unmounted, and what to do about it.
+//! Why a mount or an unmount failed, and what to do about it.
 
 use quorumfs_gateway::vfs::VfsError;
 use std::io;
 use std::path::PathBuf;
 
-/// A mount that did not work.
+/// A mount that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// There is nothing at the mount point.
+    /// The mount point does not exist.
     #[error("the mount point {path} does not exist: create it with `mkdir -p {path}`")]
     Missing {
         /// Where.
         path: PathBuf,
     },
-    /// The mount point is something else than a directory.
+    /// The mount point is not a directory.
     #[error("the mount point {path} is not a directory: name an empty directory")]
     NotADirectory {
         /// Where.
         path: PathBuf,
     },
-    /// Something is mounted there.
+    /// Another file system is mounted there.
     #[error(
         "{source_name} ({kind}) is already mounted at {path}: unmount it with `umount {path}` or \
          name another directory"
@@ -32,7 +32,7 @@ pub enum MountError {
         /// Its type.
         kind: String,
     },
-    /// A mount whose process has died is in the way.
+    /// A mount whose process has died occupies the mount point.
     #[error(
         "a mount whose process has ended is in the way at {path}: remove it with `umount -l {path}`"
     )]
@@ -55,13 +55,13 @@ pub enum MountError {
          `--device /dev/fuse`"
     )]
     NoDevice,
-    /// The kernel's FUSE device is there, and not for the caller.
+    /// The kernel's FUSE device exists, but the caller may not open it.
     #[error(
-        "this user may not open /dev/fuse ({reason}): it usually has the mode 0666; set that with \
-         `chmod 666 /dev/fuse` as root, for good with a rule of udev, or run as a user of its group"
+        "this user may not open /dev/fuse ({reason}): its usual mode is 0666; set it with \
+         `chmod 666 /dev/fuse` as root (permanently: a udev rule), or run as a user of its group"
     )]
     DeviceDenied {
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
     /// The caller may not mount.
@@ -72,19 +72,19 @@ pub enum MountError {
     NotPermitted {
         /// Where.
         path: PathBuf,
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
-    /// Something still uses the mount.
+    /// A process still uses the mount.
     #[error(
-        "{path} is in use: end what has files or its working directory there (`fuser -vm {path}` \
-         lists it), then try again"
+        "{path} is in use: end the processes that have files or their working directory there \
+         (`fuser -vm {path}` lists them), then try again"
     )]
     Busy {
         /// Where.
         path: PathBuf,
     },
-    /// What was written could not all be committed; it stays mounted.
+    /// Not all written data could be committed; it stays mounted.
     #[error("{path} stays mounted because written data could not be committed: {error}")]
     Unflushed {
         /// Where.
@@ -95,11 +95,11 @@ pub enum MountError {
     /// Anything else.
     #[error("cannot {doing} {path}: {source}")]
     System {
-        /// What was being done.
+        /// What failed.
         doing: &'static str,
         /// Where.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Extended attributes, by the kernel's protocol: who asks with a buffer of no bytes is told how
-//! many there are, who asks with too small a one gets `ERANGE`.
+//! Extended attributes, by the kernel's protocol: a request with an empty buffer gets the length,
+//! and a request with a buffer that is too small gets `ERANGE`.
 
 use crate::serve::{Adapter, caller};
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};

@@ -1,4 +1,4 @@
-//! Where files have bytes: `fallocate`, `lseek` for data and holes, `copy_file_range`.
+//! Extents of files: `fallocate`, `lseek` for data and holes, `copy_file_range`.
 
 use crate::serve::{Adapter, caller};
 use fuser::{Errno, ReplyEmpty, ReplyLseek, ReplyWrite, Request};
@@ -10,8 +10,8 @@ const ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What the flags of `fallocate(2)` ask for, if it is something that there is here: ranges cannot
-/// be taken out or put in between, as on most file systems.
+/// What the flags of `fallocate(2)` ask for, if it is supported. Collapsing and inserting ranges is
+/// not, as on most file systems.
 fn allocation(mode: i32) -> Option<Allocation> {
     let keep_size = mode & KEEP_SIZE != 0;
     let clear = match mode & !KEEP_SIZE {
@@ -36,7 +36,7 @@ impl Adapter {
             return reply.error(Errno::EOPNOTSUPP);
         };
         let fs = self.file_system.clone();
-        // The kernel leaves the set-id bits to us, and does not say who may keep them.
+        // The kernel leaves the set-id bits to us, and does not say which callers may keep them.
         let writer = caller(request);
         let work = async move {
             fs.allocate(handle, offset, length, how).await?;

@@ -2,36 +2,36 @@
 //!
 //! `quorumfs-fuse` hands every request of the kernel to a task that calls
 //! [`quorumfs_gateway::vfs::FileSystem`] and answers within a deadline. It mounts, unmounts, and
-//! aborts a connection that got stuck rather than leave processes that nothing can kill.
+//! aborts a stuck connection, which would otherwise leave processes that cannot be killed.
 //!
-//! # The way through
+//! # Modules
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | `mount` | mounting with checks first, unmounting, waiting |
 //! | `adapter` | each kernel request as a call of the file system |
-//! | `extents` | requests about where files have bytes |
+//! | `extents` | requests about the extents of files |
 //! | `serve` | a request while it is served: its task, its deadline, its answer |
-//! | `kept` | what the kernel may keep for long, and how it is taken back |
-//! | `convert` | attributes, flags and errors between the two vocabularies |
+//! | `kernel_cache` | what the kernel may cache, and how it is invalidated |
+//! | `convert` | attributes, flags and errors, translated between the kernel and the file system |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
-//! | `held` | who still holds a mount that has left this process's tree |
-//! | `mount_table` | what is mounted where, as the kernel tells it |
-//! | [`null`] | names and lengths and nothing else: the ceiling that measurements compare with |
+//! | `mount_holders` | processes that still hold a mount that has left this process's tree |
+//! | `mount_table` | what is mounted where, as the kernel reports it |
+//! | [`null`] | names and lengths and nothing else: the ceiling of measurements |
 //!
-//! # What it is not
+//! # Locks
 //!
-//! Locks stay with the kernel: a realm has one mount session, so locks that are local to the
-//! mount are right.
+//! Locks stay with the kernel: a realm has one mount session, so locks that are local to the mount
+//! are correct.
 
 mod adapter;
 mod convert;
 mod error;
 mod extended;
 mod extents;
-mod held;
-mod kept;
+mod kernel_cache;
 mod mount;
+mod mount_holders;
 mod mount_table;
 pub mod null;
 mod null_tree;
@@ -39,5 +39,5 @@ mod serve;
 mod watchdog;
 
 pub use error::MountError;
-pub use held::Holder;
 pub use mount::{MountConfig, Mounted, abort_at, check, mount};
+pub use mount_holders::Holder;

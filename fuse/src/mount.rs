@@ -4,16 +4,16 @@
 //! mount ── checks ──► fuser session (a thread; n loops) ──► Adapter ──► FileSystem
 //!   └─► watchdog (a thread) ──► abort
 //! Mounted::unmount ── commit what is dirty ──► umount(2) ──► the loops end ──► shutdown
-//!                          held by others (`held`) ──► commit, abort ──┘
+//!                          other holders (`mount_holders`) ──► commit, abort ──┘
 //! ```
 //!
-//! Permissions are checked twice: by the kernel (`default_permissions`, since its cache of names
-//! lets no one ask the servers on the way down a path) and by the servers, for every operation
-//! that reaches them.
+//! Permissions are checked twice: by the kernel (`default_permissions`, since with names in its
+//! cache it resolves paths without asking the servers) and by the servers, for every operation that
+//! reaches them.
 
 use crate::MountError;
-use crate::held::{self, Holder};
-use crate::kept::{self, Kept};
+use crate::kernel_cache::{self, KernelCache};
+use crate::mount_holders::{self, Holder};
 use crate::mount_table::mounted_at;
 use crate::serve::Adapter;
 use crate::watchdog::{self, Connection, InFlight};
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// More loops than this cost latency and win nothing.
+/// More loops than this add latency and gain nothing.
 const LOOPS_MAX: usize = 8;
 /// How much later than its deadline a request may be before the connection counts as stuck.
 const STUCK_AFTER: u32 = 3;
@@ -39,24 +39,24 @@ const STUCK_AFTER: u32 = 3;
 pub struct MountConfig {
     /// An empty directory.
     pub mount_point: PathBuf,
-    /// What `df` and `mount` call it, and what `mount(8)` compares with `/etc/fstab`.
+    /// The name that `df` and `mount` show, and that `mount(8)` compares with `/etc/fstab`.
     pub name: String,
-    /// Whether users other than the one who mounts may enter.
+    /// Whether users other than the mounting one may enter.
     pub allow_other: bool,
-    /// Whether nothing is changed through it.
+    /// Whether writing through it is refused.
     pub read_only: bool,
-    /// Whether no program in it is run.
+    /// Whether running programs in it is refused.
     pub no_exec: bool,
     /// How long one request may take.
     pub deadline: Duration,
-    /// Event loops; as many as there are cores, at most eight, if not given.
+    /// Event loops; by default as many as there are cores, at most eight.
     pub loops: Option<usize>,
-    /// Whether a request that got stuck aborts the connection.
+    /// Whether a stuck request aborts the connection.
     pub watchdog: bool,
 }
 
 impl MountConfig {
-    /// The usual way to mount at `mount_point`.
+    /// The default configuration of a mount at `mount_point`.
     #[must_use]
     pub fn new(mount_point: PathBuf) -> Self {
         Self {
@@ -81,21 +81,21 @@ pub struct Mounted {
     ended: Arc<watch::Sender<bool>>,
 }
 
-/// Mounts `file_system`. Must be called within a tokio runtime, whose tasks will serve requests.
+/// Mounts `file_system`. It must be called within a tokio runtime, whose tasks will serve requests.
 ///
 /// # Errors
-/// If the mount point will not do or the system refuses; nothing is mounted then.
+/// If the mount point is unsuitable or the system refuses; nothing is mounted then.
 pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mounted, MountError> {
     let mount_point = check(&config.mount_point)?;
     let in_flight = Arc::new(InFlight::default());
-    let kept = Arc::new(Kept::new(file_system.attributes_max()));
+    let kernel_cache = Arc::new(KernelCache::new(file_system.attributes_max()));
     let adapter = Adapter {
         file_system: file_system.clone(),
         runtime: tokio::runtime::Handle::current(),
         in_flight: in_flight.clone(),
         deadline: config.deadline,
         root: file_system.root(),
-        kept: kept.clone(),
+        kernel_cache: kernel_cache.clone(),
     };
     let options = options(&config);
     let place = mount_point.clone();
@@ -110,7 +110,7 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
     };
     let (ended, receiver) = watch::channel(false);
     let ended = Arc::new(ended);
-    kept::spawn(&file_system, kept, session.notifier(), receiver);
+    kernel_cache::spawn(&file_system, kernel_cache, session.notifier(), receiver);
     let stop_watching = Arc::new(AtomicBool::new(false));
     if config.watchdog {
         let limit = config.deadline.saturating_mul(STUCK_AFTER);
@@ -122,7 +122,7 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
         .name("fuse-session".into())
         .spawn(move || {
             if let Err(error) = session.run() {
-                tracing::warn!(mount_point = %place.display(), %error, "the mount ended badly");
+                tracing::warn!(mount_point = %place.display(), %error, "the mount failed");
             }
             stop_watching.store(true, Ordering::Release);
             send_ended.send_replace(true);
@@ -137,34 +137,36 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
 }
 
 impl Mounted {
-    /// Where it is mounted, as a canonical path.
+    /// The mount point, as a canonical path.
     #[must_use]
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
     }
 
     /// Waits until it is unmounted, by [`Mounted::unmount`] or from outside. If it is unmounted
-    /// here while others hold it, what they wrote is committed and the connection ended.
+    /// here while processes elsewhere hold it, the data that they wrote is committed and the
+    /// connection ended.
     pub async fn wait(&self) {
         let Some(minor) = self.connection.minor else {
             return self.ended().await;
         };
         tokio::select! {
             () = self.ended() => {}
-            holders = held::by_others(minor) => self.take_from(&holders).await,
+            holders = mount_holders::held_elsewhere(minor) => self.end_for_holders(&holders).await,
         }
     }
 
     async fn ended(&self) {
         let mut ended = self.ended.subscribe();
-        // There is no error: the sender is here.
+        // This cannot fail: the sender is in `self`.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Commits what is dirty and unmounts. Who held it all the same, and holds it no more.
+    /// Commits dirty data and unmounts. Returns the processes elsewhere that held the mount, and
+    /// hold it no more.
     ///
     /// # Errors
-    /// If something still uses the mount or written data could not be committed; it stays mounted
+    /// If a process still uses the mount or written data could not be committed; it stays mounted
     /// then.
     pub async fn unmount(&self) -> Result<Vec<Holder>, MountError> {
         self.file_system
@@ -175,26 +177,26 @@ impl Mounted {
                 error,
             })?;
         self.leave(UnmountFlags::empty()).await?;
-        if tokio::time::timeout(held::LETS_GO_WITHIN, self.ended())
+        if tokio::time::timeout(mount_holders::RELEASED_WITHIN, self.ended())
             .await
             .is_ok()
         {
             return Ok(Vec::new());
         }
         let minor = self.connection.minor;
-        let found = move || minor.map_or_else(Vec::new, held::holders);
+        let found = move || minor.map_or_else(Vec::new, mount_holders::holders);
         let holders = tokio::task::spawn_blocking(found).await.unwrap_or_default();
         if holders.is_empty() {
-            // It was taken out of the tree before, and is open.
+            // It was detached from the tree before, and files in it are open.
             return Err(MountError::Busy {
                 path: self.mount_point.clone(),
             });
         }
-        self.take_from(&holders).await;
+        self.end_for_holders(&holders).await;
         Ok(holders)
     }
 
-    /// Takes the mount out of the tree at once; what is open goes on working until it is closed.
+    /// Takes the mount out of the tree at once; open files go on working until they are closed.
     ///
     /// # Errors
     /// If the system refuses.
@@ -202,26 +204,27 @@ impl Mounted {
         self.leave(UnmountFlags::DETACH).await
     }
 
-    /// It is in this tree no more, and others hold it: commits what they wrote, and ends it.
-    async fn take_from(&self, holders: &[Holder]) {
+    /// The mount is no longer in this tree, and processes elsewhere hold it: commits the data that
+    /// they wrote, and ends the mount.
+    async fn end_for_holders(&self, holders: &[Holder]) {
         let named: Vec<_> = holders.iter().map(Holder::to_string).collect();
         tracing::warn!(
             mount_point = %self.mount_point.display(), held_by = named.join(", "),
-            "the mount is gone here and is held elsewhere; it ends there too"
+            "the mount was removed here while other processes hold it; it ends for them too"
         );
         if let Err(error) = self.file_system.sync_all().await {
-            tracing::warn!(%error, "what was written elsewhere is not all committed yet");
+            tracing::warn!(%error, "not all data that those processes wrote is committed yet");
         }
         self.connection.abort();
-        let aborted = tokio::time::timeout(held::LETS_GO_WITHIN, self.ended()).await;
+        let aborted = tokio::time::timeout(mount_holders::RELEASED_WITHIN, self.ended()).await;
         if aborted.is_err() {
             // It cannot be aborted from here (a container has no control file system). It ends with
-            // the process, whose device is closed then.
+            // the process, which closes the device.
             self.ended.send_replace(true);
         }
     }
 
-    /// Answers everything that waits with an error and ends the mount, whatever state it is in.
+    /// Answers all waiting requests with an error and ends the mount, whatever state it is in.
     pub fn abort(&self) {
         self.connection.abort();
     }
@@ -235,7 +238,7 @@ impl Mounted {
             let found = mounted_at(place).map(|entry| entry.minor);
             minor.is_none() || found == minor
         };
-        // What lies there now may be another mount.
+        // By now another mount may be there.
         tokio::task::spawn_blocking(move || match ours(&place) {
             true => unmount(&place, flags),
             false => Ok(()),
@@ -245,9 +248,9 @@ impl Mounted {
     }
 }
 
-/// Aborts the connection of whatever FUSE file system is mounted exactly at `path`, and asks
-/// neither it nor its process for anything. Whoever waits for it gets an error. Nothing happens
-/// where there is none.
+/// Aborts the connection of the FUSE file system that is mounted exactly at `path`, without a
+/// request to it or to its process. Processes that wait for it get an error. Without such a file
+/// system it does nothing.
 pub fn abort_at(path: &Path) {
     let entry = mounted_at(path).filter(|entry| entry.kind.starts_with("fuse"));
     if let Some(entry) = entry {
@@ -261,7 +264,7 @@ pub fn abort_at(path: &Path) {
 
 fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(place, flags) {
-        // `EINVAL` says that nothing is mounted there any more.
+        // `EINVAL` means that nothing is mounted there any more.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy {
             path: place.to_owned(),
@@ -275,15 +278,15 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
             match command.arg("--").arg(place).output() {
                 Ok(output) if output.status.success() => Ok(()),
                 Ok(output) => {
-                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                    if said.contains("busy") {
+                    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                    if text.contains("busy") {
                         return Err(MountError::Busy {
                             path: place.to_owned(),
                         });
                     }
                     Err(MountError::NotPermitted {
                         path: place.to_owned(),
-                        reason: said,
+                        reason: text,
                     })
                 }
                 Err(error) => Err(MountError::NotPermitted {
@@ -301,8 +304,8 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     let mut options = Config::default();
     options.mount_options = vec![
         MountOption::FSName(source(&config.name)),
-        // As an option of the kernel, since root mounts past `fusermount3`: without it the type is
-        // only `fuse`, and `mount(8)`, which looks for ours, does not find it.
+        // As an option of the kernel, since root mounts without `fusermount3`. Without it the type
+        // is only `fuse`, and `mount(8)`, which looks for ours, does not find it.
         MountOption::CUSTOM("subtype=quorumfs".into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
@@ -324,7 +327,7 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     options
 }
 
-/// A mount's source, as it is handed on: `fusermount3` takes options between commas.
+/// A mount's source with commas escaped: `fusermount3` takes options between commas.
 fn source(name: &str) -> String {
     match rustix::process::geteuid().is_root() {
         true => name.to_owned(),
@@ -332,8 +335,9 @@ fn source(name: &str) -> String {
     }
 }
 
-/// Looks whether something can be mounted here, and changes nothing; answers the canonical path.
-/// [`mount`] looks too: this is for who has more to prepare and wants to hear of it first.
+/// Checks whether something can be mounted here, without changing anything, and returns the
+/// canonical path. [`mount`] checks too: this is for callers that have more to prepare and want to
+/// fail early.
 ///
 /// # Errors
 /// What is in the way, or missing.
@@ -385,7 +389,7 @@ pub(crate) fn refused(path: &Path, error: io::Error) -> MountError {
     refused_with(path, error, device.err())
 }
 
-/// What it means that mounting failed, when opening the device fails so.
+/// The reason that mounting failed, given the error of opening the device.
 fn refused_with(path: &Path, error: io::Error, device: Option<io::Error>) -> MountError {
     if let Some(denied) = device.filter(|it| it.kind() == io::ErrorKind::PermissionDenied) {
         return MountError::DeviceDenied {

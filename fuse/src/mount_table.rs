@@ -1,4 +1,4 @@
-//! What is mounted where: `/proc/self/mountinfo`.
+//! The mount table: `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,7 +11,7 @@ pub(crate) struct MountEntry {
     pub(crate) minor: u32,
     /// The type, such as `fuse.quorumfs`.
     pub(crate) kind: String,
-    /// What is mounted.
+    /// The source.
     pub(crate) source: String,
 }
 
@@ -21,15 +21,15 @@ pub(crate) fn mounted_at(path: &Path) -> Option<MountEntry> {
     find(&table, path)
 }
 
-/// Whether the file system of this device is mounted anywhere in this process's tree. What cannot
-/// be read counts as mounted.
+/// Whether the file system of this device is mounted anywhere in this process's tree. A table that
+/// cannot be read counts as yes.
 pub(crate) fn is_mounted(minor: u32) -> bool {
     let table = std::fs::read("/proc/self/mountinfo");
     table.map_or(true, |table| place_of(&table, minor).is_some())
 }
 
-/// Where in this table the file system of this device is mounted last. Such file systems have the
-/// major number 0, as all have that lie on no disk.
+/// The last place in this table at which the file system of this device is mounted. Such file
+/// systems have the major number 0, like all that lie on no disk.
 pub(crate) fn place_of(table: &[u8], minor: u32) -> Option<PathBuf> {
     let wanted = format!("0:{minor}");
     lines(table).find_map(|line| {
@@ -40,7 +40,7 @@ pub(crate) fn place_of(table: &[u8], minor: u32) -> Option<PathBuf> {
     })
 }
 
-/// A place may be any bytes. The newest mount comes first.
+/// The lines, newest mount first. They may hold any bytes.
 fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
     table.rsplit(|byte| *byte == b'\n')
 }

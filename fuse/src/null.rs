@@ -1,13 +1,13 @@
-//! A file system that keeps names and lengths and nothing else: what FUSE allows at best here.
+//! A file system that stores only names and lengths: the best that FUSE allows on this machine.
 //!
-//! Every figure of a mount depends on the kernel, the machine and what else runs on it. This one is
-//! mounted beside the real one in the same run, with the same options, threads and time-outs, and
-//! does as little as it can for each request: what is written is dropped, what is read is zeros,
-//! and the tree is a table in memory behind one lock. What a workload reaches here is its ceiling,
-//! and a real file system is measured as a part of it.
+//! Every figure of a mount depends on the kernel, the machine and the other programs on it. This
+//! file system is mounted next to the real one in the same run, with the same options, threads and
+//! time-outs, and does as little as it can for each request: written data is dropped, reads return
+//! zeros, and the tree is a table in memory behind one lock. Its speed is the ceiling of a
+//! workload, and a real file system is measured as a fraction of it.
 //!
-//! It serves measurements alone: hard links are not supported, times are not kept, and permissions
-//! are the kernel's to check.
+//! It serves measurements alone: hard links are not supported, times are not stored, and only the
+//! kernel checks permissions.
 
 use crate::convert::absent;
 use crate::error::MountError;
@@ -15,7 +15,7 @@ use crate::mount::{check, options, refused, system};
 use crate::serve::{
     BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, capabilities,
 };
-use crate::{MountConfig, null_tree::Tree};
+use crate::{MountConfig, null_tree::NullTree};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 
 /// `O_TRUNC`, as Linux numbers it.
 const TRUNCATE: i32 = 0o1000;
-/// The longest read that the kernel asks for, with room.
+/// The longest read that the kernel asks for, with a margin.
 const READ_BYTES_MAX: usize = 2 << 20;
 
 /// A mounted null file system; unmounted when it is dropped.
@@ -48,7 +48,7 @@ impl NullMounted {
     pub fn mount(config: &MountConfig) -> Result<Self, MountError> {
         let place = check(&config.mount_point)?;
         let null = Null {
-            tree: Mutex::new(Tree::default()),
+            tree: Mutex::new(NullTree::default()),
             zeros: vec![0; READ_BYTES_MAX],
         };
         let session = fuser::Session::new(null, &place, &options(config))
@@ -76,12 +76,12 @@ impl NullMounted {
 }
 
 struct Null {
-    tree: Mutex<Tree>,
+    tree: Mutex<NullTree>,
     zeros: Vec<u8>,
 }
 
 impl Null {
-    fn tree(&self) -> MutexGuard<'_, Tree> {
+    fn tree(&self) -> MutexGuard<'_, NullTree> {
         // A table of names that a panic left half-changed is still a table of names.
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,13 +102,13 @@ impl Null {
 
 fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(attr) => reply.entry_with_ttls(&CACHED_FOR, &name_lasts(&attr), &attr, GENERATION),
+        Ok(attr) => reply.entry_with_ttls(&CACHED_FOR, &name_valid_for(&attr), &attr, GENERATION),
         Err(error) => reply.error(error),
     }
 }
 
-/// As with the real one, which has nothing to take back from the kernel meanwhile.
-fn name_lasts(attr: &FileAttr) -> Duration {
+/// As with the real one while nothing is invalidated.
+fn name_valid_for(attr: &FileAttr) -> Duration {
     match attr.kind {
         FileType::Directory => VALID_FOR,
         _ => CACHED_FOR,
@@ -200,7 +200,7 @@ impl Filesystem for Null {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let mode = Tree::DIRECTORY | mode & 0o7777;
+        let mode = NullTree::DIRECTORY | mode & 0o7777;
         entry(self.made(request, parent, name, mode, &[]), reply);
     }
 
@@ -224,7 +224,7 @@ impl Filesystem for Null {
     ) {
         let target = target.as_os_str().as_bytes();
         entry(
-            self.made(request, parent, name, Tree::SYMLINK | 0o777, target),
+            self.made(request, parent, name, NullTree::SYMLINK | 0o777, target),
             reply,
         );
     }
@@ -249,7 +249,7 @@ impl Filesystem for Null {
     }
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        // The kernel leaves cutting to whoever opens.
+        // The kernel leaves truncation to `open`.
         if flags.0 & TRUNCATE != 0 {
             let _ = self.tree().change(inode.0, None, None, None, Some(0));
         }
@@ -266,7 +266,7 @@ impl Filesystem for Null {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let mode = Tree::FILE | mode & 0o7777;
+        let mode = NullTree::FILE | mode & 0o7777;
         match self.made(request, parent, name, mode, &[]) {
             Ok(attr) => {
                 let handle = FileHandle(attr.ino.0);
@@ -361,7 +361,14 @@ impl Filesystem for Null {
     ) {
         self.tree().list(inode.0, offset, |cookie, name, attr| {
             let name = OsStr::from_bytes(name);
-            reply.add(attr.ino, cookie, name, &name_lasts(attr), attr, GENERATION)
+            reply.add(
+                attr.ino,
+                cookie,
+                name,
+                &name_valid_for(attr),
+                attr,
+                GENERATION,
+            )
         });
         reply.ok();
     }

@@ -4,16 +4,16 @@ use fuser::{Errno, FileAttr, FileType, INodeNo};
 use std::collections::{BTreeMap, HashMap};
 use std::time::UNIX_EPOCH;
 
-/// What a directory holds, by name, and in the order in which it is listed.
+/// The entries of a directory, by name, and in the order of listing.
 #[derive(Debug, Default)]
 struct Entries {
     by_name: HashMap<Vec<u8>, u64>,
-    /// By inode number, which is the cookie: an entry stays where it is while others go.
+    /// By inode number, which is the cookie: an entry stays in place while others go.
     in_order: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct NullNode {
     mode: u32,
     owner: (u32, u32),
     size: u64,
@@ -23,14 +23,14 @@ struct Node {
 
 /// A tree of names.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    nodes: HashMap<u64, Node>,
+pub(crate) struct NullTree {
+    nodes: HashMap<u64, NullNode>,
     next: u64,
 }
 
-impl Default for Tree {
+impl Default for NullTree {
     fn default() -> Self {
-        let root = Node {
+        let root = NullNode {
             mode: Self::DIRECTORY | 0o755,
             owner: (0, 0),
             size: 0,
@@ -44,18 +44,18 @@ impl Default for Tree {
     }
 }
 
-impl Tree {
+impl NullTree {
     pub(crate) const DIRECTORY: u32 = 0o040_000;
     pub(crate) const FILE: u32 = 0o100_000;
     pub(crate) const SYMLINK: u32 = 0o120_000;
     const KIND: u32 = 0o170_000;
     const ROOT: u64 = 1;
 
-    fn node(&self, inode: u64) -> Result<&Node, Errno> {
+    fn node(&self, inode: u64) -> Result<&NullNode, Errno> {
         self.nodes.get(&inode).ok_or(Errno::ENOENT)
     }
 
-    fn node_mut(&mut self, inode: u64) -> Result<&mut Node, Errno> {
+    fn node_mut(&mut self, inode: u64) -> Result<&mut NullNode, Errno> {
         self.nodes.get_mut(&inode).ok_or(Errno::ENOENT)
     }
 
@@ -126,7 +126,7 @@ impl Tree {
         let inode = self.next;
         self.insert(parent, name, inode)?;
         self.next += 1;
-        let node = Node {
+        let node = NullNode {
             mode,
             owner,
             size: target.len() as u64,
@@ -147,7 +147,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The kernel sees to it that no directory comes to lie below itself.
+    /// The kernel makes sure that no directory is moved below itself.
     pub(crate) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<(), Errno> {
         let inode = self.number(from.0, from.1)?;
         match self.number(to.0, to.1) {
@@ -176,14 +176,14 @@ impl Tree {
         self.attributes(inode)
     }
 
-    /// A file is written up to `end`.
+    /// Records that a file is written up to `end`.
     pub(crate) fn reach(&mut self, inode: u64, end: u64) -> Result<(), Errno> {
         let node = self.node_mut(inode)?;
         node.size = node.size.max(end);
         Ok(())
     }
 
-    /// Shows entries behind a cookie until `show` says that there is no more room.
+    /// Shows entries after a cookie until `show` returns that the reply is full.
     pub(crate) fn list(
         &self,
         inode: u64,
@@ -211,9 +211,9 @@ mod tests {
 
     use super::*;
 
-    fn names(tree: &Tree, after: u64) -> Vec<(u64, Vec<u8>)> {
+    fn names(tree: &NullTree, after: u64) -> Vec<(u64, Vec<u8>)> {
         let mut seen = Vec::new();
-        tree.list(Tree::ROOT, after, |cookie, name, _| {
+        tree.list(NullTree::ROOT, after, |cookie, name, _| {
             seen.push((cookie, name.to_vec()));
             false
         });
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn names_come_move_and_go() {
-        let mut tree = Tree::default();
+        let mut tree = NullTree::default();
         let mut make = |name: &[u8], mode| tree.create(1, name, mode, (1, 2), b"").unwrap();
-        let file = make(b"file", Tree::FILE | 0o644);
-        let directory = make(b"directory", Tree::DIRECTORY | 0o755).ino.0;
+        let file = make(b"file", NullTree::FILE | 0o644);
+        let directory = make(b"directory", NullTree::DIRECTORY | 0o755).ino.0;
         assert_eq!((file.perm, file.uid, file.gid), (0o644, 1, 2));
-        let again = tree.create(1, b"file", Tree::FILE, (0, 0), b"");
+        let again = tree.create(1, b"file", NullTree::FILE, (0, 0), b"");
         assert_eq!(again.map(|attr| attr.ino), Err(Errno::EEXIST));
         tree.reach(file.ino.0, 4096).unwrap();
         tree.rename((1, b"file"), (directory, b"moved")).unwrap();
@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn a_listing_goes_on_where_it_was_while_entries_go() {
-        let mut tree = Tree::default();
+        let mut tree = NullTree::default();
         for number in 0..10_u8 {
-            tree.create(1, &[b'a' + number], Tree::FILE, (0, 0), b"")
+            tree.create(1, &[b'a' + number], NullTree::FILE, (0, 0), b"")
                 .unwrap();
         }
         let all = names(&tree, 0);

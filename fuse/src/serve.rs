@@ -1,13 +1,12 @@
-//! A request of the kernel while it is served.
+//! How a request of the kernel is served.
 //!
-//! A callback copies what it needs and answers at once what can be answered without waiting; the
-//! rest it hands over to a task, so that few threads read requests while many are served. Every
-//! request has a deadline and is answered with `ETIMEDOUT` when it passes; work that must not be
-//! cut in the middle runs in tasks of the file system's own. A request that panics drops its reply,
-//! which answers `EIO`.
+//! A callback copies what it needs and answers at once if it need not wait. The rest it hands over
+//! to a task, so that few threads read requests while many are served. Every request has a deadline
+//! and is answered with `ETIMEDOUT` when it passes; work that must not be cancelled midway runs in
+//! tasks of the file system itself. A request that panics drops its reply, which answers `EIO`.
 
 use crate::convert::{absent, attributes, errno};
-use crate::kept::Kept;
+use crate::kernel_cache::KernelCache;
 use crate::watchdog::InFlight;
 use fuser::{
     Errno, FopenFlags, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
@@ -19,10 +18,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 
-/// How long the kernel may use what it was told, unless it is kept up to date (`kept`). A realm has
-/// one mount, and commands beside it may change things: a second is what both sides agree on.
+/// How long the kernel may use an answer unless it is invalidated ([`crate::kernel_cache`]). A
+/// realm has one mount, and commands may change things meanwhile: both sides agree on a second.
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
-/// The kernel may fill what it keeps of a directory, and list from there.
+/// The kernel may cache a directory's listing, and list from there.
 pub(crate) const KEEP_LISTING: FopenFlags =
     FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 /// Numbers are never used twice, so there is one generation.
@@ -33,9 +32,10 @@ pub(crate) const BACKGROUND_MAX: u16 = 128;
 /// The largest write; the kernel clips it to what it can do.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// What is asked of the kernel, as far as it offers it. Locks are not asked for at all: it then
-/// keeps them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O (`FUSE_ASYNC_DIO`):
-/// the kernel forgets what readers cached meanwhile only after a direct write that it waits for.
+/// The capabilities to ask the kernel for, as far as it offers them. Locks are not among them: the
+/// kernel then handles them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O
+/// (`FUSE_ASYNC_DIO`): only after a direct write that it waits for does the kernel forget the pages
+/// that readers cached meanwhile.
 pub(crate) const fn capabilities() -> [InitFlags; 10] {
     [
         InitFlags::FUSE_DO_READDIRPLUS,
@@ -44,24 +44,24 @@ pub(crate) const fn capabilities() -> [InitFlags; 10] {
         InitFlags::FUSE_AUTO_INVAL_DATA,
         InitFlags::FUSE_CACHE_SYMLINKS,
         InitFlags::FUSE_ATOMIC_O_TRUNC,
-        // Set-id bits are ours to take off: the kernel would have the writer change the mode,
-        // who may be no owner.
+        // We remove set-id bits ourselves: the kernel would make the writer change the mode, and
+        // the writer may not be the owner.
         InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        // The kernel then asks for access control lists and obeys them too, and leaves the umask
-        // to us, since a directory's default list stands in its place.
+        // The kernel then asks for access control lists and obeys them too, and leaves the umask to
+        // us, since a directory's default list replaces it.
         InitFlags::FUSE_POSIX_ACL,
         InitFlags::FUSE_DONT_MASK,
-        // It then finds inodes by their numbers when it has forgotten them, which handles of files
-        // (`open_by_handle_at`) live by.
+        // It then finds forgotten inodes by their numbers, as file handles (`open_by_handle_at`)
+        // require.
         InitFlags::FUSE_EXPORT_SUPPORT,
     ]
 }
 
-/// How many deadlines a request has that waits for content on its way to the clouds.
+/// How many deadlines a request gets that waits for content on its way to the clouds.
 const PATIENCE: u32 = 20;
 
-/// Whether a request may have to wait until what a file holds is on its clouds. What cannot go on
-/// is told by the file system itself; clouds that are slow are waited for.
+/// Whether a request may have to wait until a file's content is on its clouds. The file system
+/// itself fails requests that cannot go on; slow clouds are waited for.
 fn may_wait_for_clouds(request: &str) -> bool {
     matches!(
         request,
@@ -88,7 +88,7 @@ pub(crate) struct Adapter {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) deadline: Duration,
     pub(crate) root: InodeId,
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kernel_cache: Arc<KernelCache>,
 }
 
 pub(crate) fn caller(request: &Request) -> Caller {
@@ -100,9 +100,9 @@ pub(crate) fn caller(request: &Request) -> Caller {
     }
 }
 
-/// Who makes something: the kernel leaves the umask to us, since a directory's default access
-/// control list stands in its place.
-pub(crate) fn maker(request: &Request, umask: u32) -> Caller {
+/// The caller of a request that creates something. The kernel leaves the umask to us, since a
+/// directory's default access control list replaces it.
+pub(crate) fn creating_caller(request: &Request, umask: u32) -> Caller {
     Caller {
         umask: u16::try_from(umask & 0o777).unwrap_or(0),
         ..caller(request)
@@ -118,9 +118,9 @@ impl Adapter {
         }
     }
 
-    /// Runs `work` with a deadline and gives its outcome to `answer`: here and now as far as
-    /// nothing has to be waited for, since waking another thread costs more than what is known
-    /// already, else as a task.
+    /// Runs `work` with a deadline and passes its outcome to `answer`. It runs here and now as far
+    /// as it need not wait, since waking another thread costs more than a cached answer; the rest
+    /// runs as a task.
     pub(crate) fn serve<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -151,8 +151,8 @@ impl Adapter {
         };
         let _within = self.runtime.enter();
         let mut work = Box::pin(tokio::time::timeout(deadline, work));
-        // Nobody has to be woken: whoever polls next looks at everything anew. A panic must not
-        // end the loop that reads requests; the reply is dropped with `finish` then.
+        // No waker is needed: the next poll looks at everything anew. A panic must not end the loop
+        // that reads requests; the reply is then dropped with `finish`.
         let first = catch_unwind(AssertUnwindSafe(|| {
             work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         }));
@@ -165,7 +165,7 @@ impl Adapter {
         }
     }
 
-    /// Work that answers where a name leads.
+    /// Work that returns the inode of a name.
     pub(crate) fn entry(
         &self,
         name: &'static str,
@@ -173,29 +173,37 @@ impl Adapter {
         work: impl Future<Output = Result<Option<Attributes>, VfsError>> + Send + 'static,
         reply: ReplyEntry,
     ) {
-        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
+        let (fs, kernel_cache, root) = (
+            self.file_system.clone(),
+            self.kernel_cache.clone(),
+            self.root,
+        );
         self.serve(name, work, move |outcome| match outcome {
-            Ok(found) => kept.giving(|giving| {
-                let lasts = giving.entry(&fs, (place.0, &place.1), found.as_ref());
+            Ok(found) => kernel_cache.gated(|gated| {
+                let valid_for = gated.entry(&fs, (place.0, &place.1), found.as_ref());
                 let shown = found.map_or_else(absent, |found| attributes(&found, root));
-                reply.entry_with_ttls(&lasts.attributes, &lasts.name, &shown, GENERATION);
+                reply.entry_with_ttls(&valid_for.attributes, &valid_for.name, &shown, GENERATION);
             }),
             Err(error) => reply.error(error),
         });
     }
 
-    /// Work that answers what an inode's attributes are.
+    /// Work that returns an inode's attributes.
     pub(crate) fn attributes(
         &self,
         name: &'static str,
         work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
         reply: ReplyAttr,
     ) {
-        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
+        let (fs, kernel_cache, root) = (
+            self.file_system.clone(),
+            self.kernel_cache.clone(),
+            self.root,
+        );
         self.serve(name, work, move |outcome| match outcome {
-            Ok(found) => kept.giving(|giving| {
-                let lasts = giving.attributes(&fs, &found);
-                reply.attr(&lasts, &attributes(&found, root));
+            Ok(found) => kernel_cache.gated(|gated| {
+                let valid_for = gated.attributes(&fs, &found);
+                reply.attr(&valid_for, &attributes(&found, root));
             }),
             Err(error) => reply.error(error),
         });

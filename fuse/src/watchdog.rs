@@ -1,9 +1,9 @@
-//! Requests under way, and the abort of a connection that got stuck.
+//! Requests in flight, and the abort of a stuck connection.
 //!
-//! Every request is answered within its deadline by the task that serves it. If one is much later
-//! than that, the runtime itself no longer runs, and every process that waits for the mount is
-//! unkillable. A thread of its own then aborts the connection: the kernel answers all waiting
-//! requests with an error (fuser cannot be interrupted; the abort is the only way out).
+//! The task that serves a request answers it within its deadline. If one is much later than that,
+//! the runtime itself no longer runs, and every process that waits for the mount is unkillable. A
+//! dedicated thread then aborts the connection: the kernel answers all waiting requests with an
+//! error (fuser cannot be interrupted; the abort is the only way out).
 
 use crate::mount_table::mounted_at;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Requests that were not answered yet.
+/// Requests that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     next: AtomicU64,
@@ -24,13 +24,13 @@ pub(crate) struct InFlight {
 struct Entered {
     at: Instant,
     name: &'static str,
-    /// How much later than others it may be answered.
+    /// How much more time than others it has.
     grace: Duration,
 }
 
-/// One request; its end is the drop.
+/// One request; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct TrackedRequest {
     number: u64,
     all: Arc<InFlight>,
 }
@@ -40,18 +40,18 @@ impl InFlight {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request begins that may take longer than others by `grace`.
-    pub(crate) fn enter(self: &Arc<Self>, name: &'static str, grace: Duration) -> Request {
+    /// Registers a request that may take longer than others by `grace`.
+    pub(crate) fn enter(self: &Arc<Self>, name: &'static str, grace: Duration) -> TrackedRequest {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at = Instant::now();
         self.requests().insert(number, Entered { at, name, grace });
-        Request {
+        TrackedRequest {
             number,
             all: self.clone(),
         }
     }
 
-    /// The age, less its grace, and the name of the request that is latest.
+    /// The age, less its grace, and the name of the latest request.
     pub(crate) fn latest(&self) -> Option<(Duration, &'static str)> {
         let now = Instant::now();
         let requests = self.requests();
@@ -63,23 +63,23 @@ impl InFlight {
     }
 }
 
-impl Drop for Request {
+impl Drop for TrackedRequest {
     fn drop(&mut self) {
         self.all.requests().remove(&self.number);
     }
 }
 
-/// How a connection is aborted.
+/// A connection that can be aborted.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     /// Its number under `/sys/fs/fuse/connections`, if it could be found.
     pub(crate) minor: Option<u32>,
-    /// Where it is mounted.
+    /// Its mount point.
     pub(crate) mount_point: PathBuf,
 }
 
 impl Connection {
-    /// Makes the kernel answer everything that waits with an error, now and from now on.
+    /// Makes the kernel answer all waiting and later requests with an error.
     pub(crate) fn abort(&self) {
         let control = self
             .minor
@@ -92,8 +92,8 @@ impl Connection {
                 .is_ok()
         });
         if !written {
-            // The control file system is not mounted here: a forced unmount aborts as well. What
-            // lies there now may be another mount.
+            // The control file system is not mounted here: a forced unmount aborts as well. By now
+            // another mount may be there.
             let here = mounted_at(&self.mount_point).map(|entry| entry.minor);
             if self.minor.is_some() && here != self.minor {
                 return;
@@ -150,7 +150,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let second = all.enter("lookup", Duration::ZERO);
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(name(), Some("read"), "not the one that may take longer");
+        assert_eq!(name(), Some("read"), "not the one with more time");
         drop(first);
         assert_eq!(name(), Some("lookup"));
         drop(second);

@@ -6,22 +6,22 @@ use quorumfs_gateway::blocks::Preference;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can be measured.
+/// The measurements.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Ordering: replicas as processes, over TLS on loopback, of a service that does nothing
+    /// Ordering: replica processes that run a service that does nothing, over TLS on loopback
     Smr(BenchSmrArguments),
-    /// What is left of that while somebody means harm: floods, bad signatures, wicked leaders
+    /// Ordering under attack: floods, bad signatures, Byzantine leaders
     SmrAttacks(BenchAttacksArguments),
-    /// Its parts, each alone: the core of a replica, signatures, a connection
+    /// The parts of ordering, each alone: the core of a replica, signatures, a connection
     SmrParts(BenchPartsArguments),
-    /// Sealing and opening of blocks on one core, beside the primitives that they are made of
+    /// Sealing and opening of blocks on one core, compared with the primitives inside
     Seal(BenchSealArguments),
     /// Blocks and small files over clouds of stated latency and bandwidth
     Data(BenchDataArguments),
-    /// The whole file system through the kernel, beside what FUSE allows at best
+    /// The whole file system through the kernel, compared with the best that FUSE allows
     Fs(BenchFsArguments),
-    /// One of its replicas
+    /// One replica of a measurement
     #[command(hide = true)]
     SmrReplica,
 }
@@ -43,7 +43,7 @@ pub(crate) struct BenchSealArguments {
     /// Compress before sealing
     #[arg(long, value_enum, default_value = "off")]
     pub(crate) compression: CompressionSetting,
-    /// How much of the block is zeros, in each of its segments; the rest is noise
+    /// How much of each segment of the block is zeros; the rest is noise
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) zeros: u8,
@@ -55,14 +55,14 @@ pub(crate) struct BenchDataArguments {
     /// Clouds, how many of them may be faulty, and data shards
     #[arg(long, value_name = "N,F,K", default_value = "4,1,2")]
     pub(crate) policy: ShardCounts,
-    /// Shards that are kept of each block; all of them unless told
+    /// Shards to keep of each block (default: all)
     #[arg(long, value_name = "NUMBER")]
     pub(crate) target: Option<u8>,
-    /// An empty place for each cloud, in the form of docs/CLOUDS.md; directories of a temporary
-    /// directory unless told. What is put there is deleted in the end
+    /// An empty place for each cloud, in the form of docs/CLOUDS.md (default: directories in a
+    /// temporary directory). Objects put there are deleted in the end
     #[arg(long, value_name = "LOCATION")]
     pub(crate) cloud: Vec<String>,
-    /// Latency of each cloud, or of all; 30 for each where there are not four
+    /// Latency of each cloud, or of all; the default is 30 for each unless there are four clouds
     #[arg(
         long,
         value_name = "MS",
@@ -70,24 +70,24 @@ pub(crate) struct BenchDataArguments {
         default_value = "20,30,40,200"
     )]
     pub(crate) latency_ms: Vec<u64>,
-    /// Bandwidth of each cloud, or of all, in either direction; 0 is no bound
+    /// Bandwidth of each cloud, or of all, in either direction; 0 is unlimited
     #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "40")]
     pub(crate) mib_per_second: Vec<u64>,
-    /// What reading from each cloud costs, in any unit
+    /// The price of reading from each cloud, in any unit
     #[arg(long, value_name = "PRICE", value_delimiter = ',', default_value = "0")]
     pub(crate) read_price: Vec<u32>,
-    /// What is preferred where there is a choice of clouds: fast or cheap
+    /// Which clouds to prefer where there is a choice: fast or cheap
     #[arg(long, value_name = "fast|cheap", default_value = "fast", value_parser = preference)]
     pub(crate) preference: Preference,
     /// Size of the large file
     #[arg(long, value_name = "MIB", default_value_t = 512,
           value_parser = clap::value_parser!(u64).range(16..=65_536))]
     pub(crate) size_mib: u64,
-    /// Memory that a mount may hold
+    /// Memory budget of a mount
     #[arg(long, value_name = "MIB", default_value_t = 768,
           value_parser = clap::value_parser!(u32).range(128..=65_536))]
     pub(crate) memory_mib: u32,
-    /// Let this cloud, counted from 0, hang while there is work
+    /// Make this cloud, counted from 0, hang during the work
     #[arg(long, value_name = "CLOUD")]
     pub(crate) hang: Option<usize>,
     /// Small files to write and read
@@ -100,7 +100,7 @@ pub(crate) struct BenchDataArguments {
     /// Small files at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 512)]
     pub(crate) files_at_once: usize,
-    /// Writers at a time, each of blocks of its own, for the most memory that is held
+    /// Concurrent writers, each of its own blocks, to measure peak memory
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) writers: u32,
     /// Empty the first cloud in the end, and restore it
@@ -112,7 +112,7 @@ fn preference(text: &str) -> Result<Preference, String> {
     match text {
         "fast" => Ok(Preference::Fast),
         "cheap" => Ok(Preference::Cheap),
-        _ => Err("it is fast or cheap".to_string()),
+        _ => Err("expected fast or cheap".to_string()),
     }
 }
 
@@ -128,7 +128,7 @@ impl std::str::FromStr for ShardCounts {
         let counts = numbers.and_then(|numbers| numbers.try_into().ok());
         counts
             .map(Self)
-            .ok_or_else(|| "it is three numbers, like 4,1,2".to_string())
+            .ok_or_else(|| "expected three numbers, like 4,1,2".to_string())
     }
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct BenchFsArguments {
     #[arg(long, value_name = "MIB", default_value_t = 128,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) size_mib: u64,
-    /// Small files, for each workload that has some
+    /// Small files of each workload that uses them
     #[arg(long, value_name = "NUMBER", default_value_t = 2000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) files: u32,
@@ -147,7 +147,8 @@ pub(crate) struct BenchFsArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) listed: u32,
-    /// Where the cluster is made, on the disk that is to be measured; else where temporary files go
+    /// Where to make the cluster, on the disk to measure (default: the directory for temporary
+    /// files)
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 }
@@ -155,7 +156,7 @@ pub(crate) struct BenchFsArguments {
 /// `quorumfs bench smr-parts`
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchPartsArguments {
-    /// Seconds that it takes in all
+    /// Total duration in seconds
     #[arg(long, value_name = "S", default_value_t = 6,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
@@ -164,10 +165,10 @@ pub(crate) struct BenchPartsArguments {
 /// `quorumfs bench smr`
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchSmrArguments {
-    /// How many replicas may fail in any way while work goes on
+    /// How many replicas may fail in any way while the cluster stays live
     #[arg(long = "u", value_name = "U", default_value_t = 1)]
     pub(crate) up: u16,
-    /// How many replicas may lie while what is answered stays right
+    /// How many replicas may lie while answers stay right
     #[arg(long = "r", value_name = "R", default_value_t = 1)]
     pub(crate) right: u16,
     /// Clients, each with a session and connections of its own
@@ -178,7 +179,7 @@ pub(crate) struct BenchSmrArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 50,
           value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) in_flight: u16,
-    /// Closed loops of a session; with bundling, what waits for one goes out together
+    /// Closed loops of a session; with bundling, operations that wait for one leave together
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) lanes: u16,
@@ -190,36 +191,36 @@ pub(crate) struct BenchSmrArguments {
     #[arg(long, value_name = "BYTES", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=32 << 10))]
     pub(crate) reply_bytes: u32,
-    /// How votes are authenticated: sig (signed), mac (by the channels that they come through), or
-    /// none (no signature at all, to see what that costs)
+    /// How votes are authenticated: sig (signed), mac (by their channels), or none (no signatures
+    /// at all, to see what they cost)
     #[arg(long, value_name = "sig|mac|none", default_value = "sig", value_parser = authentication)]
     pub(crate) authentication: &'static str,
     /// When a record counts as durable: strict (fdatasync), os, none
     #[arg(long, value_name = "MODE", default_value = "strict")]
     pub(crate) durability: String,
-    /// Whether a client's waiting operations share one signature; without, a lane for each
+    /// Whether a client's waiting operations share one signature; otherwise each needs a lane
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch,
           action = clap::ArgAction::Set)]
     pub(crate) bundling: bool,
-    /// Of a hundred operations, how many are linearizable reads out of order
+    /// How many of a hundred operations are linearizable unordered reads
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) reads: u8,
-    /// Seconds that are not measured, first
+    /// Seconds of warm-up, not measured
     #[arg(long, value_name = "S", default_value_t = 2)]
     pub(crate) warm_up: u64,
-    /// Seconds that are measured
+    /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
-    /// Let the clients work and rest by turns: so many milliseconds each on average, from nothing
-    /// to twice that
+    /// Make the clients work and rest in turns: so many milliseconds each on average, from zero to
+    /// twice that
     #[arg(long, value_name = "WORK/REST", value_parser = bursts)]
     pub(crate) bursts: Option<Bursts>,
-    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
+    /// Where to put the replicas' disks meanwhile (default: the directory for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Measure the same messages and signatures without the protocol as well
+    /// Also measure the same messages and signatures without the protocol
     #[arg(long)]
     pub(crate) with_bare: bool,
     /// Replicas that are down
@@ -231,19 +232,19 @@ pub(crate) struct BenchSmrArguments {
     /// Kill the leader so many seconds after the measurement began
     #[arg(long, value_name = "S")]
     pub(crate) kill_leader_after: Option<u64>,
-    /// Let the first leader say what it proposes so many milliseconds late
+    /// Delay the proposals of the first leader by so many milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) slow_leader: Option<u64>,
-    /// Let each replica's process make so many writes of 8 KiB durable a second that nobody waits
-    /// for: what a disk takes away from everything else on the same processors
+    /// Additional durable writes of 8 KiB that each replica's process makes a second: they show
+    /// what a disk takes from everything else on the same processors
     #[arg(long, value_name = "RATE", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) flushes: u32,
-    /// Observers that are told what the replicas are
+    /// Observers that read everything they receive
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) observers: u16,
-    /// Observers that hardly ever look at what they are told
+    /// Observers that hardly ever read
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) slow_observers: u16,
@@ -255,7 +256,7 @@ pub(crate) struct BenchAttacksArguments {
     /// Only these attacks
     #[arg(value_name = "ATTACK")]
     pub(crate) only: Vec<String>,
-    /// Clients that behave, each with a session and connections of its own
+    /// Correct clients, each with a session and connections of its own
     #[arg(long, value_name = "NUMBER", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) clients: u16,
@@ -266,14 +267,14 @@ pub(crate) struct BenchAttacksArguments {
     /// When a record counts as durable: strict (fdatasync), os, none
     #[arg(long, value_name = "MODE", default_value = "none")]
     pub(crate) durability: String,
-    /// Seconds that are not measured, first, of each attack
+    /// Seconds of warm-up for each attack, not measured
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) warm_up: u64,
-    /// Seconds that are measured of each attack
+    /// Seconds to measure for each attack
     #[arg(long, value_name = "S", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
-    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
+    /// Where to put the replicas' disks meanwhile (default: the directory for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 }
@@ -283,7 +284,7 @@ fn authentication(text: &str) -> Result<&'static str, String> {
         "sig" => Ok("sig"),
         "mac" => Ok("mac"),
         "none" => Ok("none"),
-        _ => Err("say sig, mac or none".into()),
+        _ => Err("expected sig, mac or none".into()),
     }
 }
 
@@ -306,7 +307,7 @@ fn bursts(text: &str) -> Result<Bursts, String> {
             work: Duration::from_millis(work),
             rest: Duration::from_millis(rest),
         }),
-        _ => Err("say two numbers of milliseconds, each from 1 to 60000, like 300/700".into()),
+        _ => Err("expected two numbers of milliseconds, each from 1 to 60000, like 300/700".into()),
     }
 }
 
@@ -314,6 +315,6 @@ fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err("say on or off".into()),
+        _ => Err("expected on or off".into()),
     }
 }

@@ -4,32 +4,33 @@ use super::StatusArguments;
 use clap::{Args, Subcommand};
 use quorumfs_bft::fault_model::FaultModel;
 
-/// What can be done with the replicas as a whole.
+/// Commands for the replicas as a whole.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Who they are in which epoch, by whom that may be changed, and what each says of itself
+    /// Show the membership and its epoch, its administrators, and what each replica reports
     Status(StatusArguments),
-    /// Let another replica vote, once it has caught up
+    /// Add a voting replica, once it has caught up
     Add(ClusterAddArguments),
-    /// Let another replica vote in the place of one, once it has caught up
+    /// Replace a voting replica with another, once that has caught up
     Replace(ClusterReplaceArguments),
-    /// Let a replica vote no more
+    /// End a replica's right to vote
     Remove(ClusterRemoveArguments),
-    /// Say where a replica is reached from now on
+    /// Change the address at which a replica is reached
     Move(ClusterMoveArguments),
-    /// Say whose keys may change any of this from now on: these, and no others
+    /// Set the keys of the administrators: from now on these, and no others, may change the
+    /// membership
     Entrust(ClusterEntrustArguments),
-    /// Execute what is ordered as this version does from now on, once every voter runs it
+    /// Switch the replicas to the behaviour of this version, once every voter runs it
     Behave(ClusterBehaveArguments),
 }
 
-/// A replica that is not one of them yet.
+/// A replica that is not a member yet.
 #[derive(Debug, Args)]
 pub(crate) struct NewReplica {
     /// Its public key and address, as `quorumfs replica init` printed them
     #[arg(value_name = "KEY@HOST:PORT")]
     pub(crate) place: String,
-    /// What its disk is known by, if that was made anew: `quorumfs replica init --again` printed it
+    /// The id of its disk, if that was made anew: `quorumfs replica init --again` printed it
     #[arg(long, value_name = "DIGITS")]
     pub(crate) incarnation: Option<String>,
     /// How long to wait until it has caught up, in seconds
@@ -38,19 +39,19 @@ pub(crate) struct NewReplica {
     pub(crate) within: u64,
 }
 
-/// Who may fail from now on.
+/// The fault model from now on.
 #[derive(Debug, Args)]
 pub(crate) struct ModelArguments {
-    /// How many replicas may fail in any way while work goes on (u; default: as many as now)
+    /// How many replicas may fail in any way while the cluster stays live (u; default: as now)
     #[arg(long, value_name = "U")]
     failures: Option<u16>,
-    /// How many replicas may lie while what is answered stays right (r; default: as many as now)
+    /// How many replicas may lie while answers stay right (r; default: as now)
     #[arg(long, value_name = "R")]
     liars: Option<u16>,
 }
 
 impl ModelArguments {
-    /// u and r as they shall be, where they are as `now` says.
+    /// The given u and r, with those of `now` in place of absent ones.
     pub(crate) fn over(&self, now: FaultModel) -> (u16, u16) {
         let up = self.failures.unwrap_or_else(|| now.up());
         let right = self.liars.unwrap_or_else(|| now.right());
@@ -63,7 +64,7 @@ impl ModelArguments {
 pub(crate) struct ClusterAddArguments {
     #[command(flatten)]
     pub(crate) new: NewReplica,
-    /// Only let it be told everything; it does not vote
+    /// Only let it receive everything; it does not vote
     #[arg(long)]
     pub(crate) learner: bool,
     #[command(flatten)]
@@ -73,7 +74,7 @@ pub(crate) struct ClusterAddArguments {
 /// `quorumfs cluster replace`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterReplaceArguments {
-    /// Whose place it takes: a number, or a key or how it begins
+    /// The replica to replace: its number, its key, or the beginning of that
     #[arg(value_name = "OLD")]
     pub(crate) old: String,
     #[command(flatten)]
@@ -83,7 +84,7 @@ pub(crate) struct ClusterReplaceArguments {
 /// `quorumfs cluster remove`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterRemoveArguments {
-    /// Which: its key or how that begins, since numbers change
+    /// The replica: its key or the beginning of that, since numbers change
     #[arg(value_name = "REPLICA")]
     pub(crate) replica: String,
     #[command(flatten)]
@@ -93,10 +94,10 @@ pub(crate) struct ClusterRemoveArguments {
 /// `quorumfs cluster move`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterMoveArguments {
-    /// Which: its key or how that begins, or its number
+    /// The replica: its key, the beginning of that, or its number
     #[arg(value_name = "REPLICA")]
     pub(crate) replica: String,
-    /// Where
+    /// The new address
     #[arg(value_name = "HOST:PORT")]
     pub(crate) address: String,
 }
@@ -104,7 +105,7 @@ pub(crate) struct ClusterMoveArguments {
 /// `quorumfs cluster entrust`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterEntrustArguments {
-    /// Their public keys, the own one among them
+    /// Their public keys, your own among them
     #[arg(value_name = "KEY", required = true)]
     pub(crate) administrators: Vec<String>,
 }

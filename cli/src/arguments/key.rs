@@ -1,28 +1,28 @@
-//! What can be typed after `quorumfs key`.
+//! The command line of `quorumfs key`.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// What can be done with the key that opens a volume here.
+/// Commands for the key that opens a volume on this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Whether it is protected, and where its passphrase would come from
+    /// Show whether it is protected, and where its passphrase is read from
     Status,
     /// Seal it under a passphrase, or under another one
     Protect(KeyProtectArguments),
-    /// Take its passphrase away: whoever has the file has the key then
+    /// Remove its passphrase: any reader of the file then has the key
     Unprotect,
-    /// Keep its passphrase in the kernel's keyring for a while
+    /// Put its passphrase into the kernel's keyring for a while
     Unlock(KeyUnlockArguments),
-    /// Have the kernel's keyring forget its passphrase
+    /// Remove its passphrase from the kernel's keyring
     Lock,
 }
 
 /// `quorumfs key protect`
 #[derive(Debug, Args)]
 pub(crate) struct KeyProtectArguments {
-    /// A file of mode 0600 that holds the new passphrase (default: where passphrases come from, or
-    /// for another one the terminal)
+    /// A file of mode 0600 that holds the new passphrase (default: the usual source of passphrases;
+    /// to change a passphrase, the terminal)
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
 }

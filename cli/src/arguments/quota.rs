@@ -5,15 +5,15 @@ use clap::{ArgGroup, Args, Subcommand};
 /// `quorumfs quota`
 #[derive(Debug, Args)]
 pub(crate) struct QuotaArguments {
-    /// What to do; without it, show.
+    /// The command; without it, show.
     #[command(subcommand)]
     pub(crate) command: Option<QuotaCommand>,
 }
 
-/// What can be done with quotas beside showing them.
+/// Commands for quotas, except showing them.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaCommand {
-    /// Set what the volume, or users in it, may have; what is not named stays as it is
+    /// Set limits of the volume, or of its users; limits that are not named stay as they are
     Set(QuotaSetArguments),
 }
 
@@ -21,22 +21,22 @@ pub(crate) enum QuotaCommand {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("limit").required(true).multiple(true))]
 pub(crate) struct QuotaSetArguments {
-    /// Of this user (default: of the whole volume, whoever owns what is in it)
+    /// The user (default: the volume as a whole)
     #[arg(long, value_name = "UID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) uid: Option<u32>,
-    /// Of each user who has no limit of his own
+    /// Every user without a limit of his own
     #[arg(long, conflicts_with = "uid")]
     pub(crate) default: bool,
-    /// Bytes of content: a number, perhaps with KiB, MiB, GiB, TiB or PiB behind it; or `none`
+    /// Bytes of content: a number, perhaps followed by KiB, MiB, GiB, TiB or PiB; or `none`
     #[arg(long, value_name = "SIZE", value_parser = size, group = "limit")]
     pub(crate) bytes: Option<Setting>,
-    /// Files, directories and everything else that has a name; or `none`
+    /// Files, directories and all other inodes; or `none`
     #[arg(long, value_name = "N", value_parser = count, group = "limit")]
     pub(crate) files: Option<Setting>,
-    /// No limit at all
+    /// Remove all limits
     #[arg(long, group = "limit", conflicts_with_all = ["bytes", "files"])]
     pub(crate) no_limit: bool,
-    /// The user's own limits go, and those by default count again
+    /// Remove the user's own limits, so that the default ones apply again
     #[arg(
         long,
         group = "limit",
@@ -46,7 +46,7 @@ pub(crate) struct QuotaSetArguments {
     pub(crate) inherit: bool,
 }
 
-/// A limit, or that there is none.
+/// A limit, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting(pub(crate) Option<u64>);
 
@@ -64,7 +64,7 @@ fn size(text: &str) -> Result<Setting, String> {
         .find_map(|(unit, bits)| Some((text.strip_suffix(unit)?.trim_end(), *bits)));
     let (number, bits) = found.unwrap_or((text, 0));
     let Setting(number) = match (number, bits) {
-        ("none", bits) if bits > 0 => Err("nothing of a unit".to_owned()),
+        ("none", bits) if bits > 0 => Err("`none` takes no unit".to_owned()),
         _ => count(number),
     }?;
     let Some(number) = number else {
@@ -75,7 +75,7 @@ fn size(text: &str) -> Result<Setting, String> {
         .and_then(|unit| number.checked_mul(unit));
     bytes
         .map(|bytes| Setting(Some(bytes)))
-        .ok_or_else(|| "more than can be counted".to_owned())
+        .ok_or_else(|| "the number is too large".to_owned())
 }
 
 fn count(text: &str) -> Result<Setting, String> {
@@ -83,7 +83,7 @@ fn count(text: &str) -> Result<Setting, String> {
         return Ok(Setting(None));
     }
     let number: u64 = text.parse().map_err(|_| {
-        "neither a whole number, with KiB, MiB, GiB, TiB or PiB behind it for bytes, nor `none`"
+        "expected a whole number (for bytes perhaps with KiB, MiB, GiB, TiB or PiB) or `none`"
             .to_owned()
     })?;
     Ok(Setting(Some(number)))

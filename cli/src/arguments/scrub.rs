@@ -6,19 +6,20 @@ use std::num::NonZeroU32;
 /// `quorumfs scrub`
 #[derive(Debug, Args)]
 pub(crate) struct ScrubArguments {
-    /// Of so many of the shards one piece is read and proved; the others are asked for their length
+    /// The share of shards of which one segment is read and verified; of the others only the length
+    /// is checked
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = per_million)]
     pub(crate) sample: u32,
-    /// Read and prove all of every shard
+    /// Read and verify all of every shard
     #[arg(long, conflicts_with = "sample")]
     pub(crate) full: bool,
-    /// Look at this cloud only
+    /// Check this cloud only
     #[arg(long, value_name = "NAME")]
     pub(crate) cloud: Option<String>,
-    /// Move no more than so many MiB a second
+    /// Transfer at most so many MiB a second
     #[arg(long, value_name = "MIB")]
     pub(crate) rate: Option<NonZeroU32>,
-    /// Restore what is missing or bad; `--repair=false` only tells
+    /// Restore missing and bad shards; `--repair=false` only reports them
     #[arg(
         long,
         value_name = "BOOL",
@@ -31,19 +32,19 @@ pub(crate) struct ScrubArguments {
     pub(crate) repair: bool,
 }
 
-/// What can be done with one cloud.
+/// Commands for one cloud.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CloudCommand {
-    /// Take an empty place as the cloud of this name, which was there before; `scrub` fills it
+    /// Accept an empty place as the cloud of this name again; `scrub` fills it
     Adopt(CloudAdoptArguments),
-    /// Show what clouds were found to have done wrong, and whose fault it is
+    /// Show the evidence of clouds' faults, and what caused each
     Evidence(CloudEvidenceArguments),
 }
 
 /// `quorumfs cloud evidence`
 #[derive(Debug, Args)]
 pub(crate) struct CloudEvidenceArguments {
-    /// The cloud, as the configuration names it; without it all of them
+    /// The cloud's name in the configuration (default: all clouds)
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
 }
@@ -51,7 +52,7 @@ pub(crate) struct CloudEvidenceArguments {
 /// `quorumfs cloud adopt`
 #[derive(Debug, Args)]
 pub(crate) struct CloudAdoptArguments {
-    /// The cloud, as the configuration names it
+    /// The cloud's name in the configuration
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -61,11 +62,11 @@ fn per_million(text: &str) -> Result<u32, String> {
     let percent: f64 = text
         .trim_end_matches('%')
         .parse()
-        .map_err(|_| "say it in per cent, like 1% or 0.5%".to_string())?;
+        .map_err(|_| "expected per cent, like 1% or 0.5%".to_string())?;
     if !(0.0..=100.0).contains(&percent) {
-        return Err("it is between 0% and 100%".to_string());
+        return Err("expected a value between 0% and 100%".to_string());
     }
-    // Within the range above nothing is cut off.
+    // Within the range above nothing is truncated.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Ok((percent * 10_000.0).round() as u32)
 }

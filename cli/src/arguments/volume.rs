@@ -1,34 +1,34 @@
-//! What can be typed after `quorumfs volume`.
+//! The command line of `quorumfs volume`.
 
 use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand, ValueEnum};
 use quorumfs_metadata::identity::{Gid, Uid};
 use std::path::PathBuf;
 
-/// What can be done with volumes.
+/// Commands for volumes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
     /// Create a volume: its genesis for the replicas, its key, its recovery kit
     Create(VolumeCreateArguments),
-    /// Seal what is written from now on under a new key; what is there stays as it is
+    /// Begin a key epoch: seal new content under new keys; existing content stays as it is
     Rekey(VolumeRekeyArguments),
-    /// The key epochs: what each takes to read, and how much is sealed under it
+    /// List the key epochs: what reading each requires, and how much is sealed under it
     Epochs,
     /// Make an owner's state directory on this machine from the recovery kit
     Recover(VolumeRecoverArguments),
-    /// Go on with servers that have gone back in time; what was written since then is lost
+    /// Go on with servers that went back in time; everything written since then is lost
     AcceptRollback(AcceptRollbackArguments),
 }
 
 /// `quorumfs volume accept-rollback`
 #[derive(Debug, Args)]
 pub(crate) struct AcceptRollbackArguments {
-    /// Do it: no newer copy of the replicas is left
+    /// Do it: no newer copy of the replicas exists
     #[arg(long)]
     pub(crate) yes: bool,
 }
 
-/// What it takes to read what is sealed under a key.
+/// What it takes to read content that is sealed under a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LockSetting {
     /// A member's key.
@@ -40,17 +40,17 @@ pub(crate) enum LockSetting {
 /// `quorumfs volume rekey`
 #[derive(Debug, Args)]
 pub(crate) struct VolumeRekeyArguments {
-    /// What it takes to read from now on: a member's key alone, or f + 1 clouds as well (default:
-    /// what it takes now)
+    /// What reading requires from now on: a member's key alone, or f + 1 clouds as well (default:
+    /// as now)
     #[arg(long, value_enum)]
     pub(crate) lock: Option<LockSetting>,
-    /// Give the owner a new key, with the recovery kit; the old one is refused everything
+    /// Give the owner a new key, with the recovery kit; the old one is refused from then on
     #[arg(long, requires = "kit")]
     pub(crate) replace_owner: bool,
-    /// The file with the kit, for --replace-owner; - for standard input
+    /// The file with the kit, for --replace-owner; - is standard input
     #[arg(long, value_name = "FILE", requires = "replace_owner")]
     pub(crate) kit: Option<PathBuf>,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -58,14 +58,13 @@ pub(crate) struct VolumeRekeyArguments {
 /// `quorumfs volume recover`
 #[derive(Debug, Args)]
 pub(crate) struct VolumeRecoverArguments {
-    /// The file with the kit, as `volume create` wrote it or as it was typed in; - for standard
-    /// input
+    /// The file with the kit, as `volume create` wrote it or as typed in; - is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) kit: PathBuf,
-    /// Where a replica is now, if it was moved or replaced; once for each
+    /// The current address of a replica, if it was moved or replaced; once for each
     #[arg(long = "replica", value_name = "KEY@HOST:PORT")]
     pub(crate) replicas: Vec<String>,
-    /// Where a cloud is now, if it is elsewhere than the kit says; once for each
+    /// The current place of a cloud, if it differs from the kit; once for each
     #[arg(long = "cloud", value_name = "NAME=LOCATION")]
     pub(crate) clouds: Vec<String>,
     /// A cloud's credentials in its provider's own form, if they are not in their usual place
@@ -92,36 +91,37 @@ pub(crate) struct VolumeCreateArguments {
     /// The same for commands that only read
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) reader_credentials: Vec<String>,
-    /// The same for listing and deleting, if the others may not: to see that the place is empty,
-    /// and to leave it so if the volume cannot be created. Not kept here
+    /// The same for listing and deleting, if the other credentials may not: to check that the place
+    /// is empty, and to clean it up if the volume cannot be created. Not stored here
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) collector_credentials: Vec<String>,
-    /// Who could lose all of a cloud at once, if its location does not tell
+    /// The failure domain of a cloud, if its location does not tell: who could lose all of it at
+    /// once
     #[arg(long = "cloud-domain", value_name = "NAME=WHO")]
     pub(crate) cloud_domains: Vec<String>,
-    /// How many replicas may fail in any way while work goes on (u)
+    /// How many replicas may fail in any way while the cluster stays live (u)
     #[arg(long, value_name = "U", default_value_t = 1)]
     pub(crate) failures: u16,
-    /// How many replicas may lie while what is answered stays right (r)
+    /// How many replicas may lie while answers stay right (r)
     #[arg(long, value_name = "R", default_value_t = 1)]
     pub(crate) liars: u16,
     /// How many clouds may vanish, lie or collude (f)
     #[arg(long, value_name = "F", default_value_t = 1)]
     pub(crate) faulty_clouds: u8,
-    /// How many shards give the content back (k)
+    /// How many shards rebuild the content (k)
     #[arg(long, value_name = "K", default_value_t = 2)]
     pub(crate) data_shards: u8,
-    /// What it takes to read: a member's key alone, or f + 1 clouds as well
+    /// What reading requires: a member's key alone, or f + 1 clouds as well
     #[arg(long, value_enum, default_value = "clouds")]
     pub(crate) lock: LockSetting,
-    /// Whom the root directory belongs to, as numbers (default: who runs this)
+    /// The owner of the root directory, as numbers (default: the user who runs this)
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub(crate) owner: Option<(Uid, Gid)>,
-    /// Seal the key under a passphrase from the start, so that its secret never lies on the disk as
-    /// it is; `quorumfs key protect` does it later
+    /// Seal the key under a passphrase from the start, so that its secret is never on the disk in
+    /// the clear; `quorumfs key protect` does it later
     #[arg(long)]
     pub(crate) protect: bool,
-    /// Whether content is compressed before it is encrypted, which lets lengths tell more
+    /// Whether to compress content before encrypting it, which makes lengths reveal more
     #[arg(long, value_enum, default_value = "off")]
     pub(crate) compression: CompressionSetting,
 }

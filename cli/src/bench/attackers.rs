@@ -1,11 +1,12 @@
-//! Those who mean harm, as processes of their own: what each sends, as fast as it can.
+//! Attackers, as separate processes: what each sends, as fast as it can.
 //!
-//! They are what the cluster allows anybody to be: holders of a key with a session, strangers under
-//! ever new keys, or one of the replicas. What they cannot know or be is not tried here.
+//! They are what the cluster allows any process to be: holders of a key with a session, strangers
+//! under ever new keys, or one of the replicas. Attacks that need secrets of others are not tried
+//! here.
 
 use super::failed;
-use super::talk::{Attack, Setting};
-use crate::failure::Outcome;
+use super::protocol::{Attack, ReplicaSetting};
+use crate::failure::CommandResult;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{Authentication, Signer};
 use quorumfs_bft::identity::{
@@ -33,7 +34,7 @@ use tokio::task::JoinSet;
 
 /// Connections of a flooding client to each replica.
 const CONNECTIONS: usize = 4;
-/// Frames that wait to be sent on one connection.
+/// Frames that may wait on one connection.
 const WAITING: usize = 512;
 const BOUNDS: Bounds = Bounds {
     frames_max: 2 * WAITING,
@@ -44,7 +45,7 @@ const FRAME_MAX: usize = 40 << 20;
 /// Nearly as much as a request may be.
 const HUGE: usize = REQUEST_BYTES_MAX - 1024;
 
-/// Attackers at work; they stop when this is dropped.
+/// Running attackers; they stop when this is dropped.
 pub(super) struct Attackers {
     sent: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
@@ -73,7 +74,7 @@ impl Target {
         dialer.dial().await.ok()
     }
 
-    /// Sends the same frames again and again, and dials again when it is cut off.
+    /// Sends the same frames repeatedly, and reconnects when it is disconnected.
     async fn flood(self, identity: Arc<Identity>, frames: Vec<Bytes>) {
         let mut backoff = Backoff::default();
         loop {
@@ -105,7 +106,7 @@ impl Target {
         }
     }
 
-    /// One bad signature under each of many keys.
+    /// Sends one bad signature under each of many keys.
     async fn spoil(self) {
         loop {
             if self.spoil_once().await.is_none() {
@@ -124,7 +125,7 @@ impl Target {
         let (mut reader, _writing) = greeted.start(outbox.clone(), FRAME_MAX);
         outbox.push(Frame::message(spoiled.frame().clone()));
         self.sent.fetch_add(1, Ordering::Relaxed);
-        // Until it is thrown out.
+        // Until it is disconnected.
         let _ = tokio::time::timeout(Duration::from_secs(1), drain(&mut reader)).await;
         Some(())
     }
@@ -152,12 +153,12 @@ fn opening(principal: &NodeKey, session: &NodeKey) -> OpenSession {
 }
 
 impl Attackers {
-    /// Begins.
+    /// Starts them.
     pub(super) async fn start(
-        setting: &Setting,
+        setting: &ReplicaSetting,
         attack: Attack,
         key: Arc<NodeKey>,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         let me = ReplicaId(setting.replica);
         let role = match attack {
             Attack::Votes | Attack::Fetches => Role::Replica(me),
@@ -192,7 +193,7 @@ impl Attackers {
             }
             Attack::BadSignatures => Vec::new(),
             Attack::Votes => {
-                // For what is far ahead, so that it never becomes stale.
+                // For a sequence far ahead, so that it never becomes stale.
                 let vote = Message::Commit(Ballot {
                     sequence: Sequence(u64::MAX / 2),
                     digest: Digest::default(),
@@ -235,13 +236,13 @@ impl Attackers {
     }
 }
 
-/// Opens a session in the usual way and gives the frame of its first request.
+/// Opens a session in the usual way and returns the frame of its first request.
 async fn ask(
     targets: &[Target],
     identity: &Identity,
     key: &NodeKey,
     bytes: usize,
-) -> Outcome<Bytes> {
+) -> CommandResult<Bytes> {
     let describe = |what: &str| failed("open an attacker's session", &what);
     let session = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
     let (mut links, mut opened) = (Vec::new(), None);

@@ -1,61 +1,70 @@
-//! `quorumfs bench smr-attacks`: what is left of a cluster's throughput while somebody means harm.
+//! `quorumfs bench smr-attacks`: the throughput that a cluster retains under attack.
 //!
-//! For each attack a fresh cluster, with the same load; the first measurement is without any. What
-//! counts is goodput: operations of those who behave, in percent of what they got done unharmed.
-//! Attackers are processes on the same machine, and what they use of it the others cannot have; so
-//! goodput is also given for a second of processor time of replicas and clients.
+//! Each attack is measured on a fresh cluster with the same load; the first measurement is without
+//! an attack. The result is goodput: operations of correct clients, in percent of those without an
+//! attack. Attackers are processes on the same machine and take resources from the others, so
+//! goodput is also given per second of processor time of replicas and clients.
 
-use super::cluster::Plan;
-use super::talk::{Attack, Part};
-use super::trial::{Faults, Latency, Seen, measure};
+use super::cluster::ClusterPlan;
+use super::protocol::{Attack, BenchRole};
+use super::trial::{Faults, Latency, TrialResult, measure};
 use crate::arguments::{BenchAttacksArguments, BenchSmrArguments};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::fault_model::FaultModel;
 use serde::Serialize;
 
-/// The session of the first client, which an unfair leader passes over.
+/// The session of the first client, which an unfair leader ignores.
 const FIRST_SESSION: u64 = 1;
 
-/// What is tried, by name: the replicas that take part, and who is there besides.
-fn attacks() -> Vec<(&'static str, Vec<Part>, Vec<Part>)> {
+/// The attacks by name: the replicas that take part, and additional attackers.
+fn attacks() -> Vec<(&'static str, Vec<BenchRole>, Vec<BenchRole>)> {
     let last = |attack| {
-        let part = Part::Attacker(attack);
-        vec![Part::Correct, Part::Correct, Part::Correct, part]
+        let part = BenchRole::Attacker(attack);
+        vec![
+            BenchRole::Correct,
+            BenchRole::Correct,
+            BenchRole::Correct,
+            part,
+        ]
     };
-    let besides = |attack| vec![Part::Attacker(attack)];
+    let additional = |attack| vec![BenchRole::Attacker(attack)];
     vec![
-        ("client-requests", vec![], besides(Attack::Requests)),
-        ("client-questions", vec![], besides(Attack::Questions)),
-        ("client-huge", vec![], besides(Attack::Huge)),
-        ("bad-signatures", vec![], besides(Attack::BadSignatures)),
+        ("client-requests", vec![], additional(Attack::Requests)),
+        ("client-questions", vec![], additional(Attack::Questions)),
+        ("client-huge", vec![], additional(Attack::Huge)),
+        ("bad-signatures", vec![], additional(Attack::BadSignatures)),
         ("replica-votes", last(Attack::Votes), vec![]),
         ("replica-fetches", last(Attack::Fetches), vec![]),
-        ("slow-leader-1ms", vec![Part::SlowLeader(1)], vec![]),
-        ("slow-leader-10ms", vec![Part::SlowLeader(10)], vec![]),
-        ("slow-leader-100ms", vec![Part::SlowLeader(100)], vec![]),
+        ("slow-leader-1ms", vec![BenchRole::SlowLeader(1)], vec![]),
+        ("slow-leader-10ms", vec![BenchRole::SlowLeader(10)], vec![]),
+        (
+            "slow-leader-100ms",
+            vec![BenchRole::SlowLeader(100)],
+            vec![],
+        ),
         (
             "unfair-leader",
-            vec![Part::UnfairLeader(FIRST_SESSION)],
+            vec![BenchRole::UnfairLeader(FIRST_SESSION)],
             vec![],
         ),
     ]
 }
 
 #[derive(Serialize)]
-struct Record {
+struct AttacksRecord {
     clients: u16,
     in_flight: u16,
     durability: String,
     seconds: u64,
     processors: usize,
-    fault_free: Row,
-    attacks: Vec<Row>,
+    fault_free: AttackRow,
+    attacks: Vec<AttackRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct AttackRow {
     attack: &'static str,
     ops_per_second: f64,
     ops_per_core_second: f64,
@@ -64,20 +73,20 @@ struct Row {
     p99_ms: f64,
     longest_gap_ms: f64,
     view_changes: u64,
-    /// All that it has sent since it began: a flood that is left unread may send nothing at all in
-    /// the seconds that are measured.
+    /// All frames that it has sent since it began: a flood that is left unread may send none at all
+    /// during the measured seconds.
     attacker_frames: u64,
     attacker_frames_per_second: f64,
     attacker_core_seconds: f64,
-    /// Of the first client: whom an unfair leader harms.
+    /// Of the first client, the victim of an unfair leader.
     victim_ops_per_second: f64,
     victim_latency_ms_max: f64,
 }
 
-fn row(attack: &'static str, seen: &Seen, unharmed: &Seen) -> Row {
+fn row(attack: &'static str, seen: &TrialResult, unharmed: &TrialResult) -> AttackRow {
     let share = seen.ops_per_second() / unharmed.ops_per_second();
     let per_core = seen.ops_per_core_second() / unharmed.ops_per_core_second();
-    Row {
+    AttackRow {
         attack,
         ops_per_second: seen.ops_per_second(),
         ops_per_core_second: seen.ops_per_core_second(),
@@ -94,7 +103,7 @@ fn row(attack: &'static str, seen: &Seen, unharmed: &Seen) -> Row {
     }
 }
 
-/// The load, as `bench smr` has it.
+/// The load, in terms of `bench smr`.
 fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
     BenchSmrArguments {
         up: 1,
@@ -123,8 +132,8 @@ fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
     }
 }
 
-/// Measures them all, or those that are asked for.
-pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Outcome {
+/// Measures all attacks, or the given ones.
+pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> CommandResult {
     let usage = |text: String| Failure::new(Exit::Usage, text);
     let known = attacks();
     if let Some(unknown) = arguments
@@ -138,7 +147,7 @@ pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Ou
     }
     let model = FaultModel::new(1, 1, 4).map_err(|error| usage(error.to_string()))?;
     let load = load(arguments);
-    let faultless = Plan {
+    let faultless = ClusterPlan {
         model,
         durability: arguments.durability.clone(),
         reply_bytes: 0,
@@ -146,25 +155,25 @@ pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Ou
         channels: false,
         down: 0,
         parts: Vec::new(),
-        others: Part::Correct,
-        besides: Vec::new(),
+        others: BenchRole::Correct,
+        additional: Vec::new(),
         flushes: 0,
     };
     let unharmed = measure(&load, &faultless, Faults::default()).await?;
     let mut rows = Vec::new();
-    for (name, parts, besides) in known {
+    for (name, parts, additional) in known {
         if !arguments.only.is_empty() && arguments.only.iter().all(|only| only != name) {
             continue;
         }
-        let plan = Plan {
+        let plan = ClusterPlan {
             parts,
-            besides,
+            additional,
             ..faultless.clone()
         };
         let seen = measure(&load, &plan, Faults::default()).await?;
         rows.push(row(name, &seen, &unharmed));
     }
-    let record = Record {
+    let record = AttacksRecord {
         clients: arguments.clients,
         in_flight: arguments.in_flight,
         durability: arguments.durability.clone(),
@@ -177,7 +186,7 @@ pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Ou
     Ok(Exit::Success)
 }
 
-fn describe(record: &Record) -> String {
+fn describe(record: &AttacksRecord) -> String {
     let mut text = format!(
         "{:<20} {:>9} {:>8} {:>9} {:>9} {:>8} {:>6} {:>11}",
         "attack", "ops/s", "goodput", "per core", "p99 ms", "gap ms", "views", "frames/s",

@@ -1,14 +1,14 @@
-//! The replicas of a bench: processes of this program, and what is done to them.
+//! The replicas of a bench: processes of this program, and faults in them.
 //!
-//! Replicas that are down were never given their setting; their ports refuse. One that hangs was
-//! stopped by a signal: its sockets stay open and take what fits into their buffers.
+//! Replicas that are down never receive their setting; their ports refuse. One that hangs was
+//! stopped by a signal: its sockets stay open and take data until their buffers are full.
 
+use super::protocol::{BenchRole, Hello, ReplicaSetting, Sample};
 use super::replica::CLUSTER;
-use super::talk::{Hello, Part, Sample, Setting};
 use super::{failed, line};
 use crate::commands::volume::public_key;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
@@ -24,9 +24,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 /// How long a replica may take to answer a line.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the replicas of a bench are to be.
+/// The configuration of the replicas of a bench.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ClusterPlan {
     pub(super) model: FaultModel,
     pub(super) durability: String,
     pub(super) reply_bytes: u32,
@@ -36,16 +36,16 @@ pub(super) struct Plan {
     pub(super) channels: bool,
     /// How many of the last ones are down from the start.
     pub(super) down: u16,
-    /// What each of the first ones does, and all others after them.
-    pub(super) parts: Vec<Part>,
-    pub(super) others: Part,
-    /// Processes beside the replicas: each knows all of them.
-    pub(super) besides: Vec<Part>,
-    /// Writes a second that each replica's process makes durable for nobody.
+    /// The roles of the first ones; `others` is that of the rest.
+    pub(super) parts: Vec<BenchRole>,
+    pub(super) others: BenchRole,
+    /// Processes in addition to the replicas, which know all of them.
+    pub(super) additional: Vec<BenchRole>,
+    /// Additional durable writes a second of each replica's process.
     pub(super) flushes: u32,
 }
 
-impl Plan {
+impl ClusterPlan {
     pub(super) fn cluster(&self) -> ClusterId {
         if self.signed {
             CLUSTER
@@ -56,18 +56,18 @@ impl Plan {
 }
 
 /// A replica's process; killed when dropped.
-struct Replica {
+struct ReplicaProcess {
     process: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    /// It neither hears nor says anything more.
+    /// It has ended or hangs.
     gone: bool,
     attacks: bool,
     last: Sample,
 }
 
-impl Replica {
-    fn spawn() -> Outcome<Self> {
+impl ReplicaProcess {
+    fn spawn() -> CommandResult<Self> {
         let describe = |error: std::io::Error| failed("start a replica's process", &error);
         let program = std::env::current_exe().map_err(describe)?;
         let mut process = Command::new(program)
@@ -92,32 +92,32 @@ impl Replica {
         })
     }
 
-    async fn say(&mut self, text: &str) -> Outcome<()> {
+    async fn send_line(&mut self, text: &str) -> CommandResult<()> {
         let written = self.input.write_all(text.as_bytes()).await;
-        written.map_err(|error| failed("speak to a replica", &error))
+        written.map_err(|error| failed("write to a replica", &error))
     }
 
-    async fn hear<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+    async fn receive_line<T: DeserializeOwned>(&mut self) -> CommandResult<T> {
         let silent = || {
             Failure::new(Exit::Error, "a replica of the bench ended or hangs")
                 .hint("its messages are above")
         };
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
         let line = line.map_err(|_| silent())?;
-        let line = line.map_err(|error| failed("hear a replica", &error))?;
+        let line = line.map_err(|error| failed("read from a replica", &error))?;
         let line = line.ok_or_else(silent)?;
         serde_json::from_str(&line).map_err(|error| failed("understand a replica", &error))
     }
 
-    async fn sample(&mut self) -> Outcome<Sample> {
+    async fn sample(&mut self) -> CommandResult<Sample> {
         if !self.gone {
-            self.say("\n").await?;
-            self.last = self.hear().await?;
+            self.send_line("\n").await?;
+            self.last = self.receive_line().await?;
         }
         Ok(self.last)
     }
 
-    fn signal(&mut self, signal: Signal) -> Outcome<()> {
+    fn signal(&mut self, signal: Signal) -> CommandResult<()> {
         let number = self.process.id().and_then(|id| i32::try_from(id).ok());
         let Some(process) = number.and_then(Pid::from_raw) else {
             return Err(failed("signal a replica", &"it has ended"));
@@ -126,9 +126,9 @@ impl Replica {
         kill_process(process, signal).map_err(|error| failed("signal a replica", &error))
     }
 
-    async fn stop(mut self) -> Outcome<()> {
+    async fn stop(mut self) -> CommandResult<()> {
         if self.gone {
-            // It may be unable to hear the end of its input.
+            // It may be unable to notice the end of its input.
             let killed = self.process.kill().await;
             return killed.map_err(|error| failed("stop a replica", &error));
         }
@@ -141,27 +141,27 @@ impl Replica {
     }
 }
 
-/// The processes, running, and how to reach them.
-pub(super) struct Cluster {
-    replicas: Vec<Replica>,
-    besides: Vec<Replica>,
+/// The running processes, and their addresses.
+pub(super) struct BenchCluster {
+    replicas: Vec<ReplicaProcess>,
+    additional: Vec<ReplicaProcess>,
     pub(super) members: Vec<Member>,
 }
 
-impl Cluster {
+impl BenchCluster {
     /// Starts them with disks below `place`.
-    pub(super) async fn start(plan: &Plan, place: &Path) -> Outcome<Self> {
+    pub(super) async fn start(plan: &ClusterPlan, place: &Path) -> CommandResult<Self> {
         let count = plan.model.replicas();
-        let (mut replicas, mut besides) = (Vec::new(), Vec::new());
+        let (mut replicas, mut additional) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            replicas.push(Replica::spawn()?);
+            replicas.push(ReplicaProcess::spawn()?);
         }
-        for _ in &plan.besides {
-            besides.push(Replica::spawn()?);
+        for _ in &plan.additional {
+            additional.push(ReplicaProcess::spawn()?);
         }
         let (mut hellos, mut members) = (Vec::new(), Vec::new());
         for (number, replica) in (0..).zip(&mut replicas) {
-            let hello: Hello = replica.hear().await?;
+            let hello: Hello = replica.receive_line().await?;
             members.push(Member {
                 id: ReplicaId(number),
                 key: public_key(&hello.key)?,
@@ -170,10 +170,10 @@ impl Cluster {
             });
             hellos.push(hello);
         }
-        for one in &mut besides {
-            let _: Hello = one.hear().await?;
+        for one in &mut additional {
+            let _: Hello = one.receive_line().await?;
         }
-        let setting = |number, part| Setting {
+        let setting = |number, part| ReplicaSetting {
             replica: number,
             up: plan.model.up(),
             right: plan.model.right(),
@@ -193,26 +193,26 @@ impl Cluster {
             }
             let part = plan.parts.get(usize::from(number)).unwrap_or(&plan.others);
             let setting = setting(number, *part);
-            replica.attacks = matches!(part, Part::Attacker(_));
-            replica.say(&line(&setting)?).await?;
+            replica.attacks = matches!(part, BenchRole::Attacker(_));
+            replica.send_line(&line(&setting)?).await?;
         }
         for replica in replicas.iter_mut().filter(|it| !it.gone) {
-            replica.last = replica.hear().await?;
+            replica.last = replica.receive_line().await?;
         }
-        for (one, (number, part)) in besides.iter_mut().zip((count..).zip(&plan.besides)) {
-            one.say(&line(&setting(number, *part))?).await?;
-            one.last = one.hear().await?;
+        for (one, (number, part)) in additional.iter_mut().zip((count..).zip(&plan.additional)) {
+            one.send_line(&line(&setting(number, *part))?).await?;
+            one.last = one.receive_line().await?;
         }
         Ok(Self {
             replicas,
-            besides,
+            additional,
             members,
         })
     }
 
-    /// What the replicas have done so far: their processor time in sum, the rest of the one that is
-    /// furthest.
-    pub(super) async fn sample(&mut self) -> Outcome<Sample> {
+    /// The replicas' counters: the sum of their processor times, and the rest from the replica that
+    /// is furthest.
+    pub(super) async fn sample(&mut self) -> CommandResult<Sample> {
         let mut all = Sample::default();
         for replica in self.replicas.iter_mut().filter(|it| !it.attacks) {
             let one = replica.sample().await?;
@@ -227,11 +227,11 @@ impl Cluster {
         Ok(all)
     }
 
-    /// What those that attack have done so far, in sum.
-    pub(super) async fn sample_attackers(&mut self) -> Outcome<Sample> {
+    /// The attackers' counters, in sum.
+    pub(super) async fn sample_attackers(&mut self) -> CommandResult<Sample> {
         let mut all = Sample::default();
         let replicas = self.replicas.iter_mut().filter(|it| it.attacks);
-        for one in replicas.chain(&mut self.besides) {
+        for one in replicas.chain(&mut self.additional) {
             let one = one.sample().await?;
             all.processor_seconds += one.processor_seconds;
             all.operations += one.operations;
@@ -240,7 +240,7 @@ impl Cluster {
     }
 
     /// Stops the last `count` replicas by a signal, with their sockets open.
-    pub(super) async fn hang(&mut self, count: u16) -> Outcome<()> {
+    pub(super) async fn hang(&mut self, count: u16) -> CommandResult<()> {
         let running = self.replicas.iter_mut().rev().filter(|it| !it.gone);
         for replica in running.take(count.into()) {
             replica.sample().await?;
@@ -250,7 +250,7 @@ impl Cluster {
     }
 
     /// Kills the leader of the newest view.
-    pub(super) async fn kill_leader(&mut self) -> Outcome<()> {
+    pub(super) async fn kill_leader(&mut self) -> CommandResult<()> {
         let view = self.sample().await?.view;
         let count = self.replicas.len().max(1) as u64;
         let leader = usize::try_from(view % count).unwrap_or_default();
@@ -260,8 +260,8 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn stop(self) -> Outcome<()> {
-        for process in self.besides.into_iter().chain(self.replicas) {
+    pub(super) async fn stop(self) -> CommandResult<()> {
+        for process in self.additional.into_iter().chain(self.replicas) {
             process.stop().await?;
         }
         Ok(())

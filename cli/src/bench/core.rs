@@ -1,15 +1,15 @@
 //! The core alone: four pure replicas in one thread, without network, disk, TLS or signatures.
 //!
-//! Every message is let in by a verifier that accepts all; records count as durable at once; the
-//! state lies in memory. Bundles hold one operation each, and 256 of them come at a time, while
-//! the batch of as many before them is being decided. These four only make the conversation. What
-//! is timed is two more replicas ([`super::probe`]) that hear what the leader and one of the others
-//! hear, each for itself.
+//! A verifier that accepts everything admits every message; records count as durable at once; the
+//! state is in memory. Bundles hold one operation each, and 256 of them arrive at a time, while the
+//! batch of as many before them is being decided. These four only produce the messages. The timed
+//! ones are two more replicas ([`super::probe`]) that receive the events of the leader and of one
+//! other replica.
 
 use super::failed;
 use super::probe::{Probe, Spent};
 use super::replica::{CLUSTER, Null};
-use crate::failure::Outcome as Result;
+use crate::failure::CommandResult as Result;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{KeyDirectory, Signer, Verifier};
 use quorumfs_bft::fault_model::FaultModel;
@@ -29,12 +29,12 @@ use std::time::{Duration, Instant};
 
 const SESSIONS: u64 = 8;
 const LANES: u16 = 64;
-/// Requests that come at once: half of the lanes', so that one batch is being decided while the
-/// next one is asked for.
+/// Requests that arrive at once: half as many as lanes, so that one batch is being decided while
+/// the next one arrives.
 const BATCH: usize = 256;
-/// The leader, and one that is not.
+/// The leader, and another replica.
 const PROBED: u16 = 2;
-/// The virtual time that is enough for opening a session.
+/// The virtual time that suffices for opening a session.
 const OPENING_MAX: Nanos = Nanos::from_secs(10);
 /// The wall clock at the start: any time will do.
 const START: u64 = 1_800_000_000_000_000_000;
@@ -42,9 +42,9 @@ const START: u64 = 1_800_000_000_000_000_000;
 const STEP_NANOS: u64 = 200;
 
 /// Signs with zeros and accepts everything.
-pub(super) struct Nobody;
+pub(super) struct NullSigner;
 
-impl Signer for Nobody {
+impl Signer for NullSigner {
     fn public_key(&self) -> PublicKey {
         PublicKey([0; 32])
     }
@@ -53,13 +53,13 @@ impl Signer for Nobody {
     }
 }
 
-impl Verifier for Nobody {
+impl Verifier for NullSigner {
     fn verify(&self, _: &PublicKey, _: &[u8], _: &Signature) -> bool {
         true
     }
 }
 
-impl KeyDirectory for Nobody {
+impl KeyDirectory for NullSigner {
     fn replica(&self, _: ReplicaId) -> Option<PublicKey> {
         Some(PublicKey([0; 32]))
     }
@@ -68,21 +68,21 @@ impl KeyDirectory for Nobody {
     }
 }
 
-struct Node {
+struct CoreNode {
     core: Replica<Null, MemoryStore>,
     store: MemoryStore,
     timers: BTreeMap<Timer, Monotonic>,
     probe: Option<Probe>,
 }
 
-/// Four replicas, and what is under way to them.
+/// Four replicas, and the messages in flight to them.
 struct Rig {
     config: Config,
-    nodes: Vec<Node>,
+    nodes: Vec<CoreNode>,
     mail: VecDeque<(usize, Event)>,
-    /// Who has which session.
+    /// The session of each connection.
     sessions: BTreeMap<ConnectionId, SessionId>,
-    /// What is asked for next.
+    /// The next requests.
     next: Vec<(ConnectionId, Request)>,
     monotonic: u64,
 }
@@ -94,7 +94,7 @@ fn principal(number: u64) -> PublicKey {
     PublicKey(key)
 }
 
-/// A replica that begins with nothing.
+/// A replica with an empty state.
 pub(super) fn start(
     config: Config,
     now: Now,
@@ -123,7 +123,7 @@ impl Rig {
             let mut effects = Effects::default();
             let (core, store) = start(config.clone(), rig.now(), &mut effects)?;
             let probed = number < PROBED;
-            rig.nodes.push(Node {
+            rig.nodes.push(CoreNode {
                 core,
                 store,
                 timers: BTreeMap::new(),
@@ -146,14 +146,17 @@ impl Rig {
 
     fn admitted(&self, from: Peer, frame: Bytes) -> Result<Verified> {
         let context = self.config.context();
-        admit(frame, from, &Nobody, &Nobody, &context)
-            .map_err(|error| failed("let a message in", &error))
+        admit(frame, from, &NullSigner, &NullSigner, &context)
+            .map_err(|error| failed("admit a message", &error))
     }
 
-    /// A client's message, to every replica.
+    /// Sends a client's message to every replica.
     fn ask(&mut self, connection: ConnectionId, message: Message) -> Result<()> {
         let header = self.config.context().header(View(0));
-        let frame = Unsigned::new(header, message).sign(&Nobody).frame().clone();
+        let frame = Unsigned::new(header, message)
+            .sign(&NullSigner)
+            .frame()
+            .clone();
         let from = Peer::Client(connection);
         for to in 0..self.nodes.len() {
             let message = self.admitted(from, frame.clone())?;
@@ -162,7 +165,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The next event: what is under way, or else the timer that is due first.
+    /// Handles the next event: a message in flight, or else the timer that is due first.
     fn step(&mut self) -> Result<()> {
         let (to, event) = match self.mail.pop_front() {
             Some(mail) => mail,
@@ -191,7 +194,7 @@ impl Rig {
         let (now, mut effects) = (self.now(), Effects::default());
         if let Some(node) = self.nodes.get_mut(to) {
             if let Some(probe) = &mut node.probe {
-                probe.hear(now, &event)?;
+                probe.observe(now, &event)?;
             }
             node.core.step(now, event, &mut effects);
         }
@@ -200,7 +203,7 @@ impl Rig {
 
     fn carry_out(&mut self, me: usize, effects: &mut Effects) -> Result<()> {
         let count = self.nodes.len();
-        // What a replica has for itself comes before what others have for it.
+        // A replica's messages to itself come before those of others to it.
         let mut own = Vec::new();
         for effect in effects.drain() {
             let Some(node) = self.nodes.get_mut(me) else {
@@ -208,7 +211,7 @@ impl Rig {
             };
             match effect {
                 Effect::Sign { message } => own.push(Event::Signed {
-                    message: message.sign(&Nobody),
+                    message: message.sign(&NullSigner),
                 }),
                 Effect::Persist { token, .. } => own.push(Event::Persisted { token }),
                 Effect::Flush { batch, root } => {
@@ -250,7 +253,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The first replica's answer is enough: all are correct. The lane goes on with the others.
+    /// The first replica's answer suffices: all are correct. The lane sends its next request.
     fn answer(&mut self, connection: ConnectionId, frame: Bytes) -> Result<()> {
         let envelope = Envelope::decode(frame).map_err(|error| failed("read an answer", &error))?;
         let Message::Reply(reply) = envelope.message() else {
@@ -297,21 +300,21 @@ impl Rig {
     }
 }
 
-/// Seconds of a processor that this thread was given.
-pub(super) fn given() -> f64 {
+/// Processor time of this thread, in seconds.
+pub(super) fn thread_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What the core alone can do.
+/// The results for the core alone.
 pub(super) struct Core {
-    /// Of whichever was slower, the leader or one of the others.
+    /// Of the slower one of the leader and the other replica.
     pub(super) operations_per_second: f64,
     pub(super) operations_per_batch: f64,
-    /// Nanoseconds for each operation: of the leader's steps, and of another one's.
+    /// Nanoseconds for each operation: of the leader's steps, and of the other replica's.
     pub(super) leader_ns: f64,
     pub(super) follower_ns: f64,
-    /// For taking frames apart and hashing requests, before the steps.
+    /// For decoding frames and hashing requests, before the steps.
     pub(super) frames_ns: f64,
 }
 
@@ -330,7 +333,7 @@ pub(super) fn measure(length: Duration) -> Result<Core> {
         let given_up = rig.monotonic + OPENING_MAX.0;
         while !rig.sessions.contains_key(&ConnectionId(number)) {
             if rig.monotonic > given_up {
-                return Err(failed("open a session", &"nobody answers"));
+                return Err(failed("open a session", &"no replica answers"));
             }
             rig.step()?;
         }

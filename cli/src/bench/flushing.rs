@@ -1,11 +1,11 @@
-//! Writes that are made durable for nobody: what a disk alone takes away.
+//! Additional durable writes: the cost of a disk alone.
 //!
 //! With strict durability each replica waits for its disk with each batch. Where all replicas share
-//! the processors, the interrupts and wake-ups of that are paid by everybody; how much that is, as
-//! apart from the waiting, shows beside a cluster that does not wait.
+//! the processors, they all pay for the interrupts and wake-ups. A cluster that does not wait, with
+//! these writes, shows that cost apart from the waiting.
 
 use super::failed;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is written at once: about what a replica's journal writes for a batch of small requests.
+/// The size of a write: about what a replica's journal writes for a batch of small requests.
 const BYTES: usize = 8 << 10;
-/// The file that is written over, filled before.
+/// The size of the file that is overwritten.
 const FILE_BYTES: u64 = 16 << 20;
 
-/// Begins to make so many writes a second durable, until the process ends; counts those that are.
-pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<Arc<AtomicU64>> {
-    let describe = |error: std::io::Error| failed("write for nobody", &error);
+/// Begins to make so many writes a second durable, until the process ends; counts them.
+pub(super) fn begin(directory: &Path, rate: u32) -> CommandResult<Arc<AtomicU64>> {
+    let describe = |error: std::io::Error| failed("make additional writes", &error);
     let path = directory.join("flushing");
     let file = File::create(path).map_err(describe)?;
     let zeros = vec![0; BYTES];
@@ -38,7 +38,7 @@ pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<Arc<AtomicU64>> {
             due += every;
             let written = file.write_all_at(&zeros, at);
             if let Err(error) = written.and_then(|()| file.sync_data()) {
-                tracing::error!(%error, "nothing is written for nobody any more");
+                tracing::error!(%error, "additional writes have stopped");
                 return;
             }
             done.fetch_add(1, Ordering::Relaxed);

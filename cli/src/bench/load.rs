@@ -1,8 +1,8 @@
-//! Clients that keep so many operations in flight, and what they saw.
+//! Clients that keep a number of operations in flight, and their latencies.
 
 use super::failed;
 use crate::arguments::{BenchSmrArguments, Bursts};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use quorumfs_bft_runtime::client::Client;
@@ -13,10 +13,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Longer than any deadline of a client, so that nothing is ever cut off.
+/// Longer than any deadline of a client, so that no latency is clipped.
 const LATENCY_MAX_NANOS: u64 = 600_000_000_000;
 
-/// When it counts, and when the last answer came.
+/// Whether latencies count, and when the last answer came.
 struct Watch {
     began: Instant,
     counts: AtomicBool,
@@ -30,7 +30,7 @@ impl Watch {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Somebody was answered; says when.
+    /// A client was answered; returns when.
     fn answered(&self) -> u64 {
         let now = self.nanos();
         let before = self.last.swap(now, Ordering::Relaxed);
@@ -40,8 +40,8 @@ impl Watch {
     }
 }
 
-/// Lets all hands work and rest by turns, for as long as somebody listens. How long is drawn evenly
-/// from nothing to twice the mean, the same in each run.
+/// Makes all workers work and rest in turns, as long as any worker listens. The durations are drawn
+/// evenly from zero to twice the mean, the same in each run.
 async fn rhythm(bursts: Bursts, works: watch::Sender<bool>, watch: Arc<Watch>) {
     let mut random = 1_u64;
     let mut about = |mean: Duration| {
@@ -52,7 +52,7 @@ async fn rhythm(bursts: Bursts, works: watch::Sender<bool>, watch: Arc<Watch>) {
         mean.mul_f64((random >> 32) as f64 / f64::from(u32::MAX) * 2.0)
     };
     loop {
-        // Silence is what a client waits through, not a rest.
+        // Only the silence during work counts as a gap, not a rest.
         watch.last.store(watch.nanos(), Ordering::Relaxed);
         if works.send(true).is_err() {
             return;
@@ -65,32 +65,32 @@ async fn rhythm(bursts: Bursts, works: watch::Sender<bool>, watch: Arc<Watch>) {
     }
 }
 
-fn histogram() -> Outcome<Histogram<u64>> {
+fn histogram() -> CommandResult<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NANOS, 3)
         .map_err(|error| failed("keep latencies", &error))
 }
 
-/// What the hands of one client saw: one for all of them, because a histogram is large enough to
-/// push everything else out of a processor's cache.
+/// The latencies of all workers of one client, together, because a histogram is large enough to
+/// evict everything else from a processor's cache.
 type Shared = Arc<Mutex<Latencies>>;
 
-/// How long things took, in nanoseconds.
+/// Latencies in nanoseconds.
 pub(super) struct Latencies {
-    /// Operations in the order.
+    /// Ordered operations.
     pub(super) ordered: Histogram<u64>,
-    /// Queries out of order.
+    /// Unordered queries.
     pub(super) reads: Histogram<u64>,
 }
 
 impl Latencies {
-    fn new() -> Outcome<Self> {
+    fn new() -> CommandResult<Self> {
         Ok(Self {
             ordered: histogram()?,
             reads: histogram()?,
         })
     }
 
-    fn add(&mut self, other: &Self) -> Outcome<()> {
+    fn add(&mut self, other: &Self) -> CommandResult<()> {
         let added = self.ordered.add(&other.ordered);
         let added = added.and_then(|()| self.reads.add(&other.reads));
         added.map_err(|error| failed("keep latencies", &error))
@@ -102,22 +102,22 @@ impl Latencies {
     }
 }
 
-/// Clients at work.
+/// Running clients.
 pub(super) struct Load {
     watch: Arc<Watch>,
     latencies: Vec<Shared>,
-    hands: JoinSet<Outcome<()>>,
+    hands: JoinSet<CommandResult<()>>,
     rhythm: Option<AbortHandle>,
 }
 
 impl Load {
-    /// Keeps `in_flight` operations of every client under way on `thread` from now on; of a
-    /// hundred, `reads` are queries out of order.
+    /// Keeps `in_flight` operations of every client in flight on `thread` from now on; of a
+    /// hundred, `reads` are unordered queries.
     pub(super) fn start(
         clients: &[Client],
         arguments: &BenchSmrArguments,
         thread: &Handle,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
         let watch = Arc::new(Watch {
             began: Instant::now(),
@@ -144,7 +144,7 @@ impl Load {
                     // Not all of them read at the same time.
                     turn: u8::try_from(number % 100).unwrap_or_default(),
                 };
-                hands.spawn_on(hand(work, watch.clone(), latency.clone()), thread);
+                hands.spawn_on(worker(work, watch.clone(), latency.clone()), thread);
             }
             latencies.push(latency);
         }
@@ -160,7 +160,7 @@ impl Load {
         })
     }
 
-    /// Counts for so long; gives the time that it really was, and the longest gap in it.
+    /// Counts for so long; returns the actual time, and the longest gap in it.
     pub(super) async fn count(&self, time: Duration) -> (Duration, Duration) {
         let watch = &self.watch;
         let started = Instant::now();
@@ -177,9 +177,9 @@ impl Load {
         (counted, gap)
     }
 
-    /// Ends the work, and gives the latencies of what was counted: those of all clients together,
-    /// and those of the first one.
-    pub(super) async fn finish(mut self) -> Outcome<(Latencies, Latencies)> {
+    /// Ends the work, and returns the counted latencies: those of all clients together, and those
+    /// of the first one.
+    pub(super) async fn finish(mut self) -> CommandResult<(Latencies, Latencies)> {
         self.watch.over.store(true, Ordering::Relaxed);
         if let Some(rhythm) = &self.rhythm {
             rhythm.abort();
@@ -200,11 +200,11 @@ impl Load {
 }
 
 fn lock(latency: &Shared) -> MutexGuard<'_, Latencies> {
-    // A count that a panic cut short is as good as none.
+    // After a panic in a worker the histogram is still usable.
     latency.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one hand does over and over again.
+/// The work of one worker.
 struct Work {
     client: Client,
     operation: Bytes,
@@ -214,15 +214,15 @@ struct Work {
     working: Option<watch::Receiver<bool>>,
 }
 
-/// One operation after the other, until it is over.
-async fn hand(mut work: Work, watch: Arc<Watch>, latency: Shared) -> Outcome<()> {
+/// Executes one operation after the other, until it is over.
+async fn worker(mut work: Work, watch: Arc<Watch>, latency: Shared) -> CommandResult<()> {
     while !watch.over.load(Ordering::Relaxed) {
         if let Some(working) = &mut work.working
             && working.wait_for(|working| *working).await.is_err()
         {
-            break; // nobody beats the time any more
+            break; // the rhythm has ended
         }
-        // Spread evenly: so many of every hundred, by steps of a number that has none in common.
+        // Spread evenly over every hundred, by steps of a number coprime to it.
         work.turn = (work.turn + 37) % 100;
         let (client, operation) = (&work.client, work.operation.clone());
         let reads = work.turn < work.reads;

@@ -1,11 +1,11 @@
-//! Observers beside the load: those that take what they are told, and those that hardly ever do.
+//! Observers during the load: quick ones that read everything, and slow ones that hardly ever read.
 //!
 //! Each has connections of its own to every replica and asks for reports. The slow ones look at
-//! their sockets for a moment every few seconds, just often enough to be taken for alive.
+//! their sockets for a moment every few seconds, just often enough to count as alive.
 
-use super::cluster::{Cluster, Plan};
+use super::cluster::{BenchCluster, ClusterPlan};
 use super::failed;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use quorumfs_bft_runtime::client::{ClientConfig, Observer, observe_replicas};
 use quorumfs_bft_runtime::keys::NodeKey;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How long a slow one looks at nothing, and at its sockets.
+/// How long a slow one sleeps, and how long it looks at its sockets.
 const ASLEEP: Duration = Duration::from_secs(3);
 const AWAKE: Duration = Duration::from_millis(10);
 
-/// How many there are.
+/// How many observers there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     pub(super) quick: u16,
@@ -31,18 +31,22 @@ impl Count {
     }
 }
 
-/// Observers at work, on two threads of their own.
+/// Running observers, on two threads of their own.
 pub(super) struct Observers {
     stop: Arc<AtomicBool>,
-    told: Arc<AtomicU64>,
+    events_received: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Observers {
     /// Connects them.
-    pub(super) fn start(count: Count, plan: &Plan, cluster: &Cluster) -> Outcome<Self> {
+    pub(super) fn start(
+        count: Count,
+        plan: &ClusterPlan,
+        cluster: &BenchCluster,
+    ) -> CommandResult<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::new(AtomicU64::new(0));
+        let events_received = Arc::new(AtomicU64::new(0));
         let mut threads = Vec::new();
         for (number, slow) in [(count.quick, false), (count.slow, true)] {
             if number == 0 {
@@ -62,10 +66,10 @@ impl Observers {
                 let observer = observe_replicas(config);
                 observers.push(observer.map_err(|error| failed("observe", &error))?);
             }
-            let (stop, told) = (stop.clone(), told.clone());
+            let (stop, events_received) = (stop.clone(), events_received.clone());
             let work = move || match slow {
                 true => sleep(&runtime, observers, &stop),
-                false => listen(&runtime, observers, &stop, &told),
+                false => listen(&runtime, observers, &stop, &events_received),
             };
             let thread = std::thread::Builder::new().name("observers".to_owned());
             let thread = thread.spawn(work);
@@ -73,18 +77,18 @@ impl Observers {
         }
         Ok(Self {
             stop,
-            told,
+            events_received,
             threads,
         })
     }
 
-    /// What the quick ones were told so far.
-    pub(super) fn told(&self) -> u64 {
-        self.told.load(Ordering::Relaxed)
+    /// The events that the quick ones received so far.
+    pub(super) fn events_received(&self) -> u64 {
+        self.events_received.load(Ordering::Relaxed)
     }
 
     /// Ends them.
-    pub(super) fn stop(self) -> Outcome<()> {
+    pub(super) fn stop(self) -> CommandResult<()> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let ended = thread.join();
@@ -94,13 +98,13 @@ impl Observers {
     }
 }
 
-/// Lets everything on this thread go on for so long.
+/// Runs all tasks on this thread for so long.
 fn pass(runtime: &Runtime, length: Duration) {
     runtime.block_on(async { tokio::time::sleep(length).await });
 }
 
 fn sleep(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool) {
-    // At first they connect.
+    // First they connect.
     pass(runtime, Duration::from_millis(500));
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(ASLEEP);
@@ -109,12 +113,17 @@ fn sleep(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool) {
     drop(observers);
 }
 
-fn listen(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool, told: &Arc<AtomicU64>) {
+fn listen(
+    runtime: &Runtime,
+    observers: Vec<Observer>,
+    stop: &AtomicBool,
+    events_received: &Arc<AtomicU64>,
+) {
     for mut observer in observers {
-        let told = told.clone();
+        let events_received = events_received.clone();
         runtime.spawn(async move {
             while observer.next().await.is_some() {
-                told.fetch_add(1, Ordering::Relaxed);
+                events_received.fetch_add(1, Ordering::Relaxed);
             }
         });
     }

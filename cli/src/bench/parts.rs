@@ -1,6 +1,6 @@
-//! `quorumfs bench smr-parts`: what the parts of an ordering cluster can do each on its own.
+//! `quorumfs bench smr-parts`: the speed of each part of an ordering cluster alone.
 //!
-//! It says where the rest of `bench smr`'s processor time goes: the core alone ([`super::core`]),
+//! It shows where the rest of `bench smr`'s processor time goes: the core alone ([`super::core`]),
 //! signatures and hashes, and a connection with TLS and frames between two threads over loopback.
 
 use super::core;
@@ -8,7 +8,7 @@ use super::failed;
 use super::replica::CLUSTER;
 use crate::arguments::BenchPartsArguments;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{Authentication, Signer};
@@ -36,7 +36,7 @@ const MESSAGE_BYTES: usize = 200;
 const HASHED_BYTES: usize = 64 << 10;
 /// Signatures in one check, as on the event loop.
 const BATCH: usize = 12;
-/// Frames under way when their rate is measured.
+/// Frames in flight when their rate is measured.
 const WINDOW: usize = 256;
 const FRAME_MAX: usize = 1 << 20;
 const BOUNDS: Bounds = Bounds {
@@ -46,7 +46,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 #[derive(Serialize)]
-struct Record {
+struct PartsRecord {
     seconds: f64,
     /// The steps of one replica of four on a core of its own, bundles of one operation: of the
     /// leader or of another one, whichever is slower.
@@ -54,7 +54,7 @@ struct Record {
     core_operations_per_batch: f64,
     core_leader_ns: f64,
     core_follower_ns: f64,
-    /// Before the steps: a request's frame taken apart and hashed, its signature not checked.
+    /// Before the steps: decoding and hashing a request's frame, without checking its signature.
     core_frames_ns: f64,
     sign_us: f64,
     verify_us: f64,
@@ -63,21 +63,21 @@ struct Record {
     message_bytes: usize,
     /// BLAKE3, of long messages.
     hash_gib_per_second: f64,
-    /// There and back, one at a time, with TLS, between two threads.
+    /// A round trip, one at a time, with TLS, between two threads.
     ping_pong_us: f64,
-    /// Echoed, many under way.
+    /// Echoed, with many in flight.
     frames_per_second: f64,
 }
 
-/// Measures.
-pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> CommandResult {
     let length = Duration::from_secs(arguments.seconds);
     let part = length / 6;
-    let measuring = tokio::task::spawn_blocking(move || -> Outcome<Record> {
+    let measuring = tokio::task::spawn_blocking(move || -> CommandResult<PartsRecord> {
         let core = core::measure(length / 2)?;
         let crypto = Crypto::new()?;
         let network = network(part)?;
-        Ok(Record {
+        Ok(PartsRecord {
             seconds: length.as_secs_f64(),
             core_ops_per_second: core.operations_per_second,
             core_operations_per_batch: core.operations_per_batch,
@@ -100,7 +100,7 @@ pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outc
     Ok(Exit::Success)
 }
 
-fn describe(record: &Record) -> String {
+fn describe(record: &PartsRecord) -> String {
     format!(
         "{:>12.0} operations/s through the core of one replica on one core, {:.0} a batch\n\
          {:>12.0} ns each of a leader's steps, {:.0} of another one's; {:.0} before them\n\
@@ -121,9 +121,9 @@ fn describe(record: &Record) -> String {
     )
 }
 
-/// Microseconds of a processor for one of the `each` things that `work` does, over about so long.
+/// Microseconds of processor time for one of the `each` items of `work`, over about so long.
 fn micros(length: Duration, each: usize, mut work: impl FnMut()) -> f64 {
-    let (began, given_before) = (Instant::now(), core::given());
+    let (began, given_before) = (Instant::now(), core::thread_seconds());
     let mut done = 0;
     while began.elapsed() < length {
         for _ in 0..16 {
@@ -131,10 +131,10 @@ fn micros(length: Duration, each: usize, mut work: impl FnMut()) -> f64 {
         }
         done += 16 * each;
     }
-    (core::given() - given_before) * 1e6 / done as f64
+    (core::thread_seconds() - given_before) * 1e6 / done as f64
 }
 
-/// How fast long messages are hashed.
+/// The speed of hashing long messages.
 fn hash_rate(length: Duration) -> f64 {
     let message = vec![7_u8; HASHED_BYTES];
     let each = micros(length, 1, || {
@@ -143,7 +143,7 @@ fn hash_rate(length: Duration) -> f64 {
     HASHED_BYTES as f64 / each * 1e6 / f64::from(1_u32 << 30)
 }
 
-/// Keys and what they signed.
+/// Keys and their signatures.
 struct Crypto {
     key: NodeKey,
     message: Vec<u8>,
@@ -151,7 +151,7 @@ struct Crypto {
 }
 
 impl Crypto {
-    fn new() -> Outcome<Self> {
+    fn new() -> CommandResult<Self> {
         let message = vec![7; MESSAGE_BYTES];
         let key = || NodeKey::generate().map_err(|error| failed("make a key", &error));
         let mut signed = Vec::new();
@@ -215,19 +215,19 @@ impl Gatekeeper for Echo {
     }
 }
 
-fn identity() -> Outcome<Identity> {
+fn identity() -> CommandResult<Identity> {
     let key = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
     Identity::new(Arc::new(key)).map_err(|error| failed("make a certificate", &error))
 }
 
-fn runtime() -> Outcome<tokio::runtime::Runtime> {
+fn runtime() -> CommandResult<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| failed("start a thread", &error))
 }
 
-fn network(length: Duration) -> Outcome<Network> {
+fn network(length: Duration) -> CommandResult<Network> {
     let (server, client) = (identity()?, identity()?);
     let there = runtime()?;
     let listening = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -1,17 +1,16 @@
-//! One more replica that hears what another one hears, and how long its steps take.
+//! A probe: one more replica that receives another one's events, to time its steps.
 //!
-//! A replica's steps follow from its events alone, so whoever hears the same does the same. The
-//! probe hears several thousand events, about ten batches, in one go: no other replica's steps come
-//! between them, as on a core that is a replica's own. The frames are taken apart anew, a batch at
-//! a time, so that what a request occupies is the probe's own, and is released by it; that is
-//! counted apart from the steps. So that others on the machine do not count, time is what this
-//! thread was given of a processor. What the steps ask for is done outside of it: nothing but
-//! writing the state.
+//! A replica's steps follow from its events alone, so the probe does the same as that replica. It
+//! processes several thousand events, about ten batches, at once: no other replica's steps come
+//! between them, as on a core of its own. The frames are decoded anew, a batch at a time, so that
+//! the probe itself allocates and frees the memory of requests; that is counted apart from the
+//! steps. Time is processor time of this thread, so that other programs do not count. The effects
+//! of the steps are dropped, except writing the state.
 
-use super::core::{Nobody, given, start};
+use super::core::{NullSigner, start, thread_seconds};
 use super::failed;
 use super::replica::Null;
-use crate::failure::Outcome as Result;
+use crate::failure::CommandResult as Result;
 use bytes::Bytes;
 use quorumfs_bft::identity::Now;
 use quorumfs_bft::replica::{Config, Replica};
@@ -19,18 +18,18 @@ use quorumfs_bft::state::MemoryStore;
 use quorumfs_bft::step::{Effect, Effects, Event, Peer};
 use quorumfs_bft::wire::admit;
 
-/// Events that are heard in one go.
+/// Events to process at once.
 const EVENTS: usize = 4096;
-/// Frames that are taken apart before the first of them is heard.
+/// Frames to decode before the first of them is processed.
 const FRAMES: usize = 256;
 
-/// What a probe hears.
-enum Heard {
+/// An event of a probe.
+enum ProbeEvent {
     Frame(Peer, Bytes),
     Event(Event),
 }
 
-/// What a probe has done, and the seconds of a processor that it took.
+/// The work of a probe, and the processor time that it took in seconds.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Spent {
     pub(super) steps: f64,
@@ -54,7 +53,7 @@ pub(super) struct Probe {
     config: Config,
     core: Replica<Null, MemoryStore>,
     store: MemoryStore,
-    waiting: Vec<(Now, Heard)>,
+    waiting: Vec<(Now, ProbeEvent)>,
     spent: Spent,
 }
 
@@ -70,13 +69,13 @@ impl Probe {
         })
     }
 
-    /// The replica that this one follows hears this.
-    pub(super) fn hear(&mut self, now: Now, event: &Event) -> Result<()> {
-        let heard = match event {
-            Event::Received { from, message } => Heard::Frame(*from, message.frame().clone()),
-            event => Heard::Event(event.clone()),
+    /// Takes an event of the replica that this one follows.
+    pub(super) fn observe(&mut self, now: Now, event: &Event) -> Result<()> {
+        let event = match event {
+            Event::Received { from, message } => ProbeEvent::Frame(*from, message.frame().clone()),
+            event => ProbeEvent::Event(event.clone()),
         };
-        self.waiting.push((now, heard));
+        self.waiting.push((now, event));
         match self.waiting.len() < EVENTS {
             true => Ok(()),
             false => self.catch_up(),
@@ -91,22 +90,22 @@ impl Probe {
         Ok(())
     }
 
-    fn take(&mut self, waiting: impl Iterator<Item = (Now, Heard)>) -> Result<()> {
+    fn take(&mut self, waiting: impl Iterator<Item = (Now, ProbeEvent)>) -> Result<()> {
         let context = self.config.context();
-        let began = given();
+        let began = thread_seconds();
         let mut events = Vec::with_capacity(FRAMES);
-        for (now, heard) in waiting {
-            let event = match heard {
-                Heard::Event(event) => event,
-                Heard::Frame(from, frame) => {
-                    let message = admit(frame, from, &Nobody, &Nobody, &context)
-                        .map_err(|error| failed("let a message in", &error))?;
+        for (now, event) in waiting {
+            let event = match event {
+                ProbeEvent::Event(event) => event,
+                ProbeEvent::Frame(from, frame) => {
+                    let message = admit(frame, from, &NullSigner, &NullSigner, &context)
+                        .map_err(|error| failed("admit a message", &error))?;
                     Event::Received { from, message }
                 }
             };
             events.push((now, event));
         }
-        let admitted = given();
+        let admitted = thread_seconds();
         self.spent.frames += admitted - began;
         let mut elsewhere = 0.0;
         let mut effects = Effects::default();
@@ -115,21 +114,21 @@ impl Probe {
             for effect in effects.drain() {
                 match effect {
                     Effect::Flush { batch, .. } => {
-                        let began = given();
+                        let began = thread_seconds();
                         self.store.apply(&batch);
                         drop(batch);
-                        elsewhere += given() - began;
+                        elsewhere += thread_seconds() - began;
                     }
                     Effect::Poison { reason } => return Err(failed("run a core", &reason)),
                     _ => {}
                 }
             }
         }
-        self.spent.steps += given() - admitted - elsewhere;
+        self.spent.steps += thread_seconds() - admitted - elsewhere;
         Ok(())
     }
 
-    /// What it has done so far.
+    /// Its work so far.
     pub(super) fn spent(&self) -> Spent {
         let counters = self.core.status().counters;
         Spent {

@@ -1,16 +1,15 @@
-//! `quorumfs bench smr-replica`: one replica of a service that does nothing, or what stands in its
-//! place.
+//! `quorumfs bench smr-replica`: one replica of a service that does nothing, or its replacement.
 //!
-//! It is told everything on its standard input and stops when that ends, so nothing is left behind
-//! however the bench goes.
+//! It receives everything on its standard input and stops when that ends, so nothing is left behind
+//! however the bench ends.
 
 use super::attackers::Attackers;
-use super::bare::Bare;
-use super::talk::{Attack, Hello, Part, Sample, Setting};
-use super::wicked::{Habit, Wicked};
+use super::baseline::Baseline;
+use super::byzantine::{ByzantineCore, Habit};
+use super::protocol::{Attack, BenchRole, Hello, ReplicaSetting, Sample};
 use super::{failed, flushing, line, processor_seconds};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, Incarnation, Nanos, ReplicaId, SessionId};
@@ -28,7 +27,7 @@ use tokio::sync::mpsc;
 /// The cluster of every bench: it lives for one run, on loopback, under keys of its own.
 pub(super) const CLUSTER: ClusterId = ClusterId(*b"quorumfs-bench\0\0");
 
-/// Answers everything with the same bytes and keeps nothing.
+/// Answers everything with the same bytes and stores nothing.
 pub(super) struct Null {
     answer: Bytes,
 }
@@ -70,7 +69,7 @@ impl Service for Null {
 }
 
 /// Runs until standard input ends.
-pub(crate) async fn run() -> Outcome {
+pub(crate) async fn run() -> CommandResult {
     let key = Arc::new(NodeKey::generate().map_err(|error| failed("make a key", &error))?);
     let socket = TcpListener::bind(("127.0.0.1", 0))
         .await
@@ -78,7 +77,7 @@ pub(crate) async fn run() -> Outcome {
     let address = socket
         .local_addr()
         .map_err(|error| failed("listen on loopback", &error))?;
-    say(&Hello {
+    print_line(&Hello {
         address,
         key: key.public().to_string(),
     })?;
@@ -86,9 +85,9 @@ pub(crate) async fn run() -> Outcome {
     let Some(text) = input.recv().await else {
         return Ok(Exit::Success);
     };
-    let setting: Setting =
-        serde_json::from_str(&text).map_err(|error| failed("read what the bench says", &error))?;
-    if let Part::Attacker(attack) = setting.part {
+    let setting: ReplicaSetting =
+        serde_json::from_str(&text).map_err(|error| failed("read the setting", &error))?;
+    if let BenchRole::Attacker(attack) = setting.part {
         drop(socket);
         return attack_until_told(&setting, attack, key, input).await;
     }
@@ -99,7 +98,7 @@ pub(crate) async fn run() -> Outcome {
     };
     loop {
         let status = handle.status().map(|status| status.replica);
-        say(&Sample {
+        print_line(&Sample {
             processor_seconds: processor_seconds(),
             view: status.as_ref().map_or(0, |it| it.view.0),
             batches: status.as_ref().map_or(0, |it| it.counters.batches),
@@ -116,10 +115,10 @@ pub(crate) async fn run() -> Outcome {
 }
 
 async fn start(
-    setting: &Setting,
+    setting: &ReplicaSetting,
     key: Arc<NodeKey>,
     socket: TcpListener,
-) -> Outcome<ReplicaHandle> {
+) -> CommandResult<ReplicaHandle> {
     let fault_model = setting.fault_model()?;
     let durability = setting
         .durability
@@ -148,17 +147,17 @@ async fn start(
     };
     let answer = setting.reply_bytes as usize;
     let habit = match setting.part {
-        Part::Bare => {
+        BenchRole::Baseline => {
             let bare = move |start: Start, _, _: &mut Effects| {
                 let (context, me) = (start.config.context(), start.config.replica);
-                Ok(Bare::new(context, me, answer))
+                Ok(Baseline::new(context, me, answer))
             };
             let started = ReplicaServer::start_core_on(config, bare, socket).await;
             return started.map_err(|error| describe(error.to_string()));
         }
-        Part::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
-        Part::UnfairLeader(session) => Some(Habit::Unfair(SessionId(session))),
-        Part::Correct | Part::Attacker(_) => None,
+        BenchRole::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
+        BenchRole::UnfairLeader(session) => Some(Habit::Unfair(SessionId(session))),
+        BenchRole::Correct | BenchRole::Attacker(_) => None,
     };
     let service = Null::answering(answer);
     let started = match habit {
@@ -166,7 +165,7 @@ async fn start(
         Some(habit) => {
             let wicked = move |start: Start, now, effects: &mut Effects| {
                 let core = start.replica(Box::new(service), now, effects)?;
-                Ok(Wicked::new(core, habit))
+                Ok(ByzantineCore::new(core, habit))
             };
             ReplicaServer::start_core_on(config, wicked, socket).await
         }
@@ -176,14 +175,14 @@ async fn start(
 
 /// Attacks until standard input ends.
 async fn attack_until_told(
-    setting: &Setting,
+    setting: &ReplicaSetting,
     attack: Attack,
     key: Arc<NodeKey>,
     mut input: mpsc::Receiver<String>,
-) -> Outcome {
+) -> CommandResult {
     let attackers = Attackers::start(setting, attack, key).await?;
     loop {
-        say(&Sample {
+        print_line(&Sample {
             processor_seconds: processor_seconds(),
             operations: attackers.sent(),
             ..Sample::default()
@@ -194,8 +193,8 @@ async fn attack_until_told(
     }
 }
 
-/// Lines of standard input until it ends. A thread of its own, because a read that blocks would
-/// otherwise keep the runtime from shutting down.
+/// Lines of standard input until it ends. A separate thread reads them, because a blocking read
+/// would otherwise keep the runtime from shutting down.
 fn lines_of_input() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -208,7 +207,7 @@ fn lines_of_input() -> mpsc::Receiver<String> {
     receiver
 }
 
-fn say<T: serde::Serialize>(value: &T) -> Outcome<()> {
+fn print_line<T: serde::Serialize>(value: &T) -> CommandResult<()> {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(line(value)?.as_bytes());
     written

@@ -1,21 +1,21 @@
-//! `quorumfs bench seal`: how fast a block is sealed and opened on one core, beside the time of
-//! what that is made of.
+//! `quorumfs bench seal`: how fast a block is sealed and opened on one core, compared with the
+//! primitives inside.
 //!
 //! Sealing a slice is encryption, the erasure code and hashing, and everything around them is
 //! overhead; opening one from its data shards is hashing and decryption. Rounds of the whole and of
-//! each primitive alone, over the same amount of bytes in the same cut, take turns on one thread;
-//! medians of the thread's processor time are compared. The ceiling is what the primitives alone
-//! would reach one after the other.
+//! each primitive alone, over the same amount of bytes in the same pieces, take turns on one
+//! thread; medians of the thread's processor time are compared. The ceiling is the speed of the
+//! primitives alone, one after the other.
 //!
 //! With `--compression zstd` a block is compressed before it is sealed and expanded after it is
-//! opened, which the primitives are not: they stay those of the block as it is. How much there is
-//! to gain is said by `--zeros`, the part of each segment that is zeros and not noise.
+//! opened, but the primitives still process the uncompressed block. `--zeros`, the part of each
+//! segment that is zeros and not noise, determines how well it compresses.
 
 use super::failed;
 use crate::arguments::BenchSealArguments;
 use crate::configuration::CompressionSetting;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use quorumfs_bft::identity::ClusterId;
@@ -32,7 +32,7 @@ const WARM_UP: u32 = 20;
 
 /// One line.
 #[derive(Debug, Serialize)]
-struct Record {
+struct SealRecord {
     gib_per_second: f64,
     ceiling_gib_per_second: f64,
     ratio_to_ceiling: f64,
@@ -51,11 +51,11 @@ struct Record {
     rounds: u32,
     compression: CompressionSetting,
     zeros_percent: u8,
-    /// What is coded and stored of the block, before parity.
+    /// Coded and stored bytes of the block, before parity.
     stream_bytes: u32,
 }
 
-impl Record {
+impl SealRecord {
     fn text(&self) -> String {
         let [n, f, k] = self.policy;
         format!(
@@ -107,7 +107,7 @@ fn nonce(index: usize) -> Nonce {
 }
 
 impl Primitives {
-    fn new(policy: Policy, plain: &[u8]) -> Outcome<Self> {
+    fn new(policy: Policy, plain: &[u8]) -> CommandResult<Self> {
         let key = UnboundKey::new(&AES_256_GCM, &[1; 32]);
         let key = key.map_err(|error| failed("prepare the cipher", &error))?;
         let (data, total) = (usize::from(policy.data()), usize::from(policy.clouds()));
@@ -123,8 +123,8 @@ impl Primitives {
         })
     }
 
-    /// Leaves the ciphertext, which [`decrypt`](Self::decrypt) turns back.
-    fn encrypt(&mut self) -> Outcome<()> {
+    /// Leaves the ciphertext for [`decrypt`](Self::decrypt).
+    fn encrypt(&mut self) -> CommandResult<()> {
         self.tags.clear();
         let segments = self.plain.chunks_mut(SEGMENT_BYTES as usize);
         for (index, segment) in segments.enumerate() {
@@ -138,7 +138,7 @@ impl Primitives {
         Ok(())
     }
 
-    fn decrypt(&mut self, to: &mut [u8]) -> Outcome<()> {
+    fn decrypt(&mut self, to: &mut [u8]) -> CommandResult<()> {
         let size = SEGMENT_BYTES as usize;
         let segments = self.plain.chunks(size).zip(to.chunks_mut(size));
         for ((index, (from, to)), tag) in segments.enumerate().zip(&self.tags) {
@@ -151,7 +151,7 @@ impl Primitives {
         Ok(())
     }
 
-    fn encode(&mut self) -> Outcome<()> {
+    fn encode(&mut self) -> CommandResult<()> {
         for row in self.cells.chunks_mut(self.code.total_shard_count()) {
             let coded = self.code.encode(row);
             coded.map_err(|error| failed("compute parity", &error))?;
@@ -168,13 +168,13 @@ impl Primitives {
     }
 }
 
-/// What this thread has used of a core, in seconds: other load on the machine does not count.
+/// This thread's processor time in seconds: other load on the machine does not count.
 fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn time<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, f64)> {
+fn time<T>(work: impl FnOnce() -> CommandResult<T>) -> CommandResult<(T, f64)> {
     let begin = processor_time();
     let done = work()?;
     Ok((done, processor_time() - begin))
@@ -185,13 +185,13 @@ fn median(times: &mut [f64]) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Measures, and says it in one line.
-pub(crate) fn run(arguments: &BenchSealArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) fn run(arguments: &BenchSealArguments, output: Output) -> CommandResult {
     let [n, f, k] = arguments.policy.0;
     let policy = Policy::new(n, f, k, n);
     let policy = policy.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     let record = measure(policy, arguments)?;
-    output.record("seal", &record, Record::text)?;
+    output.record("seal", &record, SealRecord::text)?;
     Ok(Exit::Success)
 }
 
@@ -206,7 +206,7 @@ fn block(bytes: u32, zeros_percent: u8) -> Vec<u8> {
     plain
 }
 
-fn measure(policy: Policy, arguments: &BenchSealArguments) -> Outcome<Record> {
+fn measure(policy: Policy, arguments: &BenchSealArguments) -> CommandResult<SealRecord> {
     let (block_bytes, rounds) = (arguments.block_kib << 10, arguments.rounds);
     let secrets: Vec<CloudSecret> = (0..policy.clouds())
         .map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])))
@@ -245,7 +245,7 @@ fn measure(policy: Policy, arguments: &BenchSealArguments) -> Outcome<Record> {
         })?;
         stream_bytes = slice.sealed_length;
         if opened != plain {
-            let message = "what was opened is not what was sealed";
+            let message = "the opened block differs from the sealed one";
             return Err(Failure::new(Exit::Damaged, message));
         }
         let ((), encrypt) = time(|| primitives.encrypt())?;
@@ -271,7 +271,7 @@ fn measure(policy: Policy, arguments: &BenchSealArguments) -> Outcome<Record> {
         times.map(|mut all| median(&mut all));
     let (seal_parts, open_parts) = (encrypt + code + hash, decrypt + hash_data);
     let gib = f64::from(block_bytes) / f64::from(1 << 30);
-    Ok(Record {
+    Ok(SealRecord {
         gib_per_second: gib / seal,
         ceiling_gib_per_second: gib / seal_parts,
         ratio_to_ceiling: seal_parts / seal,

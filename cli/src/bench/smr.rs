@@ -1,31 +1,31 @@
 //! `quorumfs bench smr`: how fast a cluster on this machine orders operations.
 //!
 //! Replicas are processes, connected by mutual TLS over loopback, each with a disk of its own in a
-//! temporary directory; clients are in this process, each with its own session and connections.
-//! The service does nothing, so what is measured is the library. Latency is from the submission
-//! until r + 1 equal replies, or a medium quorum of them if there are reads out of order. The
-//! longest gap is the longest time in which no client at all was answered: it is where a view
-//! change shows. With `--bursts`, clients rest in between, which is no gap.
+//! temporary directory; clients are in this process, each with its own session and connections. The
+//! service does nothing, so the library is measured. Latency is from the submission until r + 1
+//! equal replies, or a medium quorum of them if there are unordered reads. The longest gap is the
+//! longest time without an answer to any client: view changes show there. With `--bursts`, clients
+//! rest in between, which is no gap.
 //!
-//! With a fault, the same without it is measured first, in the same run: goodput is the share of
-//! that. With `--with-bare`, the messages alone ([`super::bare`]) are measured last.
+//! With a fault, the same without it is measured first, in the same run: goodput is the fraction of
+//! that. With `--with-bare`, the messages alone ([`super::baseline`]) are measured last.
 
-use super::cluster::Plan;
+use super::cluster::ClusterPlan;
 use super::observers::Count;
-use super::talk::Part;
-use super::trial::{Faults, Latency, Seen, lanes, measure};
+use super::protocol::BenchRole;
+use super::trial::{Faults, Latency, TrialResult, lanes, measure};
 use crate::arguments::BenchSmrArguments;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft_runtime::disk::Durability;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The result: the setting first, then what came of it.
+/// The setting, then the results.
 #[derive(Serialize)]
-struct Record {
+struct SmrRecord {
     replicas: u16,
     u: u16,
     r: u16,
@@ -55,12 +55,12 @@ struct Record {
     view_changes: u64,
     longest_gap_ms: f64,
     #[serde(flatten)]
-    fault: Option<Fault>,
+    fault: Option<FaultRecord>,
     #[serde(flatten)]
-    bare: Option<BareRecord>,
+    bare: Option<BaselineRecord>,
 }
 
-/// What was read out of order.
+/// Results of unordered reads.
 #[derive(Serialize)]
 struct Reads {
     percent: u8,
@@ -71,18 +71,18 @@ struct Reads {
     fallen_back: u64,
 }
 
-/// What was done to the replicas, and what there was without it.
+/// The faults, and the results without them.
 #[derive(Serialize)]
-struct Fault {
+struct FaultRecord {
     down: u16,
     hang: u16,
     kill_leader_after_s: Option<u64>,
     slow_leader_ms: Option<u64>,
-    /// What replicas made durable for nobody, each on average.
+    /// Additional durable writes of each replica, on average.
     flushes_per_second: f64,
     observers: u16,
     slow_observers: u16,
-    /// What observers that read were told, since they connected.
+    /// Events that quick observers received, since they connected.
     observers_told: u64,
     fault_free_ops_per_second: f64,
     fault_free_ops_per_core_second: f64,
@@ -93,16 +93,16 @@ struct Fault {
 
 /// The messages alone.
 #[derive(Serialize)]
-struct BareRecord {
+struct BaselineRecord {
     bare_p50_ms: f64,
     bare_p99_ms: f64,
     bare_ops_per_second: f64,
     bare_ops_per_core_second: f64,
 }
 
-/// Replicas that behave.
-fn correct(arguments: &BenchSmrArguments, model: FaultModel) -> Plan {
-    Plan {
+/// Correct replicas.
+fn correct(arguments: &BenchSmrArguments, model: FaultModel) -> ClusterPlan {
+    ClusterPlan {
         model,
         durability: arguments.durability.clone(),
         reply_bytes: arguments.reply_bytes,
@@ -110,14 +110,14 @@ fn correct(arguments: &BenchSmrArguments, model: FaultModel) -> Plan {
         channels: arguments.authentication == "mac",
         down: 0,
         parts: Vec::new(),
-        others: Part::Correct,
-        besides: Vec::new(),
+        others: BenchRole::Correct,
+        additional: Vec::new(),
         flushes: 0,
     }
 }
 
-/// Measures.
-pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> CommandResult {
     let usage = |text: String| Failure::new(Exit::Usage, text);
     let durability: Durability = arguments.durability.parse().map_err(usage)?;
     let (up, right) = (arguments.up, arguments.right);
@@ -129,7 +129,7 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     let killed = u16::from(arguments.kill_leader_after.is_some());
     if arguments.down + arguments.hang + killed > up {
         return Err(usage(format!(
-            "more faults than u = {up}: they would stand still"
+            "more faults than u = {up}: the cluster would stop"
         )));
     }
     let faultless = correct(arguments, model);
@@ -138,7 +138,7 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     plan.flushes = arguments.flushes;
     plan.parts = arguments
         .slow_leader
-        .map(Part::SlowLeader)
+        .map(BenchRole::SlowLeader)
         .into_iter()
         .collect();
     let faults = Faults {
@@ -161,24 +161,24 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     let bare = match arguments.with_bare {
         true => {
             let mut plan = faultless;
-            plan.others = Part::Bare;
+            plan.others = BenchRole::Baseline;
             Some(measure(arguments, &plan, Faults::default()).await?)
         }
         false => None,
     };
     let mut record = record(arguments, durability, &seen);
     record.fault = before.map(|before| fault(arguments, &before, &seen));
-    record.bare = bare.map(|bare| bare_record(&bare));
+    record.bare = bare.map(|bare| baseline_record(&bare));
     output.record("bench_smr", &record, describe)?;
     Ok(Exit::Success)
 }
 
-fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
+fn fault(arguments: &BenchSmrArguments, before: &TrialResult, seen: &TrialResult) -> FaultRecord {
     let idle = arguments.down + arguments.hang;
     let replicas = f64::from(2 * arguments.up + arguments.right + 1 - idle);
     let flushes = seen.after.0.flushes.saturating_sub(seen.before.0.flushes);
     let per_core = seen.ops_per_core_second() / before.ops_per_core_second();
-    Fault {
+    FaultRecord {
         down: arguments.down,
         hang: arguments.hang,
         kill_leader_after_s: arguments.kill_leader_after,
@@ -186,7 +186,7 @@ fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
         flushes_per_second: flushes as f64 / seen.seconds / replicas,
         observers: arguments.observers,
         slow_observers: arguments.slow_observers,
-        observers_told: seen.told,
+        observers_told: seen.events_received,
         fault_free_ops_per_second: before.ops_per_second(),
         fault_free_ops_per_core_second: before.ops_per_core_second(),
         fault_free_p99_ms: Latency::of(&before.latencies.ordered).p99,
@@ -195,9 +195,9 @@ fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
     }
 }
 
-fn bare_record(seen: &Seen) -> BareRecord {
+fn baseline_record(seen: &TrialResult) -> BaselineRecord {
     let latency = Latency::of(&seen.latencies.ordered);
-    BareRecord {
+    BaselineRecord {
         bare_p50_ms: latency.p50,
         bare_p99_ms: latency.p99,
         bare_ops_per_second: seen.ops_per_second(),
@@ -205,13 +205,13 @@ fn bare_record(seen: &Seen) -> BareRecord {
     }
 }
 
-fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) -> Record {
+fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &TrialResult) -> SmrRecord {
     let (before, after) = (seen.before.0, seen.after.0);
     let (ordered, read) = (&seen.latencies.ordered, &seen.latencies.reads);
     let (replica_core_seconds, client_core_seconds) = seen.core_seconds();
     let batches = after.batches.saturating_sub(before.batches);
     let per_batch = |from: u64, to: u64| to.saturating_sub(from) as f64 / batches.max(1) as f64;
-    Record {
+    SmrRecord {
         replicas: 2 * arguments.up + arguments.right + 1,
         u: arguments.up,
         r: arguments.right,
@@ -251,10 +251,10 @@ fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) ->
     }
 }
 
-fn describe(record: &Record) -> String {
+fn describe(record: &SmrRecord) -> String {
     let reads = record.reads.as_ref().map_or_else(String::new, |reads| {
         format!(
-            "\n{:>12.0} reads out of order/s: {:.3} ms median, p99 {:.3}; {} put into the order",
+            "\n{:>12.0} unordered reads/s: {:.3} ms median, p99 {:.3}; {} repeated as ordered",
             reads.ops_per_second, reads.latency_ms.p50, reads.latency_ms.p99, reads.fallen_back,
         )
     });

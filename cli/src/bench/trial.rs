@@ -1,13 +1,13 @@
-//! One measurement: a cluster, clients that load it, faults at their time, and what was seen.
+//! One measurement: a cluster, clients that load it, timed faults, and the result.
 
-use super::cluster::{Cluster, Plan};
+use super::cluster::{BenchCluster, ClusterPlan};
 use super::load::{Latencies, Load};
 use super::observers::{Count, Observers};
-use super::talk::Sample;
+use super::protocol::Sample;
 use super::{failed, processor_seconds};
 use crate::arguments::BenchSmrArguments;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::hardening;
 use hdrhistogram::Histogram;
 use quorumfs_bft_runtime::client::{Client, ClientConfig};
@@ -40,37 +40,37 @@ impl Latency {
     }
 }
 
-/// What happens to the replicas while they work.
+/// Faults of the replicas, and observers, during a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    /// So many stop with their sockets open before it counts.
+    /// How many hang, with their sockets open, before counting begins.
     pub(super) hang: u16,
-    /// The leader is killed so long after it began to count.
+    /// When to kill the leader, after counting began.
     pub(super) kill_leader_after: Option<Duration>,
-    /// Who observes the replicas.
+    /// The observers of the replicas.
     pub(super) observers: Count,
 }
 
-/// What was seen while it counted.
-pub(super) struct Seen {
+/// The result of a measurement.
+pub(super) struct TrialResult {
     pub(super) seconds: f64,
     pub(super) latencies: Latencies,
     /// Those of the first client alone.
     pub(super) first: Latencies,
     pub(super) reads_fallen_back: u64,
     pub(super) longest_gap: Duration,
-    /// What the replicas had done, and the processor time that this process had used.
+    /// The replicas' counters, and the processor time of this process.
     pub(super) before: (Sample, f64),
     pub(super) after: (Sample, f64),
-    /// What attackers did meanwhile.
+    /// The attackers' counters meanwhile.
     pub(super) attackers: Sample,
-    /// What they have sent since they began.
+    /// Frames that they have sent since they began.
     pub(super) attacker_frames: u64,
-    /// What observers were told since they connected.
-    pub(super) told: u64,
+    /// Events that observers received since they connected.
+    pub(super) events_received: u64,
 }
 
-impl Seen {
+impl TrialResult {
     pub(super) fn operations(&self) -> u64 {
         self.latencies.len()
     }
@@ -97,7 +97,7 @@ impl Seen {
     }
 }
 
-/// Without bundles every operation in flight needs a lane, of which a session has 64 at the most.
+/// Without bundles every operation in flight needs a lane, of which a session has at most 64.
 pub(super) fn lanes(arguments: &BenchSmrArguments) -> u16 {
     if arguments.bundling {
         arguments.lanes
@@ -110,7 +110,7 @@ pub(super) fn lanes(arguments: &BenchSmrArguments) -> u16 {
 const OTHER_FILES: u64 = 256;
 
 /// Whether this process, and each replica, may have a connection for each client and replica.
-fn may_connect(clients: u16, replicas: usize, open_files_max: Option<u64>) -> Outcome<()> {
+fn may_connect(clients: u16, replicas: usize, open_files_max: Option<u64>) -> CommandResult<()> {
     let connections = u64::from(clients).saturating_mul(replicas as u64);
     let wanted = connections.saturating_add(OTHER_FILES);
     let Some(most) = open_files_max.filter(|most| *most < wanted) else {
@@ -124,13 +124,13 @@ fn may_connect(clients: u16, replicas: usize, open_files_max: Option<u64>) -> Ou
         .hint("raise the hard limit (`ulimit -Hn`, `LimitNOFILE=`), or take fewer --clients"))
 }
 
-/// Connects the clients, on the thread that they live on.
+/// Connects the clients, on their thread.
 async fn connect(
     arguments: &BenchSmrArguments,
-    plan: &Plan,
-    cluster: &Cluster,
+    plan: &ClusterPlan,
+    cluster: &BenchCluster,
     thread: &ClientThread,
-) -> Outcome<Vec<Client>> {
+) -> CommandResult<Vec<Client>> {
     let mut clients = Vec::new();
     for _ in 0..arguments.clients {
         let key = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
@@ -148,14 +148,14 @@ async fn connect(
     Ok(clients)
 }
 
-/// The one thread of all clients: what is measured is not how fast threads wake each other.
+/// The one thread of all clients, so that thread wake-ups are not measured.
 struct ClientThread {
     handle: Handle,
     _stop: oneshot::Sender<()>,
 }
 
 impl ClientThread {
-    fn start() -> Outcome<Self> {
+    fn start() -> CommandResult<Self> {
         let describe = |error: std::io::Error| failed("start the clients' thread", &error);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -177,9 +177,9 @@ impl ClientThread {
 /// Measures once. Every operation of every client has to be answered, whatever happens.
 pub(super) async fn measure(
     arguments: &BenchSmrArguments,
-    plan: &Plan,
+    plan: &ClusterPlan,
     faults: Faults,
-) -> Outcome<Seen> {
+) -> CommandResult<TrialResult> {
     let place = match &arguments.directory {
         Some(directory) => tempfile::tempdir_in(directory),
         None => tempfile::tempdir(),
@@ -187,7 +187,7 @@ pub(super) async fn measure(
     .map_err(|error| failed("make a directory for the replicas' disks", &error))?;
     let replicas = usize::from(plan.model.replicas());
     may_connect(arguments.clients, replicas, hardening::open_files_max())?;
-    let mut cluster = Cluster::start(plan, place.path()).await?;
+    let mut cluster = BenchCluster::start(plan, place.path()).await?;
     let thread = ClientThread::start()?;
     let clients = connect(arguments, plan, &cluster, &thread).await?;
     cluster.hang(faults.hang).await?;
@@ -211,10 +211,10 @@ pub(super) async fn measure(
     let attacker_frames = attackers.operations;
     attackers.processor_seconds -= attacked.processor_seconds;
     attackers.operations -= attacked.operations;
-    let told = observers.told();
+    let events_received = observers.events_received();
     observers.stop()?;
     let (latencies, first) = load.finish().await?;
-    let seen = Seen {
+    let seen = TrialResult {
         seconds: counted.as_secs_f64(),
         latencies,
         first,
@@ -224,7 +224,7 @@ pub(super) async fn measure(
         after,
         attackers,
         attacker_frames,
-        told,
+        events_received,
     };
     for client in clients {
         let closed = client.close().await;

@@ -1,9 +1,9 @@
 //! `cloud adopt`: an emptied place, or an empty one in its stead, becomes a cloud of this volume
 //! again.
 //!
-//! A cloud without its marker is refused by everything, for it may be the wrong disk or somebody
-//! else's bucket. Only a person can say that it is meant; the marker is written where nothing is,
-//! and nowhere else. What the cloud should hold comes back by `scrub`.
+//! Every operation refuses a cloud without its marker, for it may be the wrong disk or a foreign
+//! bucket. Only a person can decide that the place is right; the marker is written into empty
+//! places alone. `scrub` restores the cloud's content.
 
 use super::evidence;
 use super::opened::Configured;
@@ -11,7 +11,7 @@ use super::store_failure;
 use crate::arguments::{CloudAdoptArguments, CloudCommand, General};
 use crate::clouds::{NamedCloud, soon};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_backends::StoreErrorKind;
 use serde::Serialize;
@@ -19,12 +19,12 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Adopted<'a> {
     name: &'a str,
-    /// Whether anything had to be written.
+    /// Whether the marker had to be written.
     written: bool,
 }
 
-/// Does what was typed.
-pub(crate) async fn run(general: &General, command: CloudCommand, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(general: &General, command: CloudCommand, output: Output) -> CommandResult {
     match command {
         CloudCommand::Adopt(arguments) => adopt(general, &arguments, output).await,
         CloudCommand::Evidence(arguments) => evidence::run(general, &arguments, output).await,
@@ -32,7 +32,10 @@ pub(crate) async fn run(general: &General, command: CloudCommand, output: Output
 }
 
 /// The cloud of this name, and its number.
-pub(super) fn named<'a>(configured: &'a Configured, name: &str) -> Outcome<(u8, &'a NamedCloud)> {
+pub(super) fn named<'a>(
+    configured: &'a Configured,
+    name: &str,
+) -> CommandResult<(u8, &'a NamedCloud)> {
     let mut clouds = (0_u8..).zip(configured.clouds());
     clouds.find(|(_, it)| it.name == name).ok_or_else(|| {
         let known: Vec<_> = configured
@@ -45,7 +48,11 @@ pub(super) fn named<'a>(configured: &'a Configured, name: &str) -> Outcome<(u8, 
     })
 }
 
-async fn adopt(general: &General, arguments: &CloudAdoptArguments, output: Output) -> Outcome {
+async fn adopt(
+    general: &General,
+    arguments: &CloudAdoptArguments,
+    output: Output,
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let (_, cloud) = named(&configured, &arguments.name)?;
     let store = cloud.attach_to_found().await?;
@@ -57,7 +64,7 @@ async fn adopt(general: &General, arguments: &CloudAdoptArguments, output: Outpu
                 let failure = store_failure(&error);
                 match error.kind {
                     StoreErrorKind::Foreign => failure.hint(
-                        "only an empty place is adopted; if what is in it may go, remove that \
+                        "only an empty place is adopted; if its content may go, remove that \
                          first. Nothing was written",
                     ),
                     _ => failure,
@@ -66,8 +73,9 @@ async fn adopt(general: &General, arguments: &CloudAdoptArguments, output: Outpu
             true
         }
         Err(error) => {
-            return Err(store_failure(&error)
-                .or_hint("a place is adopted that is there and empty; nothing was written"));
+            return Err(store_failure(&error).or_hint(
+                "a place is adopted only if it exists and is empty; nothing was written",
+            ));
         }
     };
     output.record("adopted", &Adopted { name, written }, |_| match written {

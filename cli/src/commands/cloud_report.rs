@@ -1,37 +1,37 @@
-//! What `status` says of one cloud: whether it can be used now, and what the mount has counted.
+//! What `status` shows of one cloud: whether it is usable now, and the mount's counters.
 
 use quorumfs_gateway::blocks::CloudStatus;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a mount has counted of a cloud, and how it was found.
+/// A mount's counters of a cloud, and its condition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct CloudReport {
     /// Its place in the volume's list.
     pub(crate) index: usize,
-    /// What people call it.
+    /// Its name in the configuration.
     pub(crate) name: String,
-    /// Whether it can be used now.
+    /// Whether it is usable now.
     pub(crate) usable: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<String>,
-    /// What it last did wrong, as the running mount saw it.
+    /// Its last error, as the running mount saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
-    /// Why it takes no writes, if it refused the running mount's last one for good.
+    /// Why it takes no writes, if it permanently refused the running mount's last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) writes_refused: Option<String>,
     /// Whether it is full.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) full: bool,
-    /// How many of its answers were not what had been written.
+    /// How many of its answers differed from the written data.
     #[serde(default)]
     pub(crate) shards_refused: u64,
-    /// What half of its last answers took at most, in microseconds.
+    /// The median latency of its last answers, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_median_us: Option<u64>,
-    /// Requests to it since the mount began, every retry included; none of a directory.
+    /// Requests to it since the mount began, retries included; none of a directory.
     #[serde(default)]
     pub(crate) requests: u64,
     /// Those of them that failed.
@@ -40,13 +40,13 @@ pub(crate) struct CloudReport {
     /// Bytes of objects that were sent.
     #[serde(default)]
     pub(crate) bytes_sent: u64,
-    /// Bytes of objects that came back.
+    /// Bytes of objects that were received.
     #[serde(default)]
     pub(crate) bytes_received: u64,
-    /// Whether requests to it are held back for now, because it failed.
+    /// Whether it is suspended because it failed.
     #[serde(default)]
     pub(crate) suspended: bool,
-    /// How often it was found at fault, by the order's count; `quorumfs cloud evidence` shows it.
+    /// How many faults of it the metadata records; `quorumfs cloud evidence` shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) evidence: Option<u64>,
 }
@@ -73,12 +73,12 @@ impl CloudReport {
         }
     }
 
-    /// Whether it can be used now and is not known to refuse writes.
+    /// Whether it is usable now and is not known to refuse writes.
     pub(crate) fn takes_writes(&self) -> bool {
         self.usable && self.writes_refused.is_none()
     }
 
-    /// For people.
+    /// The text form.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("  cloud {}  {}  ", self.index, self.name);
         match &self.problem {
@@ -98,7 +98,7 @@ impl CloudReport {
             ));
         }
         if self.suspended {
-            text.push_str("; held back for now");
+            text.push_str("; suspended for now");
         }
         if let Some(faults) = self.evidence.filter(|faults| *faults > 0) {
             text.push_str(&format!(
@@ -106,10 +106,10 @@ impl CloudReport {
             ));
         }
         if self.shards_refused > 0 {
-            text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
+            text.push_str(&format!("; RETURNED {} BAD SHARDS", self.shards_refused));
         }
-        let said = self.problem.as_ref().or(self.writes_refused.as_ref());
-        if let (None, Some(error)) = (said, &self.last_error) {
+        let problem = self.problem.as_ref().or(self.writes_refused.as_ref());
+        if let (None, Some(error)) = (problem, &self.last_error) {
             text.push_str(&format!("; last error: {error}"));
         }
         text

@@ -1,11 +1,11 @@
-//! `quorumfs cluster`: who the metadata replicas are, and how that changes.
+//! `quorumfs cluster`: the membership of the metadata replicas, and changes to it.
 //!
-//! A change is an operation like any other, ordered by the replicas and asked for with an
+//! A change is an operation like any other, ordered by the replicas and signed with an
 //! administrator's key: the volume's owner, unless others were entrusted. A new replica is admitted
-//! first and told everything; once it says itself that it holds a checkpoint, it may vote. What is
-//! typed here does both and waits in between, so that it can be typed again if it was cut short:
-//! what has been done already is not done twice. That is why whoever is to go is called by its key:
-//! the number that it had may be another's by then.
+//! first and receives everything; once it reports that it holds a checkpoint, it may vote. A
+//! command does both and waits in between, and after an interruption it can be repeated: steps that
+//! are done already are not done twice. That is why a leaving replica is named by its key: its
+//! number may be another's by then.
 
 use super::explain::client_failure;
 use super::members::{self, Role};
@@ -16,7 +16,7 @@ use crate::arguments::{
     NewReplica,
 };
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{Epoch, Incarnation, PublicKey};
@@ -27,11 +27,15 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How often a new replica is asked for that cannot vote yet.
+/// How often to ask again for a new replica that cannot vote yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Does what was typed.
-pub(crate) async fn run(general: &General, command: ClusterCommand, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(
+    general: &General,
+    command: ClusterCommand,
+    output: Output,
+) -> CommandResult {
     let configured = Configured::read(general)?;
     if let ClusterCommand::Status(_) = command {
         return status(&configured, output).await;
@@ -48,12 +52,12 @@ pub(crate) async fn run(general: &General, command: ClusterCommand, output: Outp
 #[derive(Debug, Serialize)]
 struct Settings {
     epoch: u64,
-    /// The last batch of the epoch before.
+    /// The last batch of the previous epoch.
     from: u64,
     u: u16,
     r: u16,
     voters: usize,
-    /// How many of them it takes to order anything.
+    /// The size of a quorum.
     needed: u16,
     behaviour_version: u32,
     checkpoint_interval: u64,
@@ -79,13 +83,13 @@ impl Settings {
     fn text(&self) -> String {
         format!(
             "Epoch {}, since batch {}: {} replicas vote; {} may fail (u), {} of them may lie (r); \
-             {} are needed.",
+             a quorum is {}.",
             self.epoch, self.from, self.voters, self.u, self.r, self.needed
         )
     }
 }
 
-async fn status(configured: &Configured, output: Output) -> Outcome {
+async fn status(configured: &Configured, output: Output) -> CommandResult {
     let standing = configured.standing().await?;
     let membership = standing.membership.clone();
     let replicas = members::of(configured, standing);
@@ -103,17 +107,17 @@ async fn status(configured: &Configured, output: Output) -> Outcome {
     })
 }
 
-/// What was done.
+/// The change.
 #[derive(Debug, Serialize)]
-struct Change {
+struct ChangeLine {
     change: &'static str,
-    /// The epoch that began with it.
+    /// The epoch that it began.
     epoch: u64,
     #[serde(flatten)]
     object: Object,
 }
 
-/// What a change is about.
+/// The subject of a change.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Object {
@@ -138,14 +142,14 @@ impl fmt::Display for Object {
     }
 }
 
-/// What was as it should be already.
+/// The result if nothing had to change.
 #[derive(Debug, Serialize)]
 struct Unchanged {
     #[serde(flatten)]
     object: Object,
 }
 
-/// A session in which changes are asked for.
+/// A session that asks for changes.
 struct Cluster<'a> {
     configured: &'a Configured,
     client: Client,
@@ -153,7 +157,7 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    async fn open(configured: &'a Configured, output: Output) -> Outcome<Self> {
+    async fn open(configured: &'a Configured, output: Output) -> CommandResult<Self> {
         let client = configured.connect().await?;
         Ok(Self {
             configured,
@@ -162,13 +166,13 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    async fn change(&self, command: &ClusterCommand) -> Outcome<()> {
+    async fn change(&self, command: &ClusterCommand) -> CommandResult<()> {
         let now = self.show().await?;
         let me = self.configured.principal();
         if !self.configured.volume().administers() && !now.administrators.contains(&me) {
             let failure = Failure::new(
                 Exit::WrongKey,
-                "only an administrator may change who the replicas are, and this key is none",
+                "only an administrator may change the membership, and this is another key",
             );
             return Err(failure.hint("`quorumfs cluster status --json` lists the administrators"));
         }
@@ -190,8 +194,9 @@ impl<'a> Cluster<'a> {
             }
             ClusterCommand::Entrust(arguments) => {
                 let keys = arguments.administrators.iter();
-                let administrators: Vec<_> =
-                    keys.map(|it| public_key(it)).collect::<Outcome<_>>()?;
+                let administrators: Vec<_> = keys
+                    .map(|it| public_key(it))
+                    .collect::<CommandResult<_>>()?;
                 may_entrust(&administrators, &self.configured.principal())?;
                 let keys = administrators.iter().map(ToString::to_string);
                 let object = Object::Administrators(keys.collect());
@@ -213,7 +218,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    async fn add(&self, now: &Membership, arguments: &ClusterAddArguments) -> Outcome<()> {
+    async fn add(&self, now: &Membership, arguments: &ClusterAddArguments) -> CommandResult<()> {
         let new = New::of(&arguments.new)?;
         if new.votes(now) {
             return self.unchanged(Object::replica(&new.key), VOTES);
@@ -228,14 +233,18 @@ impl<'a> Cluster<'a> {
         if arguments.learner {
             return match admitted {
                 true => Ok(()),
-                false => self.unchanged(Object::replica(&key), "It is told everything already."),
+                false => self.unchanged(Object::replica(&key), "It receives everything already."),
             };
         }
         self.vote("added", &new, Command::Promote { key, up, right })
             .await
     }
 
-    async fn replace(&self, now: &Membership, arguments: &ClusterReplaceArguments) -> Outcome<()> {
+    async fn replace(
+        &self,
+        now: &Membership,
+        arguments: &ClusterReplaceArguments,
+    ) -> CommandResult<()> {
         let new = New::of(&arguments.new)?;
         if new.votes(now) {
             return self.unchanged(Object::replica(&new.key), VOTES);
@@ -250,19 +259,23 @@ impl<'a> Cluster<'a> {
         let into = new.key;
         self.vote("replaced", &new, Command::Replace { out, into })
             .await?;
-        self.output.say(RETIRED)
+        self.output.print_text(RETIRED)
     }
 
-    async fn remove(&self, now: &Membership, arguments: &ClusterRemoveArguments) -> Outcome<()> {
+    async fn remove(
+        &self,
+        now: &Membership,
+        arguments: &ClusterRemoveArguments,
+    ) -> CommandResult<()> {
         let retired = public_key(&arguments.replica).ok();
         if let Some(key) = retired.filter(|key| now.retired.contains(key)) {
-            return self.unchanged(Object::replica(&key), "It does not vote any more.");
+            return self.unchanged(Object::replica(&key), "It no longer votes.");
         }
         let member = leaving(now, &arguments.replica)?;
         let key = member.key;
         let object = Object::replica(&key);
         match Role::of(now, member) {
-            Role::Retired => self.unchanged(object, "It does not vote any more."),
+            Role::Retired => self.unchanged(object, "It no longer votes."),
             Role::Learner => {
                 self.ask("dismissed", object, Command::Dismiss { key })
                     .await
@@ -272,17 +285,17 @@ impl<'a> Cluster<'a> {
                 check(up, right, now.voters.len() - 1)?;
                 self.ask("removed", object, Command::Remove { key, up, right })
                     .await?;
-                self.output.say(RETIRED)
+                self.output.print_text(RETIRED)
             }
         }
     }
 
-    /// Lets a replica be told everything; whether it was not already.
-    async fn admit(&self, now: &Membership, new: &New) -> Outcome<bool> {
+    /// Admits a replica, which then receives everything; returns whether it was new.
+    async fn admit(&self, now: &Membership, new: &New) -> CommandResult<bool> {
         if now.retired.contains(&new.key) {
             let message = format!("the replica at {} voted once and was retired", new.address);
             return Err(Failure::new(Exit::Usage, message)
-                .hint("a retired key is never taken again: make it another with `replica init`"));
+                .hint("a retired key is never accepted again: make another with `replica init`"));
         }
         if now.members().any(|it| it.key == new.key) {
             return Ok(false);
@@ -297,7 +310,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Makes a learner a voter, once it has caught up.
-    async fn vote(&self, what: &'static str, new: &New, command: Command) -> Outcome<()> {
+    async fn vote(&self, what: &'static str, new: &New, command: Command) -> CommandResult<()> {
         let began = Instant::now();
         let mut waiting = false;
         loop {
@@ -305,7 +318,7 @@ impl<'a> Cluster<'a> {
                 Ok(Administered::Begins(epoch)) => {
                     return self.begun(what, Object::replica(&new.key), epoch).await;
                 }
-                Ok(other) => return Err(misunderstood(&other)),
+                Ok(other) => return Err(unexpected_answer(&other)),
                 Err(ClientError::CommandRefused {
                     reason,
                     passes: true,
@@ -319,13 +332,13 @@ impl<'a> Cluster<'a> {
                     new.within.as_secs()
                 );
                 return Err(Failure::new(Exit::Error, message).hint(
-                    "it is told everything already: look whether it runs and is reached there, \
-                     then ask again",
+                    "it receives everything already: check that it runs and is reachable \
+                     there, then repeat the command",
                 ));
             }
             if !waiting {
                 waiting = true;
-                self.output.say(&format!(
+                self.output.print_text(&format!(
                     "Waiting until the replica at {} has caught up; it has to run \
                      (`quorumfs replica run --join --genesis FILE`).",
                     new.address
@@ -335,20 +348,20 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    async fn ask(&self, what: &'static str, object: Object, command: Command) -> Outcome<()> {
+    async fn ask(&self, what: &'static str, object: Object, command: Command) -> CommandResult<()> {
         match self.client.administer(command).await {
             Ok(Administered::Begins(epoch)) => self.begun(what, object, epoch).await,
-            Ok(other) => Err(misunderstood(&other)),
+            Ok(other) => Err(unexpected_answer(&other)),
             Err(error) => Err(client_failure(&error)),
         }
     }
 
-    /// The change is made for good; says so once the epoch has begun.
-    async fn begun(&self, what: &'static str, object: Object, epoch: Epoch) -> Outcome<()> {
-        // An operation of the new epoch is answered when there is one.
+    /// The change is made for good; prints it once the epoch has begun.
+    async fn begun(&self, what: &'static str, object: Object, epoch: Epoch) -> CommandResult<()> {
+        // An operation of the new epoch is answered once the epoch has begun.
         self.show().await?;
         self.configured.remember(&self.client.membership());
-        let change = Change {
+        let change = ChangeLine {
             change: what,
             epoch: epoch.0,
             object,
@@ -361,17 +374,17 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// There is nothing to do.
-    fn unchanged(&self, object: Object, words: &str) -> Outcome<()> {
+    /// Prints that there is nothing to do.
+    fn unchanged(&self, object: Object, words: &str) -> CommandResult<()> {
         let unchanged = Unchanged { object };
         let text = |_: &Unchanged| words.to_owned();
         self.output.record("unchanged", &unchanged, text)
     }
 
-    async fn show(&self) -> Outcome<Membership> {
+    async fn show(&self) -> CommandResult<Membership> {
         match self.client.administer(Command::Show).await {
             Ok(Administered::Shown(membership)) => Ok(*membership),
-            Ok(other) => Err(misunderstood(&other)),
+            Ok(other) => Err(unexpected_answer(&other)),
             Err(error) => Err(client_failure(&error)),
         }
     }
@@ -381,10 +394,10 @@ const LIST: &str = "`quorumfs cluster status` lists them";
 const VOTES: &str = "It votes already.";
 const RETIRED: &str = "If the old one still runs, keep it running until `quorumfs cluster status` \
                        says that it may be switched off. Then destroy its key.";
-/// So many digits of a key may stand for it, and no fewer.
+/// The fewest digits of a key that may stand for it.
 const DIGITS_MIN: usize = 8;
 
-fn misunderstood(answer: &Administered) -> Failure {
+fn unexpected_answer(answer: &Administered) -> Failure {
     Failure::new(
         Exit::NewerFormat,
         format!("the replicas answered {answer:?}"),
@@ -392,7 +405,7 @@ fn misunderstood(answer: &Administered) -> Failure {
     .hint("they may run a newer quorumfs than this one")
 }
 
-/// A replica that is to become one of them.
+/// A replica that is to join.
 struct New {
     key: PublicKey,
     incarnation: Incarnation,
@@ -401,7 +414,7 @@ struct New {
 }
 
 impl New {
-    fn of(arguments: &NewReplica) -> Outcome<Self> {
+    fn of(arguments: &NewReplica) -> CommandResult<Self> {
         let section = replica(&arguments.place)?;
         let key = public_key(&section.key)?;
         let incarnation = match &arguments.incarnation {
@@ -428,32 +441,32 @@ impl New {
 }
 
 /// A member, by its number in this epoch or its key.
-fn find<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
+fn find<'a>(membership: &'a Membership, text: &str) -> CommandResult<&'a Member> {
     let Ok(number) = text.parse::<u16>() else {
         return by_key(membership, text);
     };
     let member = membership.members().nth(number.into());
-    member.ok_or_else(|| nobody(text))
+    member.ok_or_else(|| no_such_member(text))
 }
 
-/// A member that is to go. Behind whoever goes the numbers move up, so a number that is typed again
-/// would make another one go.
-fn leaving<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
+/// A member that is to leave. The numbers behind a leaving member move up, so a number that is
+/// typed again would remove another one.
+fn leaving<'a>(membership: &'a Membership, text: &str) -> CommandResult<&'a Member> {
     if text.parse::<u16>().is_err() {
         return by_key(membership, text);
     }
     let key = find(membership, text)?.key;
-    let message = format!("replica {text} may be another one when this is typed again");
+    let message = format!("the number {text} may mean another replica if this is repeated");
     Err(Failure::new(Exit::Usage, message)
-        .hint(format!("call it by its key: quorumfs cluster remove {key}")))
+        .hint(format!("name it by its key: quorumfs cluster remove {key}")))
 }
 
-/// A member, by its key or how that begins.
-fn by_key<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
+/// A member, by its key or the beginning of it.
+fn by_key<'a>(membership: &'a Membership, text: &str) -> CommandResult<&'a Member> {
     if text.len() < DIGITS_MIN {
         let message = format!("`{text}` is neither a number nor enough of a key");
         return Err(Failure::new(Exit::Usage, message).hint(format!(
-            "type {DIGITS_MIN} digits of the key at least; {LIST}"
+            "type at least {DIGITS_MIN} digits of the key; {LIST}"
         )));
     }
     let begins = text.to_ascii_lowercase();
@@ -464,29 +477,29 @@ fn by_key<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
         (Some(member), None) => Ok(member),
         (Some(_), Some(_)) => {
             let message = format!("several replicas have keys that begin with {text}");
-            Err(Failure::new(Exit::Usage, message).hint("type more of the key"))
+            Err(Failure::new(Exit::Usage, message).hint("type more digits of the key"))
         }
-        (None, _) => Err(nobody(text)),
+        (None, _) => Err(no_such_member(text)),
     }
 }
 
-fn nobody(text: &str) -> Failure {
+fn no_such_member(text: &str) -> Failure {
     Failure::new(Exit::Usage, format!("there is no replica {text}")).hint(LIST)
 }
 
-/// Refuses a list that leaves out whoever asks: mistyped, it would leave nobody.
-fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> Outcome<()> {
+/// Refuses a list without the asking administrator: mistyped, it would leave no administrator.
+fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> CommandResult<()> {
     if administrators.contains(own) {
         return Ok(());
     }
-    let message = "the list lacks the key that you ask with, which could change nothing any more";
+    let message = "the list lacks your own key, which could then no longer change anything";
     Err(Failure::new(Exit::Usage, message).hint(format!(
-        "add {own} to it; once another key has proved to work, whoever has that can leave this out"
+        "add {own} to it; once another key has proved to work, its holder can remove this one"
     )))
 }
 
-/// Refuses numbers that cannot work before anything is asked for.
-fn check(up: u16, right: u16, voters: usize) -> Outcome<()> {
+/// Refuses impossible numbers before anything is asked for.
+fn check(up: u16, right: u16, voters: usize) -> CommandResult<()> {
     let count = u16::try_from(voters).unwrap_or(u16::MAX);
     match FaultModel::new(up, right, count) {
         Ok(_) => Ok(()),
@@ -523,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_himself_out_by_mistake() {
+    fn an_administrator_is_not_left_out_by_mistake() {
         let (own, other) = (PublicKey([1; 32]), PublicKey([2; 32]));
         assert_eq!(may_entrust(&[other, own], &own), Ok(()));
         assert_eq!(may_entrust(&[other], &own).unwrap_err().exit, Exit::Usage);

@@ -1,6 +1,6 @@
-//! The disk cache as a mount has it: made as the configuration says, and told of in `status`.
+//! The disk cache of a mount: made as configured, and reported in `status`.
 //!
-//! Nothing that goes wrong with it keeps a volume from being mounted: it is told, and done without.
+//! No failure of it keeps a volume from being mounted: it is logged, and the cache is bypassed.
 
 use super::opened::Configured;
 use quorumfs_gateway::disk_cache::{CachedSlices, DiskCache};
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a mount has of it.
+/// The disk cache of a mount.
 #[derive(Debug)]
 pub(super) enum MountCache {
-    /// It is not wanted, or this is no mount.
+    /// It is not configured, or this is no mount.
     Off,
-    /// It is wanted and cannot be, for this reason.
+    /// It is configured and unusable, for this reason.
     Without(String),
-    /// It is there.
+    /// It is in use.
     On {
-        /// Where.
+        /// Its directory.
         path: PathBuf,
         /// The cache.
         cache: Arc<DiskCache>,
@@ -35,7 +35,7 @@ impl MountCache {
             return Self::Off;
         };
         let state = configured.state();
-        // Several volumes may be told the same place.
+        // Several volumes may be configured with the same place.
         let path = state.join(&section.path).join(volume.id().to_string());
         match configured.host_key() {
             Ok(key) => {
@@ -44,13 +44,13 @@ impl MountCache {
                 Self::On { path, cache }
             }
             Err(failure) => {
-                tracing::warn!(%failure, "there is no disk cache");
+                tracing::warn!(%failure, "the disk cache is bypassed");
                 Self::Without(failure.message)
             }
         }
     }
 
-    /// Before whoever keeps slices, if it is there.
+    /// Puts it in front of the store of slices, if it is in use.
     pub(super) fn before(&self, slices: Arc<dyn SliceStore>) -> Arc<dyn SliceStore> {
         match self {
             Self::Off | Self::Without(_) => slices,
@@ -58,14 +58,14 @@ impl MountCache {
         }
     }
 
-    /// Writes what waits, and lets go of the directory.
+    /// Writes pending entries and releases the directory.
     pub(super) async fn close(&self) {
         if let Self::On { cache, .. } = self {
             cache.close().await;
         }
     }
 
-    /// How it is doing.
+    /// Its condition.
     pub(super) fn report(&self) -> Option<CacheReport> {
         match self {
             Self::Off => None,
@@ -91,25 +91,25 @@ impl MountCache {
     }
 }
 
-/// What a running mount says about its disk cache.
+/// What a running mount reports of its disk cache.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct CacheReport {
-    /// Where it lies.
+    /// Its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<PathBuf>,
     /// Bytes on disk.
     pub(crate) bytes: u64,
-    /// As many as there may be.
+    /// The most that it may take.
     pub(crate) bytes_max: u64,
-    /// Pieces of files that can be found.
+    /// Chunks of files that it holds.
     pub(crate) chunks: u64,
-    /// Pieces that were read from it.
+    /// Chunks that were read from it.
     pub(crate) hits: u64,
-    /// Pieces that were not there.
+    /// Chunks that it did not hold.
     pub(crate) misses: u64,
-    /// Pieces that were not taken: too many came at once, or the disk is too full.
+    /// Chunks that were not stored: too many came at once, or the disk is too full.
     pub(crate) refused: u64,
-    /// Pieces that were there and did not open.
+    /// Chunks that it held and that could not be opened.
     pub(crate) damaged: u64,
     /// Why nothing more is written, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ pub(crate) struct CacheReport {
 }
 
 impl CacheReport {
-    /// For people.
+    /// The text form.
     pub(crate) fn text(&self) -> String {
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let mut text = format!(

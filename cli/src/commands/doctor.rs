@@ -1,40 +1,40 @@
 //! `quorumfs doctor`: whether everything that a volume needs is there, and whether the limits hold
-//! that protect it from whoever steals credentials.
+//! that protect it from stolen credentials.
 //!
-//! - [`machine`]: what this machine has to have.
-//! - [`cloud`]: one cloud, and the attempts to do there what must be refused.
-//! - [`limits`]: what each role may, and what it means if it is otherwise.
-//! - [`finding`]: one line each, and the exit code of all of it.
+//! - [`machine`]: the requirements on this machine.
+//! - [`cloud`]: one cloud, and attempts to do there what must be refused.
+//! - [`limits`]: what each role may do, and what a deviation means.
+//! - [`finding`]: one line each, and the overall exit code.
 //!
-//! Everything that is found is printed as it is found; nothing is cured.
+//! Every finding is printed at once; nothing is repaired.
 
 mod cloud;
 mod finding;
 mod limits;
 mod machine;
 
-use super::members::{self, Replica};
+use super::members::{self, ReplicaLine};
 use super::opened::Configured;
 use crate::arguments::{DoctorArguments, General};
 use crate::clouds::NamedCloud;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use cloud::Scope;
 use finding::{Finding, Level};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-/// What the whole of it comes to.
+/// The overall result.
 #[derive(Serialize)]
-struct Summary {
+struct DoctorSummary {
     ok: usize,
     warnings: usize,
     problems: usize,
     too_much: usize,
 }
 
-impl Summary {
+impl DoctorSummary {
     fn of(findings: &[Finding]) -> Self {
         let count = |level| findings.iter().filter(|it| it.level == level).count();
         Self {
@@ -50,17 +50,21 @@ impl Summary {
             (0, 0) => "\nAll is well.".to_owned(),
             (problems, 0) => format!("\n{problems} problems."),
             (problems, too_much) => format!(
-                "\n{problems} problems; {too_much} LIMITS DO NOT HOLD: whoever steals these \
+                "\n{problems} problems; {too_much} LIMITS DO NOT HOLD: a thief of these \
                  credentials can do more than this machine needs."
             ),
         }
     }
 }
 
-/// Looks at what was asked for.
-pub(crate) async fn run(general: &General, arguments: &DoctorArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &DoctorArguments,
+    output: Output,
+) -> CommandResult {
     let mut findings = Vec::new();
-    let mut tell = |found: Vec<Finding>| -> Outcome<()> {
+    let mut report = |found: Vec<Finding>| -> CommandResult<()> {
         for finding in found {
             output.record("finding", &finding, Finding::line)?;
             findings.push(finding);
@@ -69,25 +73,25 @@ pub(crate) async fn run(general: &General, arguments: &DoctorArguments, output: 
     };
     let everything = arguments.cloud.is_none();
     if everything {
-        tell(machine::mounting())?;
+        report(machine::mounting())?;
     }
     let configured = Configured::read(general)?;
     if everything {
-        let text = "the configuration is read, and the key opens the volume".to_owned();
-        tell(vec![Finding::new(
+        let text = "the configuration is readable, and the key opens the volume".to_owned();
+        report(vec![Finding::new(
             Level::Ok,
             "machine",
             "configuration",
             text,
         )])?;
-        tell(machine::memory(configured.budget()).into_iter().collect())?;
-        tell(vec![replicas(&configured).await])?;
+        report(machine::memory(configured.budget()).into_iter().collect())?;
+        report(vec![replicas(&configured).await])?;
     }
     let clouds: Vec<&NamedCloud> = match &arguments.cloud {
         Some(name) => vec![super::cloud::named(&configured, name)?.1],
         None => configured.clouds().iter().collect(),
     };
-    tell(machine::credentials(&clouds))?;
+    report(machine::credentials(&clouds))?;
     let scope = Scope {
         no_list: arguments.no_list,
         dry_run: arguments.dry_run,
@@ -102,9 +106,9 @@ pub(crate) async fn run(general: &General, arguments: &DoctorArguments, output: 
     }
     found.sort_by_key(|(index, _)| *index);
     for (_, found) in found {
-        tell(found)?;
+        report(found)?;
     }
-    output.record("doctor", &Summary::of(&findings), Summary::text)?;
+    output.record("doctor", &DoctorSummary::of(&findings), DoctorSummary::text)?;
     Ok(finding::exit(&findings))
 }
 
@@ -122,7 +126,7 @@ async fn replicas(configured: &Configured) -> Finding {
     };
     let membership = standing.membership.clone();
     let replicas = members::of(configured, standing);
-    let voting = replicas.iter().filter(|it| Replica::votes(it)).count();
+    let voting = replicas.iter().filter(|it| ReplicaLine::votes(it)).count();
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
     let text = format!("{voting} of {voters} vote, {needed} are needed");

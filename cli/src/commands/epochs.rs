@@ -1,14 +1,14 @@
-//! `volume rekey` and `volume epochs`: new keys, and what is sealed under which.
+//! `volume rekey` and `volume epochs`: new keys, and how much is sealed under each.
 //!
-//! A new epoch does not read or write a byte of data: what is written from then on is sealed under
-//! its key, and what is there stays under the key that it has, until it is overwritten. How much
-//! that is the servers count, piece by piece.
+//! A new epoch reads and writes no data: new content is sealed under its key, and existing content
+//! stays under its old key until it is overwritten. The servers count how much that is, slice by
+//! slice.
 
 use super::explain::{block_failure, vfs_failure, volume_failure};
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, LockSetting, VolumeRekeyArguments};
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::RealmEpoch;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a lock is called.
+/// The name of a lock.
 const fn name_of(lock: Lock) -> &'static str {
     match lock {
         Lock::Members => "members",
@@ -34,7 +34,7 @@ struct EpochLine {
     since: u64,
     /// The clouds that were seen to hold their share before anything was sealed.
     shares_confirmed: Vec<String>,
-    /// Whether what is written now is sealed under it.
+    /// Whether new content is sealed under it.
     current: bool,
     slices: u64,
     bytes: u64,
@@ -67,7 +67,7 @@ impl EpochLine {
 }
 
 /// Lists the epochs.
-pub(crate) async fn run(general: &General, output: Output) -> Outcome {
+pub(crate) async fn run(general: &General, output: Output) -> CommandResult {
     let configured = Configured::read(general)?;
     let opened = Opened::open(&configured, Access::Reading).await?;
     let listed = list(&configured, &opened, output).await;
@@ -76,7 +76,7 @@ pub(crate) async fn run(general: &General, output: Output) -> Outcome {
     closed.map(|()| Exit::Success)
 }
 
-async fn list(configured: &Configured, opened: &Opened, output: Output) -> Outcome<()> {
+async fn list(configured: &Configured, opened: &Opened, output: Output) -> CommandResult<()> {
     let counted = count(opened).await?;
     let epochs = all_epochs(opened).await?;
     let newest = epochs.last_key_value().map(|(number, _)| *number);
@@ -100,9 +100,9 @@ async fn list(configured: &Configured, opened: &Opened, output: Output) -> Outco
         .filter(|(number, _)| Some(**number) != newest);
     let old: u64 = old.map(|(_, (_, bytes))| bytes).sum();
     if old > 0 {
-        output.say(&format!(
-            "{:.1} MiB are sealed under old keys: whoever had those can still read that, until it \
-             is overwritten.",
+        output.print_text(&format!(
+            "{:.1} MiB are sealed under old keys: past holders of those can still read that, \
+             until it is overwritten.",
             old as f64 / f64::from(1 << 20)
         ))?;
     }
@@ -110,7 +110,7 @@ async fn list(configured: &Configured, opened: &Opened, output: Output) -> Outco
 }
 
 /// Slices and bytes under each epoch.
-async fn count(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, (u64, u64)>> {
+async fn count(opened: &Opened) -> CommandResult<BTreeMap<RealmEpoch, (u64, u64)>> {
     let mut counted: BTreeMap<RealmEpoch, (u64, u64)> = BTreeMap::new();
     let mut after = None;
     loop {
@@ -132,7 +132,7 @@ async fn count(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, (u64, u64)>> {
     }
 }
 
-async fn all_epochs(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, Epoch>> {
+async fn all_epochs(opened: &Opened) -> CommandResult<BTreeMap<RealmEpoch, Epoch>> {
     let mut all = BTreeMap::new();
     let mut before = RealmEpoch(u32::MAX);
     while before > RealmEpoch(0) {
@@ -153,7 +153,7 @@ pub(super) struct RekeyLine {
     lock: &'static str,
     dry_run: bool,
     shares_confirmed: Vec<String>,
-    /// What was wrong with the clouds that were not seen to hold theirs.
+    /// The errors of the clouds that were not seen to hold theirs.
     pub(super) failures: Vec<String>,
 }
 
@@ -166,14 +166,14 @@ impl RekeyLine {
         let number = self.number;
         if self.dry_run {
             return format!(
-                "Key epoch {number} would begin: what is written from then on would take {takes} \
-                 to read. Nothing was done."
+                "Key epoch {number} would begin: reading new content would require {takes}. \
+                 Nothing was done."
             );
         }
         let mut text = format!(
-            "Key epoch {number} has begun: what is written from now on takes {takes} to read. \
-             Mounts take it up within a minute.\n\
-             What is there stays under the keys that it has; see `quorumfs volume epochs`."
+            "Key epoch {number} has begun: reading new content requires {takes}. Mounts \
+             switch to it within a minute.\n\
+             Existing content stays under its keys; see `quorumfs volume epochs`."
         );
         if !self.shares_confirmed.is_empty() {
             text.push_str("\nShares of its key were seen on ");
@@ -193,7 +193,7 @@ pub(crate) async fn rekey(
     general: &General,
     arguments: &VolumeRekeyArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let opened = Opened::open(&configured, Access::Command).await?;
     let begun = begin(&configured, &opened, arguments).await;
@@ -212,7 +212,7 @@ pub(super) async fn begin(
     configured: &Configured,
     opened: &Opened,
     arguments: &VolumeRekeyArguments,
-) -> Outcome<RekeyLine> {
+) -> CommandResult<RekeyLine> {
     let volume = opened.volume();
     let lock = match (arguments.lock, volume.current_shares()) {
         (Some(LockSetting::Members), _) | (None, None) => Lock::Members,

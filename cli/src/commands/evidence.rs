@@ -1,7 +1,7 @@
-//! `cloud evidence`: what clouds were found to have done wrong, as it can be shown to a provider.
+//! `cloud evidence`: the recorded faults of clouds, in a form that can be shown to a provider.
 //!
-//! For each finding that is kept: the object's name at that cloud, when its commit was ordered,
-//! what the cloud said that it took, what it answers now, and what follows from the two. It opens a
+//! For each stored finding: the object's name at that cloud, when its commit was ordered, what the
+//! cloud acknowledged, what it answers now, and what follows from the two. The command opens a
 //! session of its own, because the names follow from the volume's keys.
 
 use super::cloud::named;
@@ -9,7 +9,7 @@ use super::files::date;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{CloudEvidenceArguments, General};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::identity::Time;
 use quorumfs_gateway::blocks::{CloudEvidence, Testimony};
@@ -30,7 +30,7 @@ struct Line<'a> {
     verdict: &'static str,
     /// When the object's commit was ordered; a shard that was written again was put later.
     committed: String,
-    /// What the cloud said that it took.
+    /// What the cloud acknowledged.
     receipt: Option<String>,
     /// What it answers now.
     found: Option<String>,
@@ -42,20 +42,20 @@ struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Summary<'a> {
+struct EvidenceSummary<'a> {
     cloud: &'a str,
-    /// Everything that was told of it.
+    /// All reported faults.
     total: u64,
-    /// What is kept of that.
+    /// How many of them are stored.
     kept: usize,
 }
 
-/// Shows it.
+/// Runs the command.
 pub(super) async fn run(
     general: &General,
     arguments: &CloudEvidenceArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let only = match &arguments.name {
         Some(name) => Some(CloudIndex(named(&configured, name)?.0)),
@@ -74,21 +74,21 @@ pub(super) async fn run(
     closed.map(|()| Exit::Success)
 }
 
-fn show(configured: &Configured, found: &CloudEvidence, output: Output) -> Outcome<()> {
+fn show(configured: &Configured, found: &CloudEvidence, output: Output) -> CommandResult<()> {
     let known = configured.clouds().get(usize::from(found.index.0));
     let cloud = known.map_or("?", |it| it.name.as_str());
     for testimony in &found.kept {
         output.record("evidence", &line(cloud, testimony), people)?;
     }
-    let summary = Summary {
+    let summary = EvidenceSummary {
         cloud,
         total: found.total,
         kept: found.kept.len(),
     };
     output.record("clouds_evidence", &summary, |it| match it.total {
-        0 => format!("{}: nothing was found", it.cloud),
+        0 => format!("{}: no faults were found", it.cloud),
         total => format!(
-            "{}: {total} faults were found, {} are kept",
+            "{}: {total} faults were found, {} are stored",
             it.cloud, it.kept
         ),
     })
@@ -123,22 +123,22 @@ fn line<'a>(cloud: &'a str, testimony: &'a Testimony) -> Line<'a> {
 }
 
 fn people(line: &Line<'_>) -> String {
-    let said = line.receipt.as_deref().unwrap_or("nothing that was kept");
+    let taken = line.receipt.as_deref().unwrap_or("nothing that is stored");
     let now = match line.fault {
         "missing" => "that it does not have it",
         _ => line.found.as_deref().unwrap_or("other bytes"),
     };
     let verdict = match line.verdict {
-        "cloud" => "the cloud's fault: it does not keep what it acknowledged",
+        "cloud" => "the cloud's fault: it does not hold what it acknowledged",
         "writer" => {
-            "no fault of the cloud's: it keeps what it acknowledged, and that is not what \
-                     was ordered"
+            "not the cloud's fault: it holds what it acknowledged, and that differs from what \
+             was ordered"
         }
         _ => "undecided: there is no receipt to compare with",
     };
     format!(
-        "{}  {}  {}\n  committed {}, when it said {said}; found {}, when it said {now}\n  by {}; \
-         told by {}\n  {verdict}",
+        "{}  {}  {}\n  committed {}: the cloud acknowledged {taken}; found {}: it answers {now}\n  \
+         by {}; reported by {}\n  {verdict}",
         line.cloud,
         line.name,
         line.fault,

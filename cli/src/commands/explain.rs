@@ -1,7 +1,7 @@
-//! Errors of the crates below as what people read and scripts branch on.
+//! Errors of the crates below, with exit codes for scripts and hints for people.
 //!
-//! Those errors say what, where and what to do in one sentence; what is added here is the exit
-//! code, and a hint where the way out is a command of this program.
+//! Those errors say what, where and what to do in one sentence. This module adds the exit code, and
+//! a hint where a command of this program helps.
 
 use super::shown::went_back;
 use crate::exit::Exit;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What shows who answers and who does not.
+/// A hint for servers that do not answer.
 const STATUS: &str = "`quorumfs status` shows which replicas and clouds answer";
 
 /// A key that does not fit.
@@ -51,7 +51,7 @@ pub(crate) fn key_file_failure(doing: &str, path: &Path, error: &std::io::Error)
             exit: Exit::WrongKey,
             ..failure
         }
-        .hint("put the key back from where it is kept; without it, nothing here can be opened"),
+        .hint("restore the key from its backup; without it, nothing here can be opened"),
         _ => failure,
     }
 }
@@ -75,7 +75,7 @@ pub(crate) fn volume_failure(error: &VolumeError) -> Failure {
     }
 }
 
-/// The second lock cannot be opened, or not be put on.
+/// A second lock that cannot be opened or made.
 pub(crate) fn share_failure(error: &ShareError) -> Failure {
     let exit = match error {
         ShareError::TooFew { .. } | ShareError::TooFewPlaced { .. } => Exit::CloudsUnreachable,
@@ -90,7 +90,7 @@ pub(crate) fn share_failure(error: &ShareError) -> Failure {
     failure.passing(passes)
 }
 
-/// A cloud that cannot be used.
+/// An unusable cloud.
 pub(crate) fn store_failure(error: &StoreError) -> Failure {
     Failure::new(store_exit(error.kind), error.to_string())
 }
@@ -132,7 +132,7 @@ pub(crate) fn client_failure(error: &ClientError) -> Failure {
         ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string())
             .hint("the replicas do not know this key: is it this volume's?"),
         ClientError::CommandRefused { .. } => Failure::new(Exit::Error, error.to_string())
-            .hint("`quorumfs cluster status` shows who the replicas are now"),
+            .hint("`quorumfs cluster status` shows the current replicas"),
         ClientError::TooLarge { .. } => Failure::new(Exit::Error, error.to_string()),
         _ => Failure::new(Exit::QuorumUnreachable, error.to_string()).hint(STATUS),
     }

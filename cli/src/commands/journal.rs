@@ -1,8 +1,8 @@
-//! The journal of a mount: opened under the host key, and what people are told of what waits.
+//! The journal of a mount: opened under the host key; and the report of pending data.
 
 use super::opened::Configured;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::journal::{Directory, JournalError, JournalOptions};
 use quorumfs_gateway::vfs::{
     FileSystem, QueuedFile, RESCUE_DIRECTORY, Replay, Replayed, VfsStatus,
@@ -12,13 +12,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-/// Files that are listed by `status --queue`.
+/// Files that `status --queue` lists.
 const SHOWN_MAX: usize = 1000;
-/// How long a status waits to hear whether anything was rescued.
+/// How long a status waits to learn whether data was rescued.
 const LOOKED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Opens the journal, if there is to be one, or one is there in which something waits.
-pub(super) fn open(configured: &Configured) -> Outcome<Option<Replay>> {
+/// Opens the journal, if one is configured, or if one with pending data exists.
+pub(super) fn open(configured: &Configured) -> CommandResult<Option<Replay>> {
     let section = &configured.configuration().journal;
     let path = configured.state().join(&section.path);
     let wanted = section.always || configured.configuration().mount.tier.is_local();
@@ -48,70 +48,70 @@ fn failure(error: &JournalError, path: &Path) -> Failure {
         _ => (Exit::Error, "mend the disk"),
     };
     let hint = format!(
-        "what was written and not yet committed is in {}: {mend}, or move the journal away to go \
-         on without it",
+        "data that was written and not yet committed is in {}: {mend}, or move the journal away \
+         to go on without it",
         path.display()
     );
     Failure::new(exit, error.to_string()).hint(hint)
 }
 
-/// Tells the log what was found.
-pub(super) fn tell(replayed: &Replayed) {
+/// Logs the result of the replay.
+pub(super) fn log_replay(replayed: &Replayed) {
     if replayed.in_place > 0 {
         let files = replayed.in_place;
-        tracing::info!(files, "what waited in the journal is in its place");
+        tracing::info!(files, "the data in the journal was replayed into its files");
     }
     for (inode, reason) in &replayed.rescued {
         tracing::warn!(%inode, %reason, "written bytes were rescued into {RESCUE_DIRECTORY}");
     }
     if let Some(damage) = &replayed.damage {
-        tracing::error!(%damage, "the journal is damaged: what stood behind is put aside");
+        tracing::error!(%damage, "the journal is damaged: the part after the damage is set aside");
     }
 }
 
-/// What waits to be committed, and how safe it is until then.
+/// The data that waits to be committed, and its durability until then.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WaitingReport {
     /// What close and fsync wait for.
     pub(crate) tier: String,
-    /// Bytes that wait.
+    /// Pending bytes.
     pub(crate) bytes: u64,
-    /// Files that have some.
+    /// Files with pending bytes.
     pub(crate) files: u64,
-    /// For how long the oldest of them has waited.
+    /// For how long the oldest of them has been pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_seconds: Option<u64>,
-    /// Bytes of the journal's files, if there is one.
+    /// Bytes of the journal's files, if there is a journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) journal_bytes: Option<u64>,
-    /// What they may be.
+    /// The most bytes that they may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) journal_bytes_max: Option<u64>,
-    /// Its disk has less free than it is to leave.
+    /// Whether its disk has less free space than the configured floor.
     #[serde(default)]
     pub(crate) journal_disk_full: bool,
     /// Why nothing is written to it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) journal_broken: Option<String>,
-    /// How it was found damaged when the mount began.
+    /// Its damage, if the mount found any when it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) journal_damaged: Option<String>,
-    /// Where rescued bytes are to be looked at, if there are any.
+    /// Where to look at rescued bytes, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rescued: Option<String>,
-    /// The files, the one that waited longest first.
+    /// The files, longest pending first.
     #[serde(default)]
     pub(crate) queue: Vec<QueuedReport>,
 }
 
-/// A file that has something to commit.
+/// A file with data to commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct QueuedReport {
-    /// Its number, as `ls -i` and `find -inum` know it.
+    /// Its inode number, as `ls -i` and `find -inum` use it.
     pub(crate) inode: u64,
-    /// Bytes that wait or are on their way.
+    /// Bytes that are pending or on their way.
     pub(crate) bytes: u64,
-    /// For how long they have waited; nothing if they are on their way.
+    /// For how long they have been pending; absent if they are on their way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<u64>,
 }
@@ -125,10 +125,10 @@ impl QueuedReport {
         }
     }
 
-    /// For people.
+    /// The text form.
     pub(crate) fn text(&self) -> String {
         let since = match self.seconds {
-            Some(seconds) => format!("waits for {seconds} s"),
+            Some(seconds) => format!("pending for {seconds} s"),
             None => "is on its way".to_owned(),
         };
         format!("  inode {}  {} bytes  {since}", self.inode, self.bytes)
@@ -168,7 +168,7 @@ impl WaitingReport {
         }
     }
 
-    /// For people, behind what else is said of the mount.
+    /// The text form, as a continuation of the mount's line.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         if self.files > 0 {

@@ -1,7 +1,7 @@
 //! `quorumfs key`: the key that opens a volume here, and the passphrase that protects it.
 //!
-//! Nobody but this machine is asked. A key is opened with its new passphrase once before the sealed
-//! form takes the other's place, for what could not be opened any more would be lost.
+//! Only this machine is involved. Before the sealed form replaces the other, the key is opened once
+//! with its new passphrase, since a key that cannot be opened any more would be lost.
 
 use super::explain::key_failure;
 use super::volume::{CONFIGURATION, RECOVERY_KIT};
@@ -9,7 +9,7 @@ use crate::arguments::{General, KeyCommand, KeyProtectArguments, KeyUnlockArgume
 use crate::configuration::{self, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, Sources};
 use quorumfs_gateway::keys::{Cost, KeyError, KeyFile, Passphrase, SealedKey, StoredKey};
@@ -17,11 +17,11 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Does what was typed.
-pub(crate) fn run(general: &General, command: &KeyCommand, output: Output) -> Outcome {
-    let place = Place::find(general)?;
+/// Runs the command.
+pub(crate) fn run(general: &General, command: &KeyCommand, output: Output) -> CommandResult {
+    let place = KeyPlace::find(general)?;
     match command {
-        KeyCommand::Status => place.tell(output)?,
+        KeyCommand::Status => place.show(output)?,
         KeyCommand::Protect(arguments) => protect(&place, arguments, output)?,
         KeyCommand::Unprotect => unprotect(&place, output)?,
         KeyCommand::Unlock(arguments) => keep(&place, arguments, output)?,
@@ -30,29 +30,29 @@ pub(crate) fn run(general: &General, command: &KeyCommand, output: Output) -> Ou
     Ok(Exit::Success)
 }
 
-/// A key file and what belongs to it.
-struct Place {
+/// A key file and its surroundings.
+struct KeyPlace {
     state: StateDirectory,
     configuration: VolumeConfiguration,
     path: PathBuf,
 }
 
-/// How a key is.
+/// The state of a key.
 #[derive(Serialize)]
-struct Report {
+struct KeyReport {
     path: PathBuf,
     volume: String,
     principal: String,
-    /// Whether it takes a passphrase.
+    /// Whether it needs a passphrase.
     protected: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     argon2id: Option<Argon2idReport>,
-    /// Where the passphrase would come from now.
+    /// The source that would give the passphrase now.
     #[serde(skip_serializing_if = "Option::is_none")]
     passphrase_from: Option<&'static str>,
     #[serde(skip)]
     source: Option<String>,
-    /// A kit that lies beside it, with which nobody needs the key.
+    /// A recovery kit in the same directory, which makes the key unnecessary.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery_kit: Option<PathBuf>,
 }
@@ -64,15 +64,15 @@ struct Argon2idReport {
     lanes: u32,
 }
 
-impl Report {
+impl KeyReport {
     fn text(&self) -> String {
         let how = match (&self.argon2id, &self.source) {
-            (None, _) => "NOT PROTECTED: whoever has this file can read the volume; \
+            (None, _) => "NOT PROTECTED: any reader of this file can read the volume; \
                           `quorumfs key protect` seals it"
                 .to_string(),
-            (Some(_), None) => "protected by a passphrase, which nothing here gives".into(),
+            (Some(_), None) => "protected by a passphrase, and no source here gives it".into(),
             (Some(_), Some(source)) => {
-                format!("protected by a passphrase, which comes from {source}")
+                format!("protected by a passphrase, given by {source}")
             }
         };
         let kit = self.recovery_kit.as_ref().map_or_else(String::new, |kit| {
@@ -85,8 +85,8 @@ impl Report {
     }
 }
 
-impl Place {
-    fn find(general: &General) -> Outcome<Self> {
+impl KeyPlace {
+    fn find(general: &General) -> CommandResult<Self> {
         let state = StateDirectory::find(general.state.as_deref(), "volume")?;
         let configuration: VolumeConfiguration =
             configuration::read(&state.join(CONFIGURATION), "volume")?;
@@ -98,7 +98,7 @@ impl Place {
         })
     }
 
-    fn load(&self) -> Outcome<StoredKey> {
+    fn load(&self) -> CommandResult<StoredKey> {
         StoredKey::load(&self.path).map_err(|error| key_failure(&error))
     }
 
@@ -106,7 +106,7 @@ impl Place {
         Sources::of(&self.state, &self.configuration, stored.volume())
     }
 
-    fn tell(&self, output: Output) -> Outcome<()> {
+    fn show(&self, output: Output) -> CommandResult<()> {
         let stored = self.load()?;
         let cost = match &stored {
             StoredKey::Plain(_) => None,
@@ -114,7 +114,7 @@ impl Place {
         };
         let source = cost.and_then(|_| self.sources(&stored).first());
         let kit = self.state.join(RECOVERY_KIT);
-        let report = Report {
+        let report = KeyReport {
             path: self.path.clone(),
             volume: stored.volume().to_string(),
             principal: stored.signing().to_string(),
@@ -128,11 +128,11 @@ impl Place {
             source: source.as_ref().map(unlock::Source::text),
             recovery_kit: kit.exists().then_some(kit),
         };
-        output.record("key", &report, Report::text)
+        output.record("key", &report, KeyReport::text)
     }
 }
 
-fn protect(place: &Place, arguments: &KeyProtectArguments, output: Output) -> Outcome<()> {
+fn protect(place: &KeyPlace, arguments: &KeyProtectArguments, output: Output) -> CommandResult<()> {
     let _lock = place.state.lock_as(unlock::LOCK, "key command")?;
     let stored = place.load()?;
     let sources = place.sources(&stored);
@@ -142,7 +142,7 @@ fn protect(place: &Place, arguments: &KeyProtectArguments, output: Output) -> Ou
     let automatic = sources.without_keyring();
     let passphrase = match &arguments.from {
         Some(path) => unlock::read_file(path)?,
-        // They give the old one.
+        // These sources give the old one.
         None if !was_sealed && automatic.are_automatic() => automatic.passphrase()?.0,
         None => unlock::ask_twice()?,
     };
@@ -151,11 +151,11 @@ fn protect(place: &Place, arguments: &KeyProtectArguments, output: Output) -> Ou
         .replace(&place.path)
         .map_err(|error| key_failure(&error))?;
     unlock::forget(volume)?;
-    place.tell(output)
+    place.show(output)
 }
 
 /// Seals a key, and makes sure that it can be opened again.
-pub(super) fn seal(key: &KeyFile, passphrase: &Passphrase) -> Outcome<SealedKey> {
+pub(super) fn seal(key: &KeyFile, passphrase: &Passphrase) -> CommandResult<SealedKey> {
     let failed = |error: KeyError| key_failure(&error);
     let sealed = SealedKey::seal(key, passphrase, Cost::USUAL).map_err(failed)?;
     let opened = sealed.open(passphrase).map_err(failed)?;
@@ -165,7 +165,7 @@ pub(super) fn seal(key: &KeyFile, passphrase: &Passphrase) -> Outcome<SealedKey>
     Ok(sealed)
 }
 
-fn unprotect(place: &Place, output: Output) -> Outcome<()> {
+fn unprotect(place: &KeyPlace, output: Output) -> CommandResult<()> {
     let _lock = place.state.lock_as(unlock::LOCK, "key command")?;
     let stored = place.load()?;
     let (volume, sources) = (stored.volume(), place.sources(&stored));
@@ -175,10 +175,10 @@ fn unprotect(place: &Place, output: Output) -> Outcome<()> {
             .map_err(|error| key_failure(&error))?;
         unlock::forget(volume)?;
     }
-    place.tell(output)
+    place.show(output)
 }
 
-fn open(stored: StoredKey, sources: &Sources) -> Outcome<KeyFile> {
+fn open(stored: StoredKey, sources: &Sources) -> CommandResult<KeyFile> {
     match stored {
         StoredKey::Plain(key) => Ok(key),
         StoredKey::Sealed(sealed) => Ok(unlock::unseal(&sealed, sources)?.key),
@@ -186,12 +186,12 @@ fn open(stored: StoredKey, sources: &Sources) -> Outcome<KeyFile> {
 }
 
 #[derive(Serialize)]
-struct Kept {
+struct UnlockedLine {
     volume: String,
     seconds: u32,
 }
 
-fn keep(place: &Place, arguments: &KeyUnlockArguments, output: Output) -> Outcome<()> {
+fn keep(place: &KeyPlace, arguments: &KeyUnlockArguments, output: Output) -> CommandResult<()> {
     let stored = place.load()?;
     let sources = place.sources(&stored).without_keyring();
     let StoredKey::Sealed(sealed) = &stored else {
@@ -199,7 +199,7 @@ fn keep(place: &Place, arguments: &KeyUnlockArguments, output: Output) -> Outcom
         return Err(Failure::new(Exit::Usage, message).hint("`quorumfs key protect` protects it"));
     };
     let unlocked = unlock::unseal(sealed, &sources)?;
-    let kept = Kept {
+    let kept = UnlockedLine {
         volume: stored.volume().to_string(),
         seconds: arguments.seconds,
     };
@@ -220,7 +220,7 @@ struct Locked {
     forgotten: bool,
 }
 
-fn lock(place: &Place, output: Output) -> Outcome<()> {
+fn lock(place: &KeyPlace, output: Output) -> CommandResult<()> {
     let volume = place.load()?.volume();
     let locked = Locked {
         volume: volume.to_string(),
@@ -228,7 +228,7 @@ fn lock(place: &Place, output: Output) -> Outcome<()> {
     };
     output.record("locked", &locked, |locked| {
         let what = if locked.forgotten {
-            "Locked. What is mounted stays so."
+            "Locked. Mounts stay mounted."
         } else {
             "It was not unlocked."
         };

@@ -1,7 +1,8 @@
-//! The cluster's members as `status` and `cluster` show them: who they are, and what each says.
+//! The cluster's members as `status` and `cluster` show them: the membership, and each replica's
+//! report.
 //!
-//! What a replica says about itself may be a lie: a figure for all of them is the highest that
-//! r + 1 voters claim at least, of which one is correct.
+//! A replica's report about itself may be a lie: a figure for the whole cluster is the highest that
+//! at least r + 1 voters claim, one of which is correct.
 
 use super::opened::Configured;
 use quorumfs_bft::membership::{Member, Membership};
@@ -11,12 +12,12 @@ use serde::Serialize;
 
 /// One member.
 #[derive(Debug, Serialize)]
-pub(super) struct Replica {
+pub(super) struct ReplicaLine {
     id: u16,
     role: Role,
     key: String,
     address: String,
-    /// Whether one that voted once may be switched off.
+    /// Whether a retired replica may be switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     dispensable: Option<bool>,
     answers: bool,
@@ -25,23 +26,23 @@ pub(super) struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     #[serde(flatten)]
-    said: Option<Said>,
+    reported: Option<ReplicaState>,
 }
 
-/// What the membership makes of it.
+/// Its role in the membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Role {
     /// It votes.
     Voter,
-    /// It is told everything, and may vote later.
+    /// It receives everything, and may vote later.
     Learner,
-    /// It voted once, and is told everything for as long as it may be of use.
+    /// It voted once, and receives everything for as long as it may be needed.
     Retired,
 }
 
 impl Role {
-    /// What `member` is.
+    /// The role of `member`.
     pub(super) fn of(membership: &Membership, member: &Member) -> Self {
         if membership.voters.iter().any(|it| it.key == member.key) {
             Self::Voter
@@ -53,9 +54,9 @@ impl Role {
     }
 }
 
-/// What it says about itself.
+/// What it reports about itself.
 #[derive(Debug, Serialize)]
-pub(super) struct Said {
+pub(super) struct ReplicaState {
     epoch: u64,
     pub(super) view: u64,
     leader: u16,
@@ -66,60 +67,60 @@ pub(super) struct Said {
     /// The sequence of its newest durable root.
     durable: u64,
     pub(super) stable: u64,
-    /// The checkpoint whose state it is taking over.
+    /// The checkpoint whose state it is fetching.
     #[serde(skip_serializing_if = "Option::is_none")]
     transfer: Option<u64>,
-    /// Whose votes are in the certificate of `committed`.
+    /// The voters in the certificate of `committed`.
     certificate: Vec<u16>,
     sessions: u32,
     waiting: u32,
 }
 
-impl Said {
-    fn of(said: &ReplicaStatus) -> Self {
+impl ReplicaState {
+    fn of(reported: &ReplicaStatus) -> Self {
         Self {
-            epoch: said.epoch.0,
-            view: said.view.0,
-            leader: said.leader.0,
-            active: said.active,
-            voting: said.voting == Voting::Voting,
-            committed: said.sequence.0,
-            durable: said.durable.0,
-            stable: said.stable.0,
-            transfer: said.transfer.map(|sequence| sequence.0),
-            certificate: said.signers.iter().map(|signer| signer.0).collect(),
-            sessions: said.sessions,
-            waiting: said.waiting,
+            epoch: reported.epoch.0,
+            view: reported.view.0,
+            leader: reported.leader.0,
+            active: reported.active,
+            voting: reported.voting == Voting::Voting,
+            committed: reported.sequence.0,
+            durable: reported.durable.0,
+            stable: reported.stable.0,
+            transfer: reported.transfer.map(|sequence| sequence.0),
+            certificate: reported.signers.iter().map(|signer| signer.0).collect(),
+            sessions: reported.sessions,
+            waiting: reported.waiting,
         }
     }
 }
 
 /// Every member, voters first.
-pub(super) fn of(configured: &Configured, standing: ClusterStatus) -> Vec<Replica> {
+pub(super) fn of(configured: &Configured, standing: ClusterStatus) -> Vec<ReplicaLine> {
     let membership = standing.membership;
     let answers = standing.replicas.into_iter();
     let mut replicas: Vec<_> = answers
         .filter_map(|(id, answer)| {
             let member = membership.member(id)?;
-            let (said, problem) = match answer {
-                Ok(said) => (Some(said), None),
+            let (reported, problem) = match answer {
+                Ok(reported) => (Some(reported), None),
                 Err(problem) => (None, Some(problem.to_string())),
             };
-            Some(Replica {
+            Some(ReplicaLine {
                 id: id.0,
                 role: Role::of(&membership, member),
                 key: member.key.to_string(),
                 address: configured.address_of(member),
                 dispensable: None,
-                answers: said.is_some(),
+                answers: reported.is_some(),
                 problem,
-                state: said.as_ref().map(|said| said.voting.name()),
-                said: said.as_ref().map(Said::of),
+                state: reported.as_ref().map(|reported| reported.voting.name()),
+                reported: reported.as_ref().map(ReplicaState::of),
             })
         })
         .collect();
-    // Until then, the state at the epoch's beginning may be one of few.
-    let stable = vouched(&replicas, &membership, |said| said.stable);
+    // Until then, the state at the epoch's beginning may be held by too few.
+    let stable = vouched(&replicas, &membership, |reported| reported.stable);
     let dispensable = stable > Some(membership.from.0);
     for replica in &mut replicas {
         replica.dispensable = (replica.role == Role::Retired).then_some(dispensable);
@@ -127,16 +128,16 @@ pub(super) fn of(configured: &Configured, standing: ClusterStatus) -> Vec<Replic
     replicas
 }
 
-/// The highest value that so many voters claim at least that one of them is correct.
+/// The highest value that enough voters claim that one of them is correct.
 pub(super) fn vouched(
-    replicas: &[Replica],
+    replicas: &[ReplicaLine],
     membership: &Membership,
-    value: fn(&Said) -> u64,
+    value: fn(&ReplicaState) -> u64,
 ) -> Option<u64> {
     let voters = replicas.iter().filter(|it| it.role == Role::Voter);
-    let said = voters.filter_map(|it| it.said.as_ref());
+    let reported = voters.filter_map(|it| it.reported.as_ref());
     highest(
-        said.map(value).collect(),
+        reported.map(value).collect(),
         usize::from(membership.model.small()),
     )
 }
@@ -146,20 +147,24 @@ fn highest(mut values: Vec<u64>, vouchers: usize) -> Option<u64> {
     values.get(vouchers.checked_sub(1)?).copied()
 }
 
-impl Replica {
-    /// Whether it is one of those that vote, and does.
+impl ReplicaLine {
+    /// Whether it is a voter and reports that it votes.
     pub(super) fn votes(&self) -> bool {
-        self.role == Role::Voter && self.said.as_ref().is_some_and(|said| said.voting)
+        self.role == Role::Voter
+            && self
+                .reported
+                .as_ref()
+                .is_some_and(|reported| reported.voting)
     }
 
-    /// A line for people.
+    /// The text form.
     pub(super) fn text(&self) -> String {
         let (id, address) = (self.id, &self.address);
-        match (&self.said, &self.problem) {
-            (Some(said), _) => {
-                let (view, committed) = (said.view, said.committed);
-                let catching_up = said.transfer.map_or_else(String::new, |sequence| {
-                    format!("; takes the state after batch {sequence} over from the others")
+        match (&self.reported, &self.problem) {
+            (Some(reported), _) => {
+                let (view, committed) = (reported.view, reported.committed);
+                let catching_up = reported.transfer.map_or_else(String::new, |sequence| {
+                    format!("; fetches the state after batch {sequence} from the others")
                 });
                 let does = self.does();
                 format!(
@@ -190,7 +195,7 @@ impl Replica {
             (Role::Retired, _) => self.retired().to_uppercase(),
             (Role::Voter, Some("voting")) => "votes".to_owned(),
             (Role::Voter, Some("lost")) => {
-                "FOLLOWS (its log was lost; it asks the others to be taken up again)".to_owned()
+                "FOLLOWS (its journal was lost; it asks the others to admit it again)".to_owned()
             }
             (Role::Voter, other) => other.unwrap_or_default().to_uppercase(),
         }
@@ -199,7 +204,7 @@ impl Replica {
     fn retired(&self) -> String {
         let may = match self.dispensable {
             Some(true) => "may be switched off",
-            _ => "keep it on until the next checkpoint",
+            _ => "keep it running until the next checkpoint",
         };
         format!("retired; {may}")
     }

@@ -1,11 +1,10 @@
-//! Who the replicas are, for the next command.
+//! The newest known membership, for the next command.
 //!
 //! A volume's configuration names the replicas that its cluster began with. They lead a client to
-//! those that there are now, but one day none of them may be left. So the newest membership that
-//! was heard of is kept in the state directory, behind the id of its cluster, and the next client
-//! begins with it. It is believed like everything else there, since only its owner can write it. If
-//! it is damaged or gone, or is about another cluster, the first replicas are asked as if it had
-//! never been there.
+//! the current ones, but one day none of them may be left. So the newest known membership is stored
+//! in the state directory, after the id of its cluster, and the next client begins with it. It is
+//! trusted like every other file there, since only its owner can write it. If it is damaged,
+//! missing, or about another cluster, the client asks the first replicas as usual.
 
 use crate::directory;
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use std::path::PathBuf;
 /// The file in a volume's state directory.
 pub(super) const FILE: &str = "membership";
 
-/// The file, and whose members it is about.
+/// The file, and the cluster whose members it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) path: PathBuf,
@@ -26,7 +25,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// What is remembered, if anything is.
+    /// The stored membership, if there is one.
     pub(super) fn recall(&self) -> Option<Membership> {
         let read = match fs::read(&self.path) {
             Ok(bytes) => self.decode(bytes.into()),
@@ -35,7 +34,7 @@ impl Memory {
         };
         let membership = read.map_err(|error| {
             let path = self.path.display();
-            tracing::warn!(%path, %error, "the replicas that the cluster began with are asked");
+            tracing::warn!(%path, %error, "asking the replicas that the cluster began with");
         });
         membership.ok()
     }
@@ -48,7 +47,7 @@ impl Memory {
         Membership::decode(&bytes).map_err(|error| error.to_string())
     }
 
-    /// Keeps a later membership than what is remembered by now.
+    /// Stores a membership if it is later than the stored one.
     pub(super) fn keep(&self, membership: &Membership) {
         let known = self.recall().map_or(Epoch(0), |it| it.epoch);
         if membership.epoch <= known {
@@ -56,7 +55,7 @@ impl Memory {
         }
         let content = [&self.cluster.0[..], &membership.encode()].concat();
         if let Err(failure) = directory::replace(&self.path, &content) {
-            tracing::warn!(%failure, "who the replicas are now is not remembered");
+            tracing::warn!(%failure, "the current membership could not be stored");
         }
     }
 }
@@ -79,7 +78,10 @@ mod tests {
         let model = FaultModel::new(1, 1, 4).unwrap();
         let mut membership = Membership::unnamed(model);
         memory.keep(&membership);
-        assert!(!path.exists(), "what the configuration says is not news");
+        assert!(
+            !path.exists(),
+            "the membership of the configuration is not stored"
+        );
         membership.epoch = Epoch(7);
         memory.keep(&membership);
         assert_eq!(memory.recall(), Some(membership.clone()));
@@ -88,7 +90,11 @@ mod tests {
             ..membership.clone()
         };
         memory.keep(&earlier);
-        assert_eq!(memory.recall(), Some(membership), "kept by another process");
+        assert_eq!(
+            memory.recall(),
+            Some(membership),
+            "stored by another process"
+        );
         let another = of(2);
         assert_eq!(another.recall(), None, "it is about another volume");
         another.keep(&earlier);

@@ -1,4 +1,4 @@
-//! One module for each command; this file only chooses.
+//! One module for each command; this file only dispatches.
 
 mod cloud;
 mod cloud_report;
@@ -10,9 +10,9 @@ mod evidence;
 mod explain;
 mod files;
 mod force;
-mod held;
 mod journal;
 mod key;
+mod local_lock;
 mod members;
 mod memory;
 mod mount;
@@ -35,18 +35,18 @@ pub(crate) mod volume;
 mod warmup;
 
 pub(crate) use explain::{block_failure, key_failure, store_failure};
-pub(crate) use mount::Report;
+pub(crate) use mount::MountReport;
 pub(crate) use opened::Configured;
 pub(crate) use sync::{Synced, asked as sync_asked};
 pub(crate) use warmup::WarmedPiece;
 
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use crate::{bench, demo, hardening, logging};
 
-/// Does what was typed.
-pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(arguments: Arguments, output: Output) -> CommandResult {
     let general = &arguments.general;
     let default = match &arguments.command {
         Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! configuration, key -> lock -> session with the replicas -> kernel -> `ready`
-//!     signal, `umount`, end of input -> commit what waits -> unmount -> end the session
+//!     signal, `umount`, end of input -> commit pending data -> unmount -> end the session
 //! ```
 //!
-//! With `--background` a copy of this process does that in a session of its own, and this one
-//! waits until it is ready, or repeats why it could not. If files are open when the process is told
-//! to stop, the mount leaves the tree at once and what is written already is committed.
+//! With `--background` a copy of this process does that in a session of its own, and this one waits
+//! until it is ready, or reports why it failed. If files are open when the process has to stop, it
+//! detaches the mount from the tree at once and commits the data written so far.
 
 use super::cloud_report::{CloudReport, mebibytes};
 use super::disk_cache::CacheReport;
@@ -23,7 +23,7 @@ use super::warmup::WarmedPiece;
 use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::notify;
 use crate::output::{self, Output};
 use crate::stop::Stop;
@@ -42,90 +42,90 @@ use std::time::{Duration, Instant};
 
 /// How long a mount in the background may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long one that is not ready may take to end when it is asked to.
+/// How long a mount that is not ready may take to end after the request.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(20);
-/// How long a mount that is told to stop waits for those who still use it.
+/// How long a stopping mount waits for processes that still use it.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
-/// How long a status waits for what the order has counted.
+/// How long a status waits for counters from the replicas.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 /// Poisoned objects that a status names.
 const POISONED_SHOWN: usize = 16;
 const LOG: &str = "mount.log";
 
-/// What a running mount says about itself.
+/// What a running mount reports about itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// Where.
+pub(crate) struct MountReport {
+    /// Its mount point.
     #[serde(with = "crate::output::paths")]
     pub(crate) point: PathBuf,
     /// Its process.
     pub(crate) pid: u32,
-    /// For how long.
+    /// How long it has been running.
     pub(crate) seconds: u64,
     /// Another mount has taken the volume over.
     pub(crate) fenced: bool,
-    /// What is still to be done until every object is on all of its clouds.
+    /// Objects that still have to be completed on all of their clouds.
     pub(crate) completion_queue: u64,
-    /// What was written and waits to be committed.
+    /// Written data that waits to be committed.
     #[serde(default)]
     pub(crate) waiting: WaitingReport,
-    /// Files whose written data had to be given up.
+    /// Files whose written data was lost.
     pub(crate) files_lost: u64,
-    /// Slices that are sealed under keys that are not the newest any more, once counted.
+    /// Slices under keys that are no longer the newest, once counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) old_epoch_slices: Option<u64>,
     /// Bytes of their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) old_epoch_bytes: Option<u64>,
-    /// Operations that went through the order.
+    /// Ordered operations.
     pub(crate) operations: u64,
     /// Objects written to the clouds since it began.
     pub(crate) objects_written: u64,
-    /// Answers of clouds that were not what had been written.
+    /// Answers of clouds that differed from the written data.
     pub(crate) shards_refused: u64,
-    /// Shards that reads did without because they were bad, missing or late.
+    /// Shards that reads replaced by others because they were bad, missing or late.
     pub(crate) shards_replaced: u64,
     /// Bad or lost shards that were written again.
     pub(crate) shards_repaired: u64,
-    /// Objects shared by small files of which less than half is needed: what is, will be moved.
+    /// Objects shared by small files that are less than half live and will be compacted.
     #[serde(default)]
     pub(crate) sparse_packs: u64,
-    /// Bytes of such objects that are not needed any more since it was.
+    /// Bytes of such objects that compacting has freed.
     #[serde(default)]
     pub(crate) bytes_freed: u64,
-    /// Objects that were found poisoned, so that nobody can read them: how many.
+    /// Number of poisoned objects found, which cannot be read.
     #[serde(default)]
     pub(crate) poisoned: u64,
-    /// Some of them, with who wrote them.
+    /// Some of them, with their writers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) poisoned_by: Vec<PoisonedReport>,
-    /// Bytes of memory that it may hold.
+    /// Its memory budget in bytes.
     #[serde(default)]
     pub(crate) memory_bytes: u64,
-    /// Who said so.
+    /// The source of the budget.
     #[serde(default)]
     pub(crate) memory_from: String,
-    /// What it keeps on this machine's disk, if it does.
+    /// Its disk cache, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<CacheReport>,
-    /// What the volume has and may have, if the servers said so soon.
+    /// The volume's usage and limits, if the servers answered soon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quota: Option<Used>,
-    /// What it found of each cloud.
+    /// The condition of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
 }
 
 /// An object whose shards do not fit each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PoisonedReport {
-    /// Which one.
+    /// Its id.
     pub(crate) object: String,
-    /// Who wrote it.
+    /// Its writer.
     pub(crate) writer: String,
 }
 
 impl PoisonedReport {
-    /// Some of those that were found.
+    /// Some of the poisoned objects.
     pub(crate) fn some(poisoned: &[Poisoned]) -> Vec<Self> {
         let shown = poisoned.iter().take(POISONED_SHOWN);
         shown
@@ -137,13 +137,15 @@ impl PoisonedReport {
     }
 }
 
-impl Report {
-    /// For people.
+impl MountReport {
+    /// The text form.
     pub(crate) fn text(&self) -> String {
         let (point, pid, queue) = (self.point.display(), self.pid, self.completion_queue);
         let mut text = format!("Mounted on {point} by process {pid}");
         if queue > 0 {
-            text.push_str(&format!("; {queue} objects wait to be on all their clouds"));
+            text.push_str(&format!(
+                "; {queue} objects are not on all of their clouds yet"
+            ));
         }
         if self.shards_refused > 0 {
             let (refused, repaired) = (self.shards_refused, self.shards_repaired);
@@ -158,7 +160,7 @@ impl Report {
             ));
         }
         let memory = mebibytes(self.memory_bytes);
-        text.push_str(&format!("; may hold {memory} ({})", self.memory_from));
+        text.push_str(&format!("; memory budget {memory} ({})", self.memory_from));
         text.push_str(&self.waiting.text());
         text.push_str(
             &self
@@ -190,15 +192,15 @@ impl Report {
     }
 }
 
-/// How a mount answers the wish to stop.
+/// How a mount answers the request to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stopped {
-    /// Everything is kept and nothing is mounted any more.
+    /// Everything is stored and nothing is mounted any more.
     Clean,
-    /// The same, and these processes, in trees of their own, had it mounted too.
+    /// The same, and these processes had it mounted in their own trees.
     TakenFrom {
-        /// In words.
+        /// Their descriptions.
         holders: Vec<String>,
     },
     /// It is still mounted.
@@ -218,8 +220,12 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Mounts, and stays until told to stop.
-pub(crate) async fn run(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
+/// Mounts, and stays until it is stopped.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &MountArguments,
+    output: Output,
+) -> CommandResult {
     let options = MountOptions::parse(&arguments.options, arguments.sloppy)?;
     let wait = arguments.wait.or(options.wait).unwrap_or_default();
     let wait = Duration::from_secs(wait.into());
@@ -232,14 +238,14 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     let handed = arguments
         .unlocked_by_input
         .then(|| unlock::handed_over(std::io::stdin().lock()));
-    // A person may be asked, and change their mind, before signals are listened to.
+    // The user may be prompted, and abort, before signals are handled.
     let (configured, _) = Configured::read_with(general, handed.transpose()?)?;
     let mut stop = Stop::of_a_daemon(arguments.supervised)?;
     let configured = configured.at_tier(arguments.tier.or(options.tier));
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
     mount_point::clear_if_dead(&point)?;
-    // Before anybody is asked, and before another mount loses the volume for nothing.
+    // Before any server is asked, and before another mount loses the volume in vain.
     quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
         takeover: arguments.takeover || options.takeover,
@@ -263,7 +269,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     let control = match ControlServer::bind(configured.state()) {
         Ok(control) => control,
         Err(failure) => {
-            // Nobody could end it in good order.
+            // Too late to end it in an orderly way.
             let _ = mounted.detach().await;
             let _ = opened.close().await;
             return Err(failure);
@@ -273,7 +279,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         point: mounted.mount_point(),
         pid: std::process::id(),
     };
-    // Whoever started this in the background did not wait: it is not to stay there unknown.
+    // The process that started this in the background has gone: do not stay there unnoticed.
     if arguments.detached && !output::is_read() {
         leave(&mounted).await?;
         control.finish().await;
@@ -285,7 +291,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     });
     notify::ready(&format!("Mounted on {}", ready.point.display()));
     let served = serve(&opened, &mounted, &control, &mut stop).await;
-    notify::stopping("Keeping what was written");
+    notify::stopping("Storing written data");
     control.finish().await;
     let closed = opened.close().await;
     drop(lock);
@@ -297,18 +303,19 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     Ok(Exit::Success)
 }
 
-fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf> {
-    // What was typed is meant from here, what is written in the file from the file.
+fn point(configured: &Configured, arguments: &MountArguments) -> CommandResult<PathBuf> {
+    // A typed path is relative to this directory, a configured one to the file's.
     let written = configured.configuration().mount.point.as_ref();
     let written = written.map(|point| configured.state().join(point));
     let Some(point) = arguments.point.clone().or(written) else {
-        return Err(Failure::new(Exit::Usage, "it was not said where to mount")
+        return Err(Failure::new(Exit::Usage, "no mount point is given")
             .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
     };
-    Ok(mount_point::meant(&point))
+    Ok(mount_point::resolve(&point))
 }
 
-/// What `mount(8)` finds a mount by in `/etc/fstab`: the state directory, without links.
+/// The source by which `mount(8)` finds a mount in `/etc/fstab`: the state directory, without
+/// links.
 fn source(state: &Path) -> String {
     let place = state.canonicalize();
     let place = place.as_deref().unwrap_or(state);
@@ -321,7 +328,7 @@ async fn serve(
     mounted: &Arc<Mounted>,
     control: &ControlServer,
     stop: &mut Stop,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let began = Instant::now();
     let answer = {
         let (opened, mounted) = (Arc::clone(opened), Arc::clone(mounted));
@@ -335,7 +342,7 @@ async fn serve(
                         let mut report = report(&opened, &mounted, began).await;
                         count_evidence(&opened, &mut report).await;
                         ask_quota(&opened, &mut report).await;
-                        Answer::Report(Box::new(report))
+                        ControlAnswer::Report(Box::new(report))
                     }
                     Question::Sync {
                         inode,
@@ -343,19 +350,19 @@ async fn serve(
                         ticket,
                     } => {
                         let files = opened.file_system();
-                        Answer::Synced(begun.answer(files, inode, tier, ticket).await)
+                        ControlAnswer::Synced(begun.answer(files, inode, tier, ticket).await)
                     }
                     Question::Warm {
                         inode,
                         offset,
                         length,
-                    } => Answer::Warmed(opened.warm(inode, offset, length).await),
+                    } => ControlAnswer::Warmed(opened.warm(inode, offset, length).await),
                     Question::Forget => {
                         opened.file_system().drop_caches();
-                        Answer::Report(Box::new(report(&opened, &mounted, began).await))
+                        ControlAnswer::Report(Box::new(report(&opened, &mounted, began).await))
                     }
-                    // Whatever is in use stays mounted. All is committed before the answer.
-                    Question::Stop => Answer::Stopped(match mounted.unmount().await {
+                    // A mount in use stays mounted. All is committed before the answer.
+                    Question::Stop => ControlAnswer::Stopped(match mounted.unmount().await {
                         Ok(holders) if holders.is_empty() => Stopped::Clean,
                         Ok(holders) => Stopped::TakenFrom {
                             holders: holders.iter().map(ToString::to_string).collect(),
@@ -387,21 +394,21 @@ async fn serve(
 /// One line back on the control socket.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answer {
-    Report(Box<Report>),
+enum ControlAnswer {
+    Report(Box<MountReport>),
     Stopped(Stopped),
     Synced(Synced),
     Warmed(WarmedPiece),
 }
 
-/// Told to stop: waits a little for those who use it, then leaves the tree all the same.
-async fn leave(mounted: &Mounted) -> Outcome<()> {
+/// Stops: waits a little for processes that use the mount, then detaches it anyway.
+async fn leave(mounted: &Mounted) -> CommandResult<()> {
     let began = Instant::now();
     loop {
         match mounted.unmount().await {
             Ok(_) => return Ok(()),
             Err(error) if began.elapsed() > BUSY_WITHIN => {
-                tracing::warn!(%error, "leaving although it is in use");
+                tracing::warn!(%error, "detaching the mount although it is in use");
                 return mounted
                     .detach()
                     .await
@@ -412,7 +419,7 @@ async fn leave(mounted: &Mounted) -> Outcome<()> {
     }
 }
 
-async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
+async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountReport {
     let waiting_for_commit = opened.waiting(mounted.mount_point()).await;
     let (files, blocks) = (opened.file_system().status(), opened.block_status());
     let waiting = [
@@ -421,7 +428,7 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         blocks.unconfirmed,
         blocks.repairs_waiting,
     ];
-    Report {
+    MountReport {
         point: mounted.mount_point().to_path_buf(),
         pid: std::process::id(),
         seconds: began.elapsed().as_secs(),
@@ -448,8 +455,8 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
     }
 }
 
-/// Adds what the order knows of the clouds, if it answers soon.
-async fn count_evidence(opened: &Opened, report: &mut Report) {
+/// Adds the replicas' fault counters of the clouds, if the replicas answer soon.
+async fn count_evidence(opened: &Opened, report: &mut MountReport) {
     let asked = tokio::time::timeout(COUNTED_WITHIN, opened.blocks().evidence_counts()).await;
     for (index, total) in asked.ok().and_then(Result::ok).unwrap_or_default() {
         let mut clouds = report.clouds.iter_mut();
@@ -459,18 +466,18 @@ async fn count_evidence(opened: &Opened, report: &mut Report) {
     }
 }
 
-/// Adds what the volume may have, likewise.
-async fn ask_quota(opened: &Opened, report: &mut Report) {
+/// Adds the volume's quota, if the replicas answer soon.
+async fn ask_quota(opened: &Opened, report: &mut MountReport) {
     let asked = tokio::time::timeout(COUNTED_WITHIN, opened.metadata().realm_quota()).await;
     let quota = asked.ok().and_then(Result::ok);
     report.quota = quota.map(|realm| Used::of_realm(&realm));
 }
 
-/// Ends a process that is not ready, and leaves nothing of it: asked first, it unmounts and ends
-/// its session itself.
+/// Ends a process that is not ready, and removes what is left of it: asked first, it unmounts and
+/// ends its session itself.
 fn give_up(child: &mut Child, point: &Path) {
     let ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)));
-    // It is our child and not waited for yet, so that its number is still its own.
+    // It is our child and not waited for yet, so its process id is not reused.
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
@@ -487,13 +494,13 @@ fn give_up(child: &mut Child, point: &Path) {
     }
 }
 
-/// Starts this program again in a session of its own and waits until that one is ready.
+/// Starts this program again in a session of its own and waits until that process is ready.
 fn in_background(
     general: &General,
     arguments: &MountArguments,
     wait: Duration,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let (configured, passphrase) = Configured::read_with(general, None)?;
     let point = point(&configured, arguments)?;
     let log = configured.state().join(LOG);
@@ -529,7 +536,7 @@ fn in_background(
     for options in &arguments.options {
         command.args(["-o", options]);
     }
-    // Who could be asked is here, not there.
+    // The terminal to ask on is here, not there.
     let input = match &passphrase {
         Some(_) => {
             command.arg("--unlocked-by-input");
@@ -546,7 +553,7 @@ fn in_background(
         .spawn()
         .map_err(|error| Failure::new(Exit::Error, format!("cannot start a process: {error}")))?;
     if let (Some(passphrase), Some(mut stdin)) = (passphrase, child.stdin.take()) {
-        // It fits into the pipe. If the other end is gone already, that one says why.
+        // It fits into the pipe. If the other process is gone already, that process says why.
         let _ = stdin.write_all(passphrase.expose());
     }
     let (sender, lines) = std::sync::mpsc::channel();

@@ -1,48 +1,48 @@
-//! The options behind `-o`, as they stand in `/etc/fstab`.
+//! The options behind `-o`, as written in `/etc/fstab`.
 //!
-//! What is ours is taken, what is for `mount(8)` or systemd is passed over, and everything else is
-//! refused: an option that does nothing and was meant to do something is worse than a mount that
-//! is not there.
+//! Our options are parsed, those for `mount(8)` or systemd are skipped, and all others are refused:
+//! an option without its intended effect is worse than a failed mount.
 
 use crate::configuration::TierSetting;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::StrDeserializer;
 
-/// For `mount(8)`, systemd or whoever decides what is mounted when; and what holds anyway.
+/// Options for `mount(8)`, systemd and other programs that decide when to mount; and options that
+/// hold anyway.
 const PASSED_OVER: &[&str] = &[
     "defaults", "auto", "noauto", "nofail", "fail", "_netdev", "user", "nouser", "users", "owner",
     "group", "rw", "exec", "nodev", "nosuid", "async", "relatime", "loud", "silent", "uhelper",
     "helper", "comment",
 ];
-/// What is written before a dash of its own in `fstab`, for other programs.
+/// Prefixes of options in `fstab` that are for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
 const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover, \
                      wait=SECONDS";
 
-/// What was said of one mount.
+/// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MountOptions {
-    /// Nothing is changed through it.
+    /// Writing through it is refused.
     pub(crate) read_only: bool,
-    /// No program in it is run.
+    /// Running programs in it is refused.
     pub(crate) no_exec: bool,
-    /// Whether others may use it, if that was said.
+    /// Whether other users may use it, if given.
     pub(crate) allow_other: Option<bool>,
-    /// What close and fsync wait for, if that was said.
+    /// What close and fsync wait for, if given.
     pub(crate) tier: Option<TierSetting>,
     /// Whether another mount loses the volume.
     pub(crate) takeover: bool,
-    /// How many seconds servers and clouds are waited for, if that was said.
+    /// How many seconds to wait for servers and clouds, if given.
     pub(crate) wait: Option<u32>,
 }
 
 impl MountOptions {
-    /// Takes options, each as it stands between commas; a later one wins. With `sloppy`, as
-    /// `mount -s` wants it, what is not known is passed over.
-    pub(crate) fn parse(words: &[String], sloppy: bool) -> Outcome<Self> {
+    /// Parses options, each as it stands between commas; a later one wins. With `sloppy`, which
+    /// `mount -s` sets, unknown options are skipped.
+    pub(crate) fn parse(words: &[String], sloppy: bool) -> CommandResult<Self> {
         let mut options = Self::default();
         for word in words.iter().flat_map(|words| words.split(',')) {
             let word = word.trim();
@@ -70,7 +70,7 @@ impl MountOptions {
                 _ if sloppy => {}
                 _ => return Err(unknown(word)),
             }
-            // `mount(8)` means all three by it, and two of them hold anyway.
+            // `mount(8)` implies all three by it, and two of them hold anyway.
             if matches!(name, "user" | "users" | "owner" | "group") && value.is_none() {
                 options.no_exec = true;
             }
@@ -79,25 +79,25 @@ impl MountOptions {
     }
 }
 
-fn tier_of(name: &str) -> Outcome<TierSetting> {
+fn tier_of(name: &str) -> CommandResult<TierSetting> {
     let name: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
     TierSetting::deserialize(name).map_err(|error| {
         Failure::new(Exit::Usage, format!("tier: {error}")).hint(format!("known are: {KNOWN}"))
     })
 }
 
-/// What would be changed is known to the process that serves the mount, and not to this one.
+/// Only the process that serves the mount could change it, not this one.
 fn remount() -> Failure {
     Failure::new(
         Exit::Usage,
-        "a mount of quorumfs cannot be changed while it is there: `remount` does nothing",
+        "a mount of quorumfs cannot be changed while it exists: `remount` does nothing",
     )
-    .hint("`umount DIR`, then mount it again with the options that are wanted")
+    .hint("`umount DIR`, then mount it again with the new options")
 }
 
 fn unknown(word: &str) -> Failure {
     Failure::new(Exit::Usage, format!("`{word}` is no option of a mount")).hint(format!(
-        "known are: {KNOWN}; what is for others begins with `x-`"
+        "known are: {KNOWN}; options for other programs begin with `x-`"
     ))
 }
 
@@ -105,7 +105,7 @@ fn unknown(word: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Outcome<MountOptions> {
+    fn parse(text: &str) -> CommandResult<MountOptions> {
         MountOptions::parse(&[text.to_string()], false)
     }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_refused_unless_one_is_sloppy() {
+    fn an_unknown_option_is_refused_unless_sloppy() {
         for bad in [
             "allow_root",
             "sync",

@@ -1,10 +1,10 @@
-//! What a mount leaves behind whose process was killed: a path on which every call fails; and what
-//! lies in a mount that lives.
+//! Dead mounts, whose process was killed and on which every call fails; and paths within a live
+//! mount.
 //!
-//! Everything else about mount points is examined by `quorumfs-fuse` when it mounts.
+//! `quorumfs-fuse` checks everything else about mount points when it mounts.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -14,20 +14,20 @@ use std::process::{Command, Stdio};
 
 /// The type of our mounts in `/proc/self/mountinfo`.
 const KIND: &str = "fuse.quorumfs";
-/// Type and source of those that root made with an earlier release, which may still be there.
+/// Type and source of mounts that root made with an earlier release, which may still exist.
 const EARLIER: (&str, &str) = ("fuse", "quorumfs");
 
-/// Links on the way to one place.
+/// The most links to follow.
 const LINKS_MAX: usize = 40;
 
-/// The place that a user means by a path, without links, `.`, `..` and slashes at its end. The
-/// mount that may lie there is not asked, since it may be dead or stuck; so a mount is known by the
-/// same path, however it is named.
-pub(crate) fn meant(path: &Path) -> PathBuf {
+/// The place that a user's path names, without links, `.`, `..` and slashes at its end. The mount
+/// that may be there is not asked, since it may be dead or stuck; so a mount has the same path,
+/// however it is named.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut here = absolute.clone();
     for _ in 0..LINKS_MAX {
-        // What ends with `..` has no name of its own.
+        // A path that ends with `..` has no name of its own.
         let (Some(parent), Some(name)) = (here.parent(), here.file_name()) else {
             return here.canonicalize().unwrap_or(here);
         };
@@ -35,7 +35,7 @@ pub(crate) fn meant(path: &Path) -> PathBuf {
             break;
         };
         let place = parent.join(name);
-        // A directory is no link, and the kernel says so without asking the process behind it.
+        // A directory is no link, and the kernel answers that without asking the mount's process.
         match fs::read_link(&place) {
             Ok(leads_to) => here = parent.join(leads_to),
             Err(_) => return place,
@@ -44,8 +44,8 @@ pub(crate) fn meant(path: &Path) -> PathBuf {
     absolute.components().collect()
 }
 
-/// Clears away what lies at `point` if it is one of our mounts whose process is dead.
-pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
+/// Removes the mount at `point` if it is one of ours and its process is dead.
+pub(crate) fn clear_if_dead(point: &Path) -> CommandResult<()> {
     if is_dead(point) {
         tracing::warn!(point = %point.display(), "clearing a mount whose process is dead");
         detach(point)?;
@@ -53,8 +53,8 @@ pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The path itself behind one that a user names, which has to lie in the mount at `point`.
-pub(super) fn within(point: &Path, path: &Path) -> Outcome<PathBuf> {
+/// The resolved path of a user's path, which has to lie in the mount at `point`.
+pub(super) fn within(point: &Path, path: &Path) -> CommandResult<PathBuf> {
     let cannot = |error| Failure {
         exit: Exit::Path,
         ..Failure::file("look at", path, &error)
@@ -69,19 +69,19 @@ pub(super) fn within(point: &Path, path: &Path) -> Outcome<PathBuf> {
     Err(Failure::new(Exit::Path, message).hint("name a path in there"))
 }
 
-/// Whether one of our mounts lies here whose process is dead.
+/// Whether one of our mounts is here and its process is dead.
 pub(crate) fn is_dead(point: &Path) -> bool {
-    let dead = fs::metadata(point).is_err_and(|error| is_of_the_dead(&error));
+    let dead = fs::metadata(point).is_err_and(|error| is_dead_mount_error(&error));
     dead && mounted(point).is_some_and(|(kind, source)| is_ours(&kind, &source))
 }
 
-/// Whether one of our mounts lies here, dead or alive. It is not asked, so that this never hangs.
+/// Whether one of our mounts is here, dead or alive. The mount is not asked, so this never hangs.
 pub(super) fn is_ours_at(point: &Path) -> bool {
     mounted(point).is_some_and(|(kind, source)| is_ours(&kind, &source))
 }
 
-/// What the kernel answers for a mount whose process has ended, or whose connection was aborted.
-fn is_of_the_dead(error: &std::io::Error) -> bool {
+/// The kernel's error for a mount whose process has ended, or whose connection was aborted.
+fn is_dead_mount_error(error: &std::io::Error) -> bool {
     let answers = [Errno::NOTCONN, Errno::CONNABORTED];
     let code = error.raw_os_error();
     answers
@@ -93,8 +93,9 @@ fn is_ours(kind: &str, source: &str) -> bool {
     kind == KIND || (kind, source) == EARLIER
 }
 
-/// Unmounts, even while it is in use: by the kernel if we may, else by FUSE's own program.
-pub(crate) fn detach(point: &Path) -> Outcome<()> {
+/// Unmounts, even while it is in use: through the kernel if permitted, else with FUSE's own
+/// program.
+pub(crate) fn detach(point: &Path) -> CommandResult<()> {
     let direct = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
     let Err(error) = direct else { return Ok(()) };
     let helped = Command::new("fusermount3")
@@ -107,11 +108,11 @@ pub(crate) fn detach(point: &Path) -> Outcome<()> {
     match helped {
         Ok(status) if status.success() => Ok(()),
         _ => Err(Failure::file("unmount", point, &error.into())
-            .hint("install fuse3, whose fusermount3 unmounts for those who are not root")),
+            .hint("install fuse3, whose fusermount3 unmounts for users other than root")),
     }
 }
 
-/// What is mounted on exactly this path: type and source of the topmost file system.
+/// The topmost mount on exactly this path: its type and source.
 fn mounted(point: &Path) -> Option<(String, String)> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
     find(&String::from_utf8_lossy(&table), point)
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn our_mounts_are_known_whoever_mounted_them_and_no_others() {
+    fn our_mounts_of_any_user_are_recognised_and_no_others() {
         let table = "\
             42 27 0:39 / /earlier rw,nosuid - fuse quorumfs rw,user_id=0\n\
             43 27 0:40 / /now rw,nosuid - fuse.quorumfs /var/lib/docs rw,user_id=1000\n\
@@ -187,13 +188,13 @@ mod tests {
             "point/../point",
             "point/.",
         ] {
-            assert_eq!(meant(&root.join(named)), root.join("point"), "{named}");
+            assert_eq!(resolve(&root.join(named)), root.join("point"), "{named}");
         }
-        assert_eq!(meant(&root.join("point/..")), root);
-        assert_eq!(meant(&root.join("absent/")), root.join("absent"));
-        assert_eq!(meant(&root.join("no/such/")), root.join("no/such"));
-        assert_eq!(meant(&root.join("round")), root.join("round"));
-        assert_eq!(meant(Path::new("/")), Path::new("/"));
+        assert_eq!(resolve(&root.join("point/..")), root);
+        assert_eq!(resolve(&root.join("absent/")), root.join("absent"));
+        assert_eq!(resolve(&root.join("no/such/")), root.join("no/such"));
+        assert_eq!(resolve(&root.join("round")), root.join("round"));
+        assert_eq!(resolve(Path::new("/")), Path::new("/"));
     }
 
     #[test]

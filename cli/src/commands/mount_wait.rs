@@ -1,26 +1,26 @@
-//! Opening a volume whose servers or clouds are not there yet.
+//! Opening a volume whose servers or clouds do not answer yet.
 //!
-//! At boot a mount often begins before the network, or before the replicas on other machines do.
-//! With `--wait SECONDS` it tries again until they answer. systemd is told so, else its timeout
-//! would end the start. What will not pass by itself (a wrong key, a volume that is mounted
-//! already) ends the mount at once, with `--wait` too.
+//! At boot a mount often begins before the network, or before the replicas on other machines. With
+//! `--wait SECONDS` it tries again until they answer. It notifies systemd, whose timeout would end
+//! the start otherwise. An error that will not pass by itself (a wrong key, a volume that is
+//! mounted already) ends the mount at once, with `--wait` too.
 
 use super::opened::{Access, Configured, Opened};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::notify;
 use std::time::{Duration, Instant};
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How much longer systemd is to wait, counted from each try: more than one takes.
+/// How much longer systemd has to wait, counted from each try: more than one try takes.
 const NEXT_WITHIN: Duration = Duration::from_secs(120);
 
-/// Opens the volume, waiting for so long until its servers and clouds answer.
+/// Opens the volume, waiting up to so long until its servers and clouds answer.
 pub(super) async fn open(
     configured: &Configured,
     access: Access,
     patience: Duration,
-) -> Outcome<Opened> {
+) -> CommandResult<Opened> {
     let began = Instant::now();
     loop {
         let failure = match Opened::open(configured, access).await {

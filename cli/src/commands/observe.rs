@@ -1,13 +1,13 @@
-//! `quorumfs observe`: what replicas are, as it changes.
+//! `quorumfs observe`: follows the replicas' state.
 //!
 //! Two kinds of lines: a *fact* is true of a correct replica, or of n − u replicas alike; a
-//! *report* is one replica's word about itself, which may be a lie. It goes on until it is
-//! interrupted, or until nobody reads it any more: `quorumfs observe | head`.
+//! *report* is what one replica says about itself, which may be a lie. It goes on until it is
+//! interrupted, or until its output is no longer read: `quorumfs observe | head`.
 
 use super::opened::Configured;
 use crate::arguments::{General, ObserveArguments};
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_bft::observer::{Fact, Observation, Report};
@@ -15,10 +15,10 @@ use quorumfs_bft_runtime::client::ObserverItem;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How often it looks whether somebody still reads: a cluster may be quiet.
+/// How often to check whether the output is still read: a cluster may be quiet.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a quorum says, or what a correct replica got to.
+/// A statement of a quorum, or the state that a correct replica has reached.
 #[derive(Debug, Default, Serialize)]
 struct FactRecord {
     fact: &'static str,
@@ -76,7 +76,7 @@ impl FactRecord {
     }
 }
 
-/// One replica's word.
+/// One replica's report.
 #[derive(Debug, Serialize)]
 struct ReportRecord {
     replica: u16,
@@ -84,11 +84,11 @@ struct ReportRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<u64>,
     #[serde(flatten)]
-    said: Option<Said>,
+    reported: Option<ReportedState>,
 }
 
 #[derive(Debug, Serialize)]
-struct Said {
+struct ReportedState {
     epoch: u64,
     view: u64,
     leader: u16,
@@ -100,7 +100,7 @@ struct Said {
     voting: &'static str,
 }
 
-impl Said {
+impl ReportedState {
     fn of(report: &Report) -> Self {
         Self {
             epoch: report.epoch.0,
@@ -118,22 +118,22 @@ impl Said {
 impl ReportRecord {
     fn text(&self) -> String {
         let replica = self.replica;
-        let Some(said) = &self.said else {
-            return format!("replica {replica}  says nothing");
+        let Some(reported) = &self.reported else {
+            return format!("replica {replica}  is silent");
         };
-        let between = if said.active { "" } else { " (not begun)" };
-        let transfer = said.transfer.map_or_else(String::new, |sequence| {
-            format!("  takes the state after {sequence} over")
+        let between = if reported.active { "" } else { " (not begun)" };
+        let transfer = reported.transfer.map_or_else(String::new, |sequence| {
+            format!("  fetches the state after {sequence}")
         });
         format!(
             "replica {replica}  view {}{between}  executed {}  stable {}  {}{transfer}",
-            said.view, said.executed, said.stable, said.voting
+            reported.view, reported.executed, reported.stable, reported.voting
         )
     }
 }
 
-fn print(told: ObserverItem, quorum_only: bool, output: Output) -> Outcome<()> {
-    let ObserverItem::Observation(observation) = told else {
+fn print(event: ObserverItem, quorum_only: bool, output: Output) -> CommandResult<()> {
+    let ObserverItem::Observation(observation) = event else {
         return Ok(());
     };
     let report = match observation {
@@ -159,13 +159,13 @@ fn print(told: ObserverItem, quorum_only: bool, output: Output) -> Outcome<()> {
             replica: replica.0,
             silent: false,
             missed: Some(missed),
-            said: Some(Said::of(&report)),
+            reported: Some(ReportedState::of(&report)),
         },
         Observation::Silent { replica } => ReportRecord {
             replica: replica.0,
             silent: true,
             missed: None,
-            said: None,
+            reported: None,
         },
     };
     match quorum_only {
@@ -174,12 +174,12 @@ fn print(told: ObserverItem, quorum_only: bool, output: Output) -> Outcome<()> {
     }
 }
 
-/// Prints what it is told until it is interrupted, or nobody reads it any more.
+/// Prints events until it is interrupted, or its output is no longer read.
 pub(crate) async fn run(
     general: &General,
     arguments: &ObserveArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let mut stop = Stop::of_a_command()?;
     let mut observer = configured.observe_replicas()?;
@@ -196,8 +196,8 @@ pub(crate) async fn run(
             _ = looks.tick() => if !output::is_read() {
                 return Ok(Exit::Success);
             },
-            told = observer.next() => match told {
-                Some(told) => print(told, arguments.quorum_only, output)?,
+            event = observer.next() => match event {
+                Some(event) => print(event, arguments.quorum_only, output)?,
                 None => return Ok(Exit::Success),
             },
             () = &mut over => return Ok(Exit::Success),
@@ -234,10 +234,10 @@ mod tests {
             replica: 2,
             silent: false,
             missed: Some(0),
-            said: Some(Said::of(&report)),
+            reported: Some(ReportedState::of(&report)),
         };
         let text = record.text();
         assert!(text.starts_with("replica 2  view 3 (not begun)  executed 7"));
-        assert!(text.ends_with("abstaining  takes the state after 5 over"));
+        assert!(text.ends_with("abstaining  fetches the state after 5"));
     }
 }

@@ -1,16 +1,16 @@
-//! A volume as commands hold it: configured, and opened.
+//! A volume as commands use it: configured, and opened.
 //!
-//! [`Configured`] is what the files of the state directory say, believed as far as it is signed;
-//! replicas and clouds can be asked for their state with it, whatever state they are in.
-//! [`Opened`] is a session with the replicas and a file system over it.
+//! [`Configured`] holds the files of the state directory, trusted as far as they are signed; it can
+//! ask replicas and clouds for their state, whatever that is. [`Opened`] is a session with the
+//! replicas and a file system over it.
 
 mod client;
 mod host;
 
 use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, vfs_failure, volume_failure};
-use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
+use super::local_lock::{self, MountedSessions};
 use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
 use super::successor;
@@ -21,7 +21,7 @@ use crate::clouds::{self, NamedCloud, Role};
 use crate::configuration::{self, TierSetting, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::unlock::{self, Unlocked};
 use client::client_config;
 use quorumfs_backends::StoreError;
@@ -44,7 +44,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the state directory says.
+/// The files of the state directory.
 #[derive(Debug)]
 pub(crate) struct Configured {
     state: StateDirectory,
@@ -54,16 +54,16 @@ pub(crate) struct Configured {
     budget: MemoryBudget,
     clouds: Vec<NamedCloud>,
     memory: Memory,
-    held: Held,
+    held: MountedSessions,
     shown: ShownBefore,
-    /// The key is not the one that lies here.
+    /// The key is not the one in the state directory.
     is_guest: bool,
 }
 
-/// What a session is for.
+/// The purpose of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// One command that writes nothing, for which a reader's credentials do.
+    /// One command that writes nothing, for which a reader's credentials suffice.
     Reading,
     /// One command.
     Command,
@@ -75,17 +75,17 @@ pub(crate) enum Access {
 }
 
 impl Configured {
-    /// Reads and checks everything that can be checked without asking anybody.
-    pub(crate) fn read(general: &General) -> Outcome<Self> {
+    /// Reads and checks everything that can be checked without a server.
+    pub(crate) fn read(general: &General) -> CommandResult<Self> {
         Ok(Self::read_with(general, None)?.0)
     }
 
-    /// The same with the passphrase that another process handed over, if it did; and with the one
-    /// that it took, if it took one.
+    /// The same with the passphrase that another process handed over, if any; also returns the
+    /// passphrase that it used, if any.
     pub(crate) fn read_with(
         general: &General,
         handed: Option<Passphrase>,
-    ) -> Outcome<(Self, Option<Passphrase>)> {
+    ) -> CommandResult<(Self, Option<Passphrase>)> {
         let state = StateDirectory::find(general.state.as_deref(), "volume")?;
         let configuration: VolumeConfiguration =
             configuration::read(&state.join(CONFIGURATION), "volume")?;
@@ -100,7 +100,7 @@ impl Configured {
     }
 
     /// The same volume and directory with another key, which leaves nothing of its own there.
-    pub(super) fn read_as(general: &General, key: &KeyFile, genesis: &[u8]) -> Outcome<Self> {
+    pub(super) fn read_as(general: &General, key: &KeyFile, genesis: &[u8]) -> CommandResult<Self> {
         let state = StateDirectory::find(general.state.as_deref(), "volume")?;
         let configuration = configuration::read(&state.join(CONFIGURATION), "volume")?;
         let mut configured = Self::of(state, configuration, genesis, key)?;
@@ -113,7 +113,7 @@ impl Configured {
         configuration: VolumeConfiguration,
         genesis: &[u8],
         key: &KeyFile,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         let successions = successor::known(&state)?;
         let volume = Volume::open_after(genesis, &successions, key);
         let volume = volume.map_err(|error| volume_failure(&error))?;
@@ -122,7 +122,7 @@ impl Configured {
             path: state.join(memory::FILE),
             cluster: volume.id(),
         };
-        let held = Held::new(state.join(held::FILE), volume.id());
+        let held = MountedSessions::new(state.join(local_lock::FILE), volume.id());
         client.known = memory.recall();
         let shown = ShownBefore::new(state.join(shown::FILE), volume.id());
         client.shown = shown.recall().sequence;
@@ -144,7 +144,7 @@ impl Configured {
         })
     }
 
-    /// The same, of another tier if one is given.
+    /// The same, with another tier if one is given.
     pub(crate) fn at_tier(mut self, tier: Option<TierSetting>) -> Self {
         self.configuration.mount.tier = tier.unwrap_or(self.configuration.mount.tier);
         self
@@ -160,7 +160,7 @@ impl Configured {
         &self.volume
     }
 
-    /// How much memory a mount or a command may hold.
+    /// The memory budget of a mount or a command.
     pub(crate) fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
@@ -175,7 +175,7 @@ impl Configured {
         &self.clouds
     }
 
-    /// How many clouds it takes to read a complete object, and to write one.
+    /// How many clouds reading a complete object needs, and how many writing one needs.
     pub(crate) fn clouds_needed(&self) -> (usize, usize) {
         let policy = self.volume.policy();
         (
@@ -184,16 +184,16 @@ impl Configured {
         )
     }
 
-    /// Asks every member of the cluster how it stands, and remembers who they are.
-    pub(crate) async fn standing(&self) -> Outcome<ClusterStatus> {
+    /// Asks every member of the cluster for its state, and stores the membership.
+    pub(crate) async fn standing(&self) -> CommandResult<ClusterStatus> {
         let standing = cluster_status(&self.client).await;
         let standing = standing.map_err(|error| client_failure(&error))?;
         self.remember(&standing.membership);
         Ok(standing)
     }
 
-    /// Opens a session in the name of this volume's principal, for the cluster's own affairs.
-    pub(crate) async fn connect(&self) -> Outcome<Client> {
+    /// Opens a session as this volume's principal, for the administration of the cluster.
+    pub(crate) async fn connect(&self) -> CommandResult<Client> {
         let client = Client::connect(self.client.clone()).await;
         let client = client.map_err(|error| client_failure(&error))?;
         self.remember(&client.membership());
@@ -205,45 +205,45 @@ impl Configured {
     }
 
     /// The same where the servers may have gone back in time.
-    pub(super) async fn connect_at_any_state(&self) -> Outcome<Client> {
+    pub(super) async fn connect_at_any_state(&self) -> CommandResult<Client> {
         let mut config = self.client.clone();
-        // The membership that is remembered may be one that the servers do not know any more.
+        // The servers may not know the stored membership any more.
         (config.shown, config.known) = (Sequence(0), None);
         let client = Client::connect(config).await;
         client.map_err(|error| client_failure(&error))
     }
 
-    /// What the servers have shown this state directory.
+    /// The state that the servers have shown this state directory.
     pub(super) fn shown_before(&self) -> &ShownBefore {
         &self.shown
     }
 
-    /// The key that this volume is opened with here.
+    /// The key that opens this volume here.
     pub(crate) fn principal(&self) -> PublicKey {
         self.client.principal.public()
     }
 
-    /// Where a member is found: where the membership says, if it was admitted or moved; else where
-    /// the configuration does.
+    /// A member's address: from the membership, if it was admitted or moved; else from the
+    /// configuration.
     pub(crate) fn address_of(&self, member: &membership::Member) -> String {
-        let told = self.client.replicas.iter().find(|it| it.key == member.key);
-        match told {
-            Some(told) if member.address.is_empty() => told.address.to_string(),
+        let configured = self.client.replicas.iter().find(|it| it.key == member.key);
+        match configured {
+            Some(configured) if member.address.is_empty() => configured.address.to_string(),
             _ => String::from_utf8_lossy(&member.address).into_owned(),
         }
     }
 
-    /// Keeps whom to talk to for the next time.
+    /// Stores the membership for the next command.
     pub(super) fn remember(&self, membership: &Membership) {
         self.memory.keep(membership);
     }
 
-    /// Asks every replica to tell what it is, whenever that changes.
-    pub(crate) fn observe_replicas(&self) -> Outcome<Observer> {
+    /// Asks every replica to report its state whenever it changes.
+    pub(crate) fn observe_replicas(&self) -> CommandResult<Observer> {
         observe_replicas(self.client.clone()).map_err(|error| client_failure(&error))
     }
 
-    /// Looks at every cloud.
+    /// Checks every cloud.
     pub(crate) async fn ask_clouds(&self) -> Vec<(String, Result<(), StoreError>)> {
         let mut looking = tokio::task::JoinSet::new();
         for (index, cloud) in self.clouds.iter().cloned().enumerate() {
@@ -264,15 +264,15 @@ impl Configured {
     }
 }
 
-/// How long opening a session may take: two changes of a leader that died, and some.
+/// How long opening a session may take: two changes of dead leaders, with a margin.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
-/// How long the end of a session waits until what it wrote is on all of its clouds. What is not
-/// by then is completed by whoever opens the volume next.
+/// How long the end of a session waits until its objects are on all of their clouds. The next
+/// process that opens the volume completes the rest.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
-/// How long the end waits until the order knows what clouds did wrong.
-const TOLD_WITHIN: Duration = Duration::from_secs(3);
+/// How long the end waits until the clouds' faults are reported.
+const REPORTED_WITHIN: Duration = Duration::from_secs(3);
 
-/// How often a mount looks whether the replicas are others: one that is killed remembers them too.
+/// How often a mount stores the membership: one that is killed has stored it too.
 const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
 
 /// A session with the replicas, and the file system over it and the clouds.
@@ -281,33 +281,33 @@ pub(crate) struct Opened {
     volume: Arc<Volume>,
     file_system: FileSystem,
     tier: TierSetting,
-    /// How the journal was found damaged.
+    /// The damage of the journal, if any.
     journal_damage: Option<String>,
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
     disk_cache: MountCache,
     budget: MemoryBudget,
     access: Access,
-    /// Whom the session talks to, and where that is remembered.
+    /// The session's client, and where its membership is stored.
     client: Client,
     memory: Memory,
-    held: Held,
+    held: MountedSessions,
     shown: ShownBefore,
 }
 
 impl Opened {
     /// Opens the volume that the state directory describes, for one command.
-    pub(crate) async fn for_a_command(general: &General) -> Outcome<Self> {
+    pub(crate) async fn for_a_command(general: &General) -> CommandResult<Self> {
         Self::open(&Configured::read(general)?, Access::Command).await
     }
 
     /// The same for a command that writes nothing.
-    pub(crate) async fn to_read(general: &General) -> Outcome<Self> {
+    pub(crate) async fn to_read(general: &General) -> CommandResult<Self> {
         Self::open(&Configured::read(general)?, Access::Reading).await
     }
 
     /// Opens a session and, for a mount, makes it the realm's one mount.
-    pub(crate) async fn open(configured: &Configured, access: Access) -> Outcome<Self> {
+    pub(crate) async fn open(configured: &Configured, access: Access) -> CommandResult<Self> {
         let volume = &configured.volume;
         let client = configured.connect().await?;
         let session = Arc::new(Ordered::new(client.clone()));
@@ -421,33 +421,33 @@ impl Opened {
         &self.file_system
     }
 
-    /// What waits to be committed, of a mount on `point`.
+    /// The data that waits to be committed, of a mount on `point`.
     pub(crate) async fn waiting(&self, point: &Path) -> WaitingReport {
         let (tier, damage) = (self.tier.name(), self.journal_damage.as_ref());
         WaitingReport::of(&self.file_system, point, tier, damage).await
     }
 
-    /// The blocks under it.
+    /// The block store under it.
     pub(crate) fn blocks(&self) -> &BlockStore {
         &self.blocks
     }
 
-    /// How the clouds are.
+    /// The condition of the clouds.
     pub(crate) fn block_status(&self) -> BlockStatus {
         self.blocks.status()
     }
 
-    /// How much memory this may hold.
+    /// The memory budget.
     pub(crate) fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// How the disk cache is, if there is to be one.
+    /// The condition of the disk cache, if one is configured.
     pub(crate) fn cache_report(&self) -> Option<CacheReport> {
         self.disk_cache.report()
     }
 
-    /// Brings a part of a file to the disk cache.
+    /// Brings a part of a file into the disk cache.
     pub(crate) async fn warm(&self, inode: u64, offset: u64, length: u64) -> WarmedPiece {
         let range = offset..offset.saturating_add(length);
         match self.file_system.warm(InodeId(inode), range).await {
@@ -462,7 +462,7 @@ impl Opened {
         }
     }
 
-    /// Keeps what the servers have shown for the next time.
+    /// Stores what the servers have shown for the next command.
     fn keep_shown(&self) {
         self.shown.keep(Shown {
             sequence: self.client.shown(),
@@ -471,7 +471,7 @@ impl Opened {
         });
     }
 
-    /// Keeps whom to talk to for the next time, whenever that changes, and what was shown.
+    /// Stores the membership whenever it changes, and what the servers have shown.
     pub(crate) async fn remember(&self) {
         let mut known = self.client.membership().epoch;
         loop {
@@ -485,8 +485,8 @@ impl Opened {
         }
     }
 
-    /// Commits what waits, lets shards that are on their way arrive, and ends the session.
-    pub(crate) async fn close(&self) -> Outcome<()> {
+    /// Commits pending data, lets shards that are on their way arrive, and ends the session.
+    pub(crate) async fn close(&self) -> CommandResult<()> {
         self.memory.keep(&self.client.membership());
         let synced = self.file_system.sync_all().await;
         if self.blocks.status().counters.objects_written > 0 {
@@ -498,10 +498,10 @@ impl Opened {
                 );
             }
         }
-        // What was seen on the way is told, if that can be done quickly.
-        let told = tokio::time::timeout(TOLD_WITHIN, self.blocks.testify()).await;
-        if told.is_err() {
-            tracing::info!("what clouds did wrong is not told of; it is found again");
+        // Observed faults are reported, if that can be done quickly.
+        let reported = tokio::time::timeout(REPORTED_WITHIN, self.blocks.testify()).await;
+        if reported.is_err() {
+            tracing::info!("faults of clouds are not reported; they will be found again");
         }
         if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
             match self.metadata.unmount().await {
@@ -517,7 +517,7 @@ impl Opened {
     }
 }
 
-/// What a file system is opened over.
+/// The parts of a file system that is to be opened.
 struct FileSystemOver<'a> {
     configured: &'a Configured,
     metadata: Arc<MetadataClient>,
@@ -526,8 +526,8 @@ struct FileSystemOver<'a> {
 }
 
 impl FileSystemOver<'_> {
-    /// The file system, with what waited in its journal in place; and how that was damaged.
-    async fn open(self) -> Outcome<(FileSystem, Option<String>)> {
+    /// The file system, after its journal is replayed; and the journal's damage, if any.
+    async fn open(self) -> CommandResult<(FileSystem, Option<String>)> {
         let volume = self.configured.volume.clone();
         let options = self.configured.budget.plan().vfs();
         if !matches!(self.access, Access::Mount { .. }) {
@@ -545,7 +545,7 @@ impl FileSystemOver<'_> {
         let opened =
             FileSystem::journalled(volume, self.metadata, self.slices, options, replay).await;
         let (files, replayed) = opened.map_err(|error| vfs_failure(&error))?;
-        journal::tell(&replayed);
+        journal::log_replay(&replayed);
         Ok((files, replayed.damage))
     }
 }

@@ -1,10 +1,10 @@
-//! `quota` and `quota set`: what the volume and its users have, and may have.
+//! `quota` and `quota set`: usage and limits of the volume and its users.
 
 use super::explain::vfs_failure;
 use super::opened::Opened;
 use crate::arguments::{General, QuotaArguments, QuotaCommand, QuotaSetArguments};
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_metadata::identity::Uid;
@@ -12,10 +12,10 @@ use quorumfs_metadata::operation::QuotaOf;
 use quorumfs_metadata::row::{Amount, Limit, RealmQuota};
 use serde::{Deserialize, Serialize};
 
-/// From this part of a limit on, `status` tells.
+/// From this part of a limit on, `status` warns.
 const WORTH_TELLING_PER_CENT: u128 = 90;
 
-/// What somebody has and may have.
+/// Usage and limits of the volume or a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     bytes: u64,
@@ -36,7 +36,7 @@ impl Used {
         }
     }
 
-    /// What the realm has.
+    /// Those of the realm.
     pub(crate) fn of_realm(realm: &RealmQuota) -> Self {
         Self::of(&realm.used, &realm.limit)
     }
@@ -52,7 +52,7 @@ impl Used {
         )
     }
 
-    /// What `status` adds when there is little room left.
+    /// What `status` adds when a limit is nearly reached.
     pub(crate) fn warning(&self) -> Option<String> {
         let nearly = |used: u64, limit: Option<u64>| {
             let used = u128::from(used).saturating_mul(100);
@@ -113,7 +113,7 @@ struct UserLine {
     uid: u32,
     #[serde(flatten)]
     used: Used,
-    /// Whether the limits are the user's own, and not those by default.
+    /// Whether the limits are the user's own, and not the default ones.
     own_limit: bool,
 }
 
@@ -129,7 +129,11 @@ impl UserLine {
 }
 
 /// Shows quotas, or sets one.
-pub(crate) async fn run(general: &General, arguments: &QuotaArguments, output: Output) -> Outcome {
+pub(crate) async fn run(
+    general: &General,
+    arguments: &QuotaArguments,
+    output: Output,
+) -> CommandResult {
     let (opened, outcome) = match &arguments.command {
         None => {
             let opened = Opened::to_read(general).await?;
@@ -147,7 +151,7 @@ pub(crate) async fn run(general: &General, arguments: &QuotaArguments, output: O
     closed.map(|()| Exit::Success)
 }
 
-async fn show(metadata: &MetadataClient, output: Output) -> Outcome<()> {
+async fn show(metadata: &MetadataClient, output: Output) -> CommandResult<()> {
     let mut after = None;
     loop {
         let page = metadata.quotas(after).await;
@@ -188,7 +192,7 @@ struct SetLine {
     bytes_limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     files_limit: Option<u64>,
-    /// The user has no limits of his own any more.
+    /// The user no longer has limits of his own.
     inherits: bool,
 }
 
@@ -200,7 +204,7 @@ impl SetLine {
             (None, false) => "The volume".to_owned(),
         };
         if self.inherits {
-            return format!("{whose} has no limit of his own any more; those by default count.");
+            return format!("{whose} no longer has limits of his own; the default ones apply.");
         }
         match (self.bytes_limit.map(human), self.files_limit) {
             (None, None) => format!("{whose} has no limit."),
@@ -215,7 +219,7 @@ async fn set(
     metadata: &MetadataClient,
     arguments: &QuotaSetArguments,
     output: Output,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let of = match (arguments.uid, arguments.default) {
         (Some(uid), _) => QuotaOf::User(Uid(uid)),
         (None, true) => QuotaOf::Default,
@@ -226,7 +230,7 @@ async fn set(
     let before = match of {
         QuotaOf::Realm => realm.limit,
         QuotaOf::Default => realm.default,
-        // What is not named of a user who has had none of his own goes on being the default one.
+        // A limit that is not named stays the default one for a user without limits of his own.
         QuotaOf::User(_) => user.limit.unwrap_or(realm.default),
     };
     let limit = if arguments.no_limit {

@@ -1,20 +1,20 @@
-//! `volume recover`: an owner's state directory from the recovery kit, on a machine that never had
-//! one.
+//! `volume recover`: makes an owner's state directory from the recovery kit, on a machine that
+//! never had one.
 //!
-//! The kit has the genesis, the principal `recovery`, who may do all that the owner may (the
-//! membership of the cluster too), and where the clouds are. The credentials of the clouds are had
-//! back from the providers; the replicas are asked as always. So what comes out is a state
-//! directory as `volume create` makes one, of another principal. Nothing is asked of anything here:
-//! `status` shows what answers.
+//! The kit has the genesis, the principal `recovery`, which may do all that the owner may (the
+//! membership of the cluster too), and the places of the clouds. The providers issue credentials of
+//! the clouds again; the replicas are asked in the usual way. So the result is a state directory
+//! like that of `volume create`, for another principal. This command asks no server: `status` shows
+//! which ones answer.
 //!
-//! Without a quorum of the replicas nothing comes back: names, and where content lies, are only
-//! there.
+//! Without a quorum of the replicas nothing can be recovered: names, and the places of content, are
+//! only there.
 
 use super::explain::{key_failure, volume_failure};
 use super::key;
 use super::volume::{
-    CONFIGURATION, GENESIS, HEADING, KEY, cloud, credentials_file, named, new_passphrase,
-    refuse_what_is_there, replica, tell,
+    CONFIGURATION, GENESIS, HEADING, KEY, apply_values, cloud, credentials_file, named,
+    new_passphrase, refuse_what_is_there, replica,
 };
 use crate::arguments::{General, VolumeRecoverArguments};
 use crate::configuration::{
@@ -22,7 +22,7 @@ use crate::configuration::{
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::keys::{KeyFile, RecoveryKit};
 use quorumfs_gateway::volume::Volume;
@@ -33,7 +33,7 @@ use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// More than any kit has.
+/// More than the length of any kit.
 const KIT_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Serialize)]
@@ -49,7 +49,7 @@ pub(crate) fn run(
     general: &General,
     arguments: &VolumeRecoverArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let kit = read(&arguments.kit)?;
     let kit = RecoveryKit::from_text(&kit).map_err(|error| key_failure(&error))?;
     let key = KeyFile {
@@ -87,10 +87,10 @@ pub(crate) fn run(
         format!(
             "Made the state directory {} of volume {}.\n\
              Next:\n  \
-             1. Put the kit away again. The key in this directory can do what it can.\n  \
+             1. Put the kit away again. The key in this directory has the same rights.\n  \
              2. Give the clouds {} credentials, where they need some (docs/CLOUDS.md).\n  \
              3. quorumfs status{named}\n\
-             Names, and where content lies, are with the metadata replicas alone: without a\n\
+             Names, and the places of content, are with the metadata replicas alone: without a\n\
              quorum of them the kit reads nothing.",
             recovered.state.display(),
             recovered.volume,
@@ -100,7 +100,7 @@ pub(crate) fn run(
     Ok(Exit::Success)
 }
 
-pub(super) fn read(path: &Path) -> Outcome<Zeroizing<String>> {
+pub(super) fn read(path: &Path) -> CommandResult<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     let read = if path == Path::new("-") {
         stdin().take(KIT_BYTES_MAX).read_to_string(&mut text)
@@ -111,9 +111,12 @@ pub(super) fn read(path: &Path) -> Outcome<Zeroizing<String>> {
     Ok(text)
 }
 
-/// Those of the genesis, each where it is said to be now.
-fn replicas(genesis: &Genesis, moved: &[String]) -> Outcome<Vec<ReplicaSection>> {
-    let moved: Vec<_> = moved.iter().map(|it| replica(it)).collect::<Outcome<_>>()?;
+/// The replicas of the genesis, each at its current address.
+fn replicas(genesis: &Genesis, moved: &[String]) -> CommandResult<Vec<ReplicaSection>> {
+    let moved: Vec<_> = moved
+        .iter()
+        .map(|it| replica(it))
+        .collect::<CommandResult<_>>()?;
     let mut sections = Vec::new();
     for first in &genesis.replicas {
         let key = first.key.to_string();
@@ -128,46 +131,46 @@ fn replicas(genesis: &Genesis, moved: &[String]) -> Outcome<Vec<ReplicaSection>>
     if let Some(stranger) = moved.iter().find(stranger) {
         let message = format!("the volume did not begin with the replica {}", stranger.key);
         return Err(Failure::new(Exit::Usage, message)
-            .hint("leave it out: the other replicas lead to those that came later"));
+            .hint("leave it out: the other replicas lead to those that joined later"));
     }
     Ok(sections)
 }
 
-/// Those of the genesis, each where the kit or the command line says.
+/// The clouds of the genesis, each at its place by the kit or the command line.
 fn clouds(
     state: &StateDirectory,
     genesis: &Genesis,
     kit: &RecoveryKit,
     arguments: &VolumeRecoverArguments,
-) -> Outcome<Vec<CloudSection>> {
-    let told: Vec<_> = arguments
+) -> CommandResult<Vec<CloudSection>> {
+    let moved: Vec<_> = arguments
         .clouds
         .iter()
         .map(|it| named(it))
-        .collect::<Outcome<_>>()?;
+        .collect::<CommandResult<_>>()?;
     let mut sections = Vec::new();
     for first in &genesis.clouds {
-        let told = told.iter().find(|it| it.name == first.name).cloned();
+        let moved = moved.iter().find(|it| it.name == first.name).cloned();
         let printed = || {
             let place = kit.clouds.iter().find(|(name, _)| *name == first.name);
             place.map(|(name, location)| cloud(name, location))
         };
-        let mut section = told.or_else(printed).ok_or_else(|| {
+        let mut section = moved.or_else(printed).ok_or_else(|| {
             let message = format!("the kit does not say where the cloud `{}` is", first.name);
-            Failure::new(Exit::Usage, message).hint("say it with --cloud NAME=LOCATION")
+            Failure::new(Exit::Usage, message).hint("give its place with --cloud NAME=LOCATION")
         })?;
         section.domain = Some(first.failure_domain.clone());
         sections.push(section);
     }
     let known = |name: &str| sections.iter().any(|it| it.name == name);
-    if let Some(stranger) = told.iter().find(|it| !known(&it.name)) {
+    if let Some(stranger) = moved.iter().find(|it| !known(&it.name)) {
         let message = format!("the volume has no cloud `{}`", stranger.name);
         return Err(
             Failure::new(Exit::Usage, message).hint(format!("its clouds are {}", names(&sections)))
         );
     }
     let option = "--cloud-credentials";
-    tell(
+    apply_values(
         &mut sections,
         option,
         &arguments.cloud_credentials,

@@ -1,8 +1,8 @@
 //! `quorumfs replica init` and `replica run`: one metadata server.
 //!
-//! `init` makes a key and prints its public half, which `volume create` wants. `run` takes the
-//! volume's genesis at its first start, keeps it, and refuses another one ever after: what a
-//! replica holds belongs to one cluster.
+//! `init` makes a key and prints its public half, for `volume create`. `run` takes the volume's
+//! genesis at its first start, stores it, and refuses any other afterwards: a replica's state
+//! belongs to one cluster.
 
 use super::explain::{key_file_failure, volume_failure};
 use super::volume::{place, public_key};
@@ -10,7 +10,7 @@ use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
 use crate::configuration::{self, ReplicaConfiguration, VERSION};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::notify;
 use crate::output::Output;
 use crate::stop::Stop;
@@ -36,22 +36,22 @@ use std::sync::Arc;
 
 /// The configuration's file.
 pub(crate) const CONFIGURATION: &str = "replica.toml";
-/// What the configuration begins with.
+/// The first lines of the configuration.
 pub(crate) const HEADING: &str = "A metadata replica of quorumfs.\n\
     Paths are relative to this file. There are no secrets in it.";
 const KEY: &str = "replica.key";
 const GENESIS: &str = "volume.genesis";
 const DATA: &str = "data";
-/// What a recording calls the service, for whoever replays it.
+/// The name of the service in a recording, for its replay.
 const SERVICE: &str = "metadata";
 
 #[derive(Serialize)]
 struct Initialised {
     key: String,
     listen: SocketAddr,
-    /// Where others reach it.
+    /// The address at which others reach it.
     address: String,
-    /// What the disk is known by, if it was made anew.
+    /// The id of the disk, if it was made anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
     #[serde(skip)]
@@ -59,16 +59,21 @@ struct Initialised {
 }
 
 /// Prepares a replica.
-pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: Output) -> Outcome {
+pub(crate) fn init(
+    general: &General,
+    arguments: &ReplicaInitArguments,
+    output: Output,
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
     let reached = arguments.address.as_deref().map(place).transpose()?;
     let mut record = match arguments.listen {
         Some(listen) if !arguments.again => {
             if reached.is_none() && listen.ip().is_unspecified() {
-                let message =
-                    format!("{listen} says where to listen, and not where others reach it");
+                let message = format!(
+                    "{listen} is only for listening: others cannot reach the replica there"
+                );
                 return Err(
-                    Failure::new(Exit::Usage, message).hint("say that too: --address HOST:PORT")
+                    Failure::new(Exit::Usage, message).hint("give theirs: --address HOST:PORT")
                 );
             }
             Initialised {
@@ -90,7 +95,7 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
             None if arguments.quiet => format!("{key}@{address}"),
             None if record.again => format!(
                 "Wrote {CONFIGURATION} in {place} again; key and disk are there. Start the replica \
-                 as always."
+                 as usual."
             ),
             None => format!(
                 "Prepared a replica in {place}.\n\n  \
@@ -98,8 +103,8 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
                    quorumfs cluster add    {key}@{address}"
             ),
             Some(incarnation) => format!(
-                "Made another disk for the replica in {place}. Start it as always: it asks the \
-                 others by itself to be taken up again.\nIf it was no member yet: quorumfs cluster \
+                "Made another disk for the replica in {place}. Start it as usual: it asks the \
+                 others to admit it again.\nIf it is not a member yet: quorumfs cluster \
                  add {key}@{address} --incarnation {incarnation}"
             ),
         }
@@ -107,10 +112,13 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
     Ok(Exit::Success)
 }
 
-/// Makes another disk for a replica that has lost its own: it does not vote before the others have
-/// taken it up again, since it does not know what it promised. If the configuration is lost, or was
-/// never written, the key and the address are enough to write it.
-fn initialise_again(state: &StateDirectory, listen: Option<SocketAddr>) -> Outcome<Initialised> {
+/// Makes another disk for a replica that has lost its own. It does not vote until the others have
+/// admitted it again, since it has lost the record of its promises. If the configuration is lost,
+/// or was never written, the key and the address are enough to write it.
+fn initialise_again(
+    state: &StateDirectory,
+    listen: Option<SocketAddr>,
+) -> CommandResult<Initialised> {
     let path = state.join(CONFIGURATION);
     let (configuration, lost) = match (path.exists(), listen) {
         (false, Some(listen)) => (first_configuration(listen), true),
@@ -120,12 +128,16 @@ fn initialise_again(state: &StateDirectory, listen: Option<SocketAddr>) -> Outco
                 state.path().display()
             );
             return Err(Failure::new(Exit::NoVolume, message)
-                .hint("say with --listen ADDRESS:PORT where this replica listens"));
+                .hint("give the address at which it listens: --listen ADDRESS:PORT"));
         }
         _ => (configuration::read(&path, "replica")?, false),
     };
     if listen.is_some_and(|listen| listen != configuration.listen) {
-        let message = format!("{} says {}", path.display(), configuration.listen);
+        let message = format!(
+            "the address in {} is {}",
+            path.display(),
+            configuration.listen
+        );
         return Err(Failure::new(Exit::Usage, message)
             .hint("leave --listen out, or change it there; nothing was changed"));
     }
@@ -169,7 +181,7 @@ fn first_configuration(listen: SocketAddr) -> ReplicaConfiguration {
 }
 
 /// Makes a replica's key and configuration.
-pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<PublicKey> {
+pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> CommandResult<PublicKey> {
     state.create()?;
     let (configuration, path) = (state.join(CONFIGURATION), state.join(KEY));
     if configuration.exists() || path.exists() {
@@ -181,7 +193,7 @@ pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<
     }
     let key = NodeKey::generate().map_err(|error| key_failure(&error))?;
     key.store(&path).map_err(|error| key_failure(&error))?;
-    // Now and never again: a replica whose data have vanished must not be taken for what it was.
+    // Only now: a replica whose data have vanished must not be taken for its former self.
     let first = first_incarnation(&key.public());
     let created = ReplicaServer::initialise_as(&state.join(DATA), first);
     created.map_err(|error| server_failure(&error))?;
@@ -205,19 +217,19 @@ fn key_failure(error: &KeyError) -> Failure {
 
 #[derive(Serialize)]
 struct Ready {
-    /// Its number when the volume was made; a replica that joined later had none.
+    /// Its number in the genesis; a replica that joined later has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<u16>,
     listen: SocketAddr,
     pid: u32,
 }
 
-/// Runs a replica until it is told to stop, or its disk fails.
+/// Runs a replica until it is stopped, or its disk fails.
 pub(crate) async fn run(
     general: &General,
     arguments: &ReplicaRunArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let mut stop = Stop::of_a_daemon(arguments.supervised)?;
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
     let path = state.join(CONFIGURATION);
@@ -244,7 +256,7 @@ pub(crate) async fn run(
     output.announce("ready", &ready, |ready| match id {
         Some(id) => format!("This is replica {id}; it listens on {}.", ready.listen),
         None => format!(
-            "It listens on {}. If it is none of the replicas yet, `quorumfs cluster add` or \
+            "It listens on {}. If it is not a member yet, `quorumfs cluster add` or \
              `replace` makes it one.",
             ready.listen
         ),
@@ -253,7 +265,7 @@ pub(crate) async fn run(
     let ending = tokio::select! {
         ending = handle.ended() => ending,
         () = stop.wanted() => {
-            notify::stopping("Writing what is not on the disk yet");
+            notify::stopping("Writing the rest to the disk");
             handle.shutdown().await
         }
     };
@@ -262,10 +274,10 @@ pub(crate) async fn run(
         Ending::Poisoned(reason) => Err(stopped(Exit::Error, &state, id, &reason)),
         Ending::DiskFull(reason) => Err(stopped(Exit::NoSpace, &state, id, &reason)),
         Ending::DuplicateProcess => {
-            let reason = "another process with its key is this replica to the others";
+            let reason = "another process with its key is connected to the others";
             Err(stopped(Exit::Held, &state, id, reason).hint(
-                "no two may share a key: stop the other one (a copy of this directory, a machine \
-                 that was replaced), then start this one again",
+                "no two processes may share a key: stop the other one (a copy of this directory, a \
+                 replaced machine), then start this one again",
             ))
         }
     }
@@ -284,7 +296,7 @@ fn server_config(
     key: NodeKey,
     bytes: Vec<u8>,
     genesis: &Genesis,
-) -> Outcome<ReplicaConfig> {
+) -> CommandResult<ReplicaConfig> {
     let public = key.public();
     let me = genesis
         .replicas
@@ -335,14 +347,14 @@ fn server_config(
     })
 }
 
-fn stranger(state: &StateDirectory) -> Failure {
+fn not_a_member(state: &StateDirectory) -> Failure {
     let message = format!(
         "the replica in {} is not one of those that this volume began with",
         state.path().display()
     );
     Failure::new(Exit::WrongCluster, message).hint(
-        "use the genesis that was made with its key, or --join if `quorumfs cluster` is to \
-             add it to the others",
+        "use the genesis that was made with its key, or --join if `quorumfs cluster` will \
+         add it to the others",
     )
 }
 
@@ -376,23 +388,23 @@ fn server_failure(error: &ServerError) -> Failure {
     }
 }
 
-/// Whether a file that says which format a disk has does not say so.
+/// Whether a format file does not hold the name of a format.
 fn is_no_format(found: &str) -> bool {
     found.trim().parse::<u32>().is_err()
 }
 
-/// A file that should say which format a disk has, and is empty or damaged: no release wrote that.
+/// A format file that is empty or damaged: no release wrote that.
 fn damaged_format(path: &Path) -> Failure {
     let shown = path.display();
     let message = match fs::metadata(path) {
         Ok(file) if file.len() == 0 => {
             format!("{shown} is empty, as a crash or a full disk may leave it")
         }
-        _ => format!("{shown} is damaged: it does not say which format the disk has"),
+        _ => format!("{shown} is damaged: it does not name the disk's format"),
     };
     Failure::new(Exit::Damaged, message).hint(
         "move the data directory away; `quorumfs replica init --again` makes another disk for the \
-         same key, with which it is taken up again",
+         same key, with which the others admit it again",
     )
 }
 
@@ -403,13 +415,13 @@ const fn state_exit(error: &StateError) -> Exit {
     }
 }
 
-/// The genesis that this replica was started with, or is now.
+/// The genesis that this replica was started with before, or is started with now.
 fn genesis(
     state: &StateDirectory,
     given: Option<&Path>,
     me: PublicKey,
     joins: bool,
-) -> Outcome<(Vec<u8>, Genesis)> {
+) -> CommandResult<(Vec<u8>, Genesis)> {
     let path = state.join(GENESIS);
     let kept = match fs::read(&path) {
         Ok(bytes) => Some(bytes),
@@ -441,10 +453,10 @@ fn genesis(
         }
         (None, Some(given)) => {
             let genesis = decode(&given)?;
-            // Not kept before it is known to be ours.
+            // Not stored before it is known to be ours.
             let from_the_start = genesis.replicas.iter().any(|replica| replica.key == me);
             if !from_the_start && !joins {
-                return Err(stranger(state));
+                return Err(not_a_member(state));
             }
             directory::replace(&path, &given)?;
             Ok((given, genesis))
@@ -468,7 +480,7 @@ mod tests {
     fn a_format_that_is_empty_or_damaged_is_no_other_releases() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("format");
-        let said = |found: &str, content: &str| {
+        let failure_of = |found: &str, content: &str| {
             fs::write(&path, content).unwrap();
             server_failure(&ServerError::Disk(DiskError::Format {
                 path: path.clone(),
@@ -481,7 +493,7 @@ mod tests {
             ("unknown", "?", Exit::Damaged, "is damaged"),
             ("2", "quorumfs disk 2", Exit::NewerFormat, "has format 2"),
         ] {
-            let failure = said(found, content);
+            let failure = failure_of(found, content);
             assert_eq!(failure.exit, exit);
             assert!(failure.message.contains(says), "{failure}");
         }

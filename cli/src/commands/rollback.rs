@@ -1,20 +1,20 @@
-//! `volume accept-rollback`: servers that went back in time are believed again, from here.
+//! `volume accept-rollback`: accepts servers that went back in time, from here on.
 //!
-//! What they acknowledged after the copy that they were put back to is lost; this command only has
-//! this state directory go on with what there is. It lets go of all that is kept here about the
-//! time that no longer was, for its numbers will be given to other things: which session mounted,
-//! who the replicas are, the disk cache. The journal of a mount has bytes that exist nowhere else,
-//! of files that are known by such numbers. It is put aside, for nothing but a person can tell what
-//! they are now. Servers that are at nothing older are left alone, and so is all of this.
+//! Operations that they acknowledged after the restored copy are lost; this command only makes this
+//! state directory go on with what there is. It removes everything stored here about the lost
+//! period, since the servers will assign its numbers anew: the mounted session, the membership, the
+//! disk cache. The journal of a mount has bytes that exist nowhere else, of files that are
+//! identified by such numbers. It is set aside, since only a person can tell what they belong to
+//! now. If the servers did not go back, nothing is changed.
 
 use super::explain::vfs_failure;
-use super::held;
+use super::local_lock;
 use super::memory;
 use super::opened::Configured;
 use super::shown::{Shown, ShownBefore};
 use crate::arguments::{AcceptRollbackArguments, General};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::identity::Sequence;
 use quorumfs_gateway::metadata::{MetadataClient, MetadataError, Ordered};
@@ -29,9 +29,9 @@ use std::sync::Arc;
 struct Accepted {
     /// The operation that this state directory had been shown.
     shown: u64,
-    /// Where the servers are.
+    /// The operation that the servers are at.
     found: u64,
-    /// Where what was written and not committed lies now, if there was anything.
+    /// Where data that was written and not committed is now, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<PathBuf>,
 }
@@ -45,31 +45,31 @@ impl Accepted {
         if let Some(journal) = &self.journal {
             let journal = journal.display();
             text.push_str(&format!(
-                "\nwhat a mount had written and not committed is put aside in {journal}"
+                "\ndata that a mount had written and not committed is set aside in {journal}"
             ));
         }
         text
     }
 }
 
-/// Accepts what the servers are at now.
+/// Accepts the current state of the servers.
 pub(crate) async fn accept(
     general: &General,
     arguments: &AcceptRollbackArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let _lock = configured.state().lock("mount")?;
     let before: &ShownBefore = configured.shown_before();
     let known = before.recall();
     if !arguments.yes {
         let message = format!(
-            "this state directory was shown operation {} of the volume; to accept servers that are \
-             at an older one loses what was written since",
+            "this state directory was shown operation {} of the volume; accepting servers that are \
+             at an older one loses everything written since",
             known.sequence
         );
         return Err(Failure::new(Exit::Usage, message)
-            .hint("if no newer copy of the replicas is left, run it again with --yes"));
+            .hint("if no newer copy of the replicas exists, run it again with --yes"));
     }
     let client = configured.connect_at_any_state().await?;
     let found = client.shown();
@@ -78,7 +78,7 @@ pub(crate) async fn accept(
     let went_back = went_back(&metadata, found, known).await;
     metadata.close().await;
     if !went_back? {
-        let message = "the servers are at nothing older than what this state directory was shown";
+        let message = "the servers are not behind the state that this directory was shown";
         return Err(Failure::new(Exit::Usage, message)
             .hint("there is nothing to accept, and nothing was changed"));
     }
@@ -87,7 +87,7 @@ pub(crate) async fn accept(
             .state()
             .join(&configured.configuration().journal.path),
     )?;
-    for file in [memory::FILE, held::FILE] {
+    for file in [memory::FILE, local_lock::FILE] {
         remove(&configured.state().join(file), |path| fs::remove_file(path))?;
     }
     let cache = configured
@@ -108,8 +108,12 @@ pub(crate) async fn accept(
     Ok(Exit::Success)
 }
 
-/// Whether the servers are at something older: of an operation, a key epoch, or what they grant.
-async fn went_back(metadata: &MetadataClient, found: Sequence, known: Shown) -> Outcome<bool> {
+/// Whether the servers are behind: in their operations, the key epoch, or the allocation of ids.
+async fn went_back(
+    metadata: &MetadataClient,
+    found: Sequence,
+    known: Shown,
+) -> CommandResult<bool> {
     if found <= known.sequence {
         return Ok(true);
     }
@@ -133,7 +137,7 @@ async fn went_back(metadata: &MetadataClient, found: Sequence, known: Shown) -> 
     }
 }
 
-fn remove(path: &Path, by: impl FnOnce(&Path) -> std::io::Result<()>) -> Outcome<()> {
+fn remove(path: &Path, by: impl FnOnce(&Path) -> std::io::Result<()>) -> CommandResult<()> {
     match by(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Failure::file("remove", path, &error))
@@ -142,8 +146,8 @@ fn remove(path: &Path, by: impl FnOnce(&Path) -> std::io::Result<()>) -> Outcome
     }
 }
 
-/// Renames a journal in which something is to a name that is free.
-fn put_aside(journal: &Path) -> Outcome<Option<PathBuf>> {
+/// Renames a journal that holds data to an unused name.
+fn put_aside(journal: &Path) -> CommandResult<Option<PathBuf>> {
     if !fs::read_dir(journal).is_ok_and(|mut files| files.next().is_some()) {
         return Ok(None);
     }

@@ -1,9 +1,9 @@
-//! `scrub`: looks at the shards of everything, and restores what is missing or bad.
+//! `scrub`: checks the shards of all objects, and restores missing and bad ones.
 //!
-//! It opens a session of its own, beside a mount if there is one. How far it came is kept in the
-//! state directory every few seconds, so that after Ctrl-C or worse the next one like it goes on
-//! there; one that asks for something else begins anew. What it found on the way so far counts in
-//! how the last one ends.
+//! It opens a session of its own, next to a mount if there is one. Its position is stored in the
+//! state directory every few seconds, so that after an interruption the next scrub with the same
+//! options goes on there; one with other options begins anew. Findings of the interrupted scrubs
+//! count in the result of the last one.
 
 mod position;
 
@@ -13,7 +13,7 @@ use super::mount::PoisonedReport;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ScrubArguments};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use position::{Counts, Position, Wanted};
@@ -25,9 +25,9 @@ use std::io::{IsTerminal, Write};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Between two signs of life.
+/// The interval of progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How long the end waits for what is still being completed.
+/// How long the end waits for objects that are still being completed.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
@@ -67,7 +67,7 @@ struct CloudLine<'a> {
 }
 
 #[derive(Serialize)]
-struct Summary {
+struct ScrubSummary {
     /// `whole`, `restored`, `lacking`, `poisoned` or `lost`.
     outcome: &'static str,
     /// Whether it went on where an earlier one was stopped.
@@ -77,8 +77,12 @@ struct Summary {
     lacking: u64,
 }
 
-/// Scrubs.
-pub(crate) async fn run(general: &General, arguments: &ScrubArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &ScrubArguments,
+    output: Output,
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let cloud = match &arguments.cloud {
         Some(name) => Some(cloud::named(&configured, name)?.0),
@@ -119,14 +123,14 @@ async fn scrub(
     config: &ScrubConfig,
     mut position: Position,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let blocks = opened.blocks();
     let mut stop = Stop::of_a_command()?;
     let resumed = position.after.is_some();
     if resumed {
         let counted = position.before.objects;
-        output.say(&format!(
-            "going on behind the {counted} objects of last time"
+        output.print_text(&format!(
+            "going on after the {counted} objects of last time"
         ))?;
     }
     let from = position.after;
@@ -168,7 +172,7 @@ async fn scrub(
     let lacking = match (config.repair, report.lacking) {
         (false, lacking) => lacking,
         (true, 0) => 0,
-        // Some of it may be on its way, from here or from elsewhere.
+        // Some shards may be on their way, from here or from elsewhere.
         (true, _) => blocks.drain(SETTLE_WITHIN).await.lacking as u64,
     };
     let counts = position.counts(&report);
@@ -187,7 +191,7 @@ async fn scrub(
     )
 }
 
-fn show(report: &ScrubReport, output: Output) -> Outcome<()> {
+fn show(report: &ScrubReport, output: Output) -> CommandResult<()> {
     if output.is_json() {
         return output.record("progress", &Progress::of(report), |_| String::new());
     }
@@ -222,7 +226,7 @@ fn finish(
     counts: Counts,
     (lacking, resumed, repair): (u64, bool, bool),
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     for (cloud, found) in configured.clouds().iter().zip(&report.clouds) {
         let line = CloudLine {
             name: &cloud.name,
@@ -233,7 +237,7 @@ fn finish(
         };
         output.record("cloud", &line, |it| {
             format!(
-                "{:<12} {} good, {} missing, {} bad, {} could not be looked at",
+                "{:<12} {} good, {} missing, {} bad, {} could not be checked",
                 it.name, it.good, it.missing, it.damaged, it.unreachable
             )
         })?;
@@ -250,7 +254,7 @@ fn finish(
     } else {
         ("whole", Exit::Success)
     };
-    let summary = Summary {
+    let summary = ScrubSummary {
         outcome,
         resumed,
         counts,
@@ -260,7 +264,7 @@ fn finish(
     Ok(exit)
 }
 
-fn people(summary: &Summary) -> String {
+fn people(summary: &ScrubSummary) -> String {
     let Counts {
         objects,
         found,
@@ -270,19 +274,19 @@ fn people(summary: &Summary) -> String {
         poisoned,
         ..
     } = &summary.counts;
-    let told =
+    let text =
         format!("{objects} objects: {found} shards were missing or bad, {restored} restored");
     match summary.outcome {
-        "whole" => format!("{objects} objects: all shards that were looked at are good"),
-        "restored" => told,
+        "whole" => format!("{objects} objects: all shards that were checked are good"),
+        "restored" => text,
         "poisoned" => format!(
-            "{told}; {poisoned} objects are poisoned: nobody can read them, and no cloud is to \
+            "{text}; {poisoned} objects are poisoned: they cannot be read, and no cloud is to \
              blame; restore their files"
         ),
-        "lost" => format!("{told}; {lost} objects cannot be rebuilt"),
+        "lost" => format!("{text}; {lost} objects cannot be rebuilt"),
         _ => format!(
-            "{told}; {} objects still lack shards, {unreachable} shards could not be looked at; \
-             `quorumfs status` says which clouds do not answer",
+            "{text}; {} objects still lack shards, {unreachable} shards could not be checked; \
+             `quorumfs status` shows which clouds do not answer",
             summary.lacking
         ),
     }

@@ -1,19 +1,19 @@
-//! What the servers have shown this state directory, so that they are refused when they are at
-//! something older.
+//! The newest state that the servers have shown this state directory, to refuse servers that are
+//! behind it.
 //!
-//! Replicas that were put back to copies of their disks do not know what they acknowledged since.
-//! They would hand out numbers a second time, say that an old key epoch is the newest, and show
-//! files as they once were, with a quorum that vouches for it. Only who saw more can tell. So each
-//! command and mount keeps the highest numbers that it was shown, and the next one from this state
-//! directory refuses what is lower ([`Exit::WentBack`]). What an operator can do about it is said
-//! there, and `volume accept-rollback` ends it.
+//! Replicas that were restored from copies of their disks do not know what they acknowledged since.
+//! They would assign numbers a second time, present an old key epoch as the newest, and show old
+//! versions of files, with a quorum that vouches for it. Only a client that saw more can detect
+//! that. So each command and mount stores the highest numbers that it was shown, and the next one
+//! from this state directory refuses lower ones ([`Exit::WentBack`]). The message says what an
+//! operator can do, and `volume accept-rollback` ends the refusal.
 //!
-//! A state directory that is new believes what it is shown first. One whose file is damaged or gone
-//! does, too: a user who can write to the directory has the key anyway.
+//! A new state directory accepts the first state that it is shown. So does one whose file is
+//! damaged or missing: a user who can write to the directory has the key anyway.
 
 use crate::directory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::identity::{ClusterId, Sequence};
 use quorumfs_metadata::identity::{AllocationId, RealmEpoch};
 use rustix::fs::FlockOperation;
@@ -27,11 +27,11 @@ pub(super) const FILE: &str = "shown";
 /// The highest numbers that were shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
-    /// The operation up to which things were shown.
+    /// The highest operation that was shown.
     pub(super) sequence: Sequence,
     /// The realm's key epoch.
     pub(super) epoch: RealmEpoch,
-    /// The newest allocation of ids that was granted, if one was.
+    /// The newest allocation of ids that was granted, if any.
     pub(super) allocation: Option<AllocationId>,
 }
 
@@ -66,7 +66,7 @@ impl Shown {
     }
 }
 
-/// The file, and whose servers it is about.
+/// The file, and the cluster that it is about.
 #[derive(Clone, Debug)]
 pub(super) struct ShownBefore {
     path: PathBuf,
@@ -78,25 +78,25 @@ impl ShownBefore {
         Self { path, cluster }
     }
 
-    /// What was shown, as far as it is known.
+    /// The stored numbers, as far as they are known.
     pub(super) fn recall(&self) -> Shown {
         let path = self.path.display();
         match fs::read(&self.path) {
             Ok(bytes) => Shown::decode(&bytes, self.cluster).unwrap_or_else(|| {
-                tracing::warn!(%path, "it is damaged or about another volume: all is believed");
+                tracing::warn!(%path, "damaged or about another volume: any state is accepted");
                 Shown::default()
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Shown::default(),
             Err(error) => {
-                tracing::warn!(%path, %error, "cannot be read: servers are believed");
+                tracing::warn!(%path, %error, "cannot be read: any state is accepted");
                 Shown::default()
             }
         }
     }
 
-    /// Keeps what is higher than what is known by now.
+    /// Stores numbers that are higher than the stored ones.
     pub(super) fn keep(&self, shown: Shown) {
-        // Most of the time it is known already.
+        // Usually nothing is new.
         let is_news = || self.recall() != self.recall().max(shown);
         if !is_news() {
             return;
@@ -106,18 +106,18 @@ impl ShownBefore {
             directory::replace(&self.path, &all.encode(self.cluster))
         });
         if let Err(failure) = kept {
-            tracing::warn!(%failure, "what the servers have shown is not remembered");
+            tracing::warn!(%failure, "the state that the servers have shown could not be stored");
         }
     }
 
-    /// Believes servers that are at no more than this.
-    pub(super) fn accept(&self, shown: Shown) -> Outcome<()> {
+    /// From now on accepts servers that are at no more than this.
+    pub(super) fn accept(&self, shown: Shown) -> CommandResult<()> {
         let _alone = self.alone()?;
         directory::replace(&self.path, &shown.encode(self.cluster))
     }
 
-    /// Commands of one state directory run side by side, and each writes here.
-    fn alone(&self) -> Outcome<File> {
+    /// Takes a lock: concurrent commands of one state directory all write here.
+    fn alone(&self) -> CommandResult<File> {
         let path = self.path.with_extension("lock");
         let file = File::options()
             .create(true)
@@ -132,10 +132,10 @@ impl ShownBefore {
     }
 }
 
-/// Servers that are at something older than what they showed before.
+/// Servers that are behind the state that they showed before.
 pub(super) fn went_back(message: String) -> Failure {
     Failure::new(Exit::WentBack, message).hint(
-        "if replicas were restored from copies, put back the newest state of each that there is; \
+        "if replicas were restored from copies, put back the newest state of each that exists; \
          see `Servers that went back in time` in docs/TROUBLESHOOTING.md",
     )
 }

@@ -1,28 +1,29 @@
-//! `quorumfs status`: who leads, who votes, which clouds answer, what waits, what is tolerated.
+//! `quorumfs status`: the leader, the voters, the clouds that answer, pending data, tolerated
+//! faults.
 //!
 //! Replicas and clouds are asked directly, so that this works while nothing else does; the running
-//! mount, if there is one, adds its counters. The view and the sequence of the summary are what a
-//! correct replica has got to at least ([`super::members`]).
+//! mount, if there is one, adds its counters. The view and the sequence of the summary are the
+//! least that a correct replica has reached ([`super::members`]).
 
 use super::cloud_report::CloudReport;
 use super::journal::QueuedReport;
-use super::members::{self, Replica, vouched};
-use super::mount::Report;
+use super::members::{self, ReplicaLine, vouched};
+use super::mount::MountReport;
 use super::opened::Configured;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::membership::Membership;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long a mount may take to say how it is.
+/// How long a mount may take to report its state.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Everything together.
+/// The overall state.
 #[derive(Debug, Serialize)]
 struct Summary {
     epoch: u64,
@@ -41,15 +42,15 @@ struct Summary {
     clouds_needed_to_read: usize,
     clouds_needed_to_write: usize,
     mounted: bool,
-    /// Whether a mount that runs from here says how it is.
+    /// Whether a mount that runs from here reports its state.
     mount_answers: bool,
-    /// Why a trial request was not answered, where enough replicas say that they vote.
+    /// Why a trial request was not answered, although enough replicas report that they vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     trial_failed: Option<String>,
-    /// The exit code of that, if it is not that no answer came.
+    /// The exit code of that, if an answer came.
     #[serde(skip)]
     refused: Option<Exit>,
-    /// Whether lack of space is why too few clouds take writes.
+    /// Whether too few clouds take writes because they are full.
     #[serde(skip)]
     full: bool,
     health: &'static str,
@@ -62,15 +63,15 @@ impl Summary {
             "mount silent" => "THE MOUNT DOES NOT ANSWER: look into its log; if it hangs, \
                                `quorumfs umount --force DIR` frees the directory."
                 .to_string(),
-            "degraded" => "It works; what is missing is being tolerated.".to_string(),
+            "degraded" => "It works; the missing parts are tolerated.".to_string(),
             "no quorum" => format!(
                 "NOTHING CAN BE DONE: {} of {} replicas vote, {} are needed. Start the others.",
                 self.replicas_voting, self.replicas, self.replicas_needed
             ),
             "no answer" => format!(
-                "NOTHING CAN BE DONE: {} of {} replicas say that they vote, and a trial request \
-                 was not answered ({}). See whether the replicas reach each other: each one's log \
-                 says to which it is connected.",
+                "NOTHING CAN BE DONE: {} of {} replicas report that they vote, and a trial \
+                 request was not answered ({}). Check whether the replicas reach each other: each \
+                 one's log says to which it is connected.",
                 self.replicas_voting,
                 self.replicas,
                 self.trial_failed.as_deref().unwrap_or_default()
@@ -80,7 +81,7 @@ impl Summary {
                 self.trial_failed.as_deref().unwrap_or_default()
             ),
             "no writes" => format!(
-                "NOTHING CAN BE WRITTEN: {} of {} clouds take writes, {} are needed. What is there \
+                "NOTHING CAN BE WRITTEN: {} of {} clouds take writes, {} are needed. Existing data \
                  can be read.",
                 self.clouds_taking_writes, self.clouds, self.clouds_needed_to_write
             ),
@@ -113,8 +114,12 @@ impl Summary {
     }
 }
 
-/// Asks everybody and prints what they say.
-pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: Output) -> Outcome {
+/// Asks all servers and the mount, and prints their answers.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &StatusArguments,
+    output: Output,
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let (standing, clouds, report, trial) = tokio::join!(
         configured.standing(),
@@ -128,7 +133,7 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     let membership = standing.membership.clone();
     let replicas = members::of(&configured, standing);
     let clouds = merge(clouds, report.as_ref());
-    let found = Found {
+    let found = StatusFindings {
         reported: report.is_some(),
         answers: silent.is_none(),
         trial: trial.err(),
@@ -139,36 +144,36 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
         .as_mut()
         .map(|report| std::mem::take(&mut report.waiting.queue));
     let queue = queue.unwrap_or_default();
-    output.say("Metadata")?;
+    output.print_text("Metadata")?;
     for replica in &replicas {
-        output.record("replica", replica, Replica::text)?;
+        output.record("replica", replica, ReplicaLine::text)?;
     }
-    output.say("Clouds")?;
+    output.print_text("Clouds")?;
     for cloud in &clouds {
         output.record("cloud", cloud, CloudReport::text)?;
     }
     match (&report, &silent) {
         (Some(report), _) => {
-            output.record("mount", report, Report::text)?;
+            output.record("mount", report, MountReport::text)?;
             if arguments.queue {
                 for file in &queue {
                     output.record("queued", file, QueuedReport::text)?;
                 }
             }
         }
-        (None, Some(failure)) => output.say(&format!("Mount\n  {failure}"))?,
-        (None, None) => output.say("Not mounted from here.")?,
+        (None, Some(failure)) => output.print_text(&format!("Mount\n  {failure}"))?,
+        (None, None) => output.print_text("Not mounted from here.")?,
     }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
 }
 
-/// Whether the cluster does what it is asked: opens a session and ends it. What replicas say of
-/// themselves does not show that they reach each other.
-async fn try_order(configured: &Configured) -> Outcome<()> {
+/// Whether the cluster orders requests: opens a session and ends it. The replicas' own reports do
+/// not show that they reach each other.
+async fn try_order(configured: &Configured) -> CommandResult<()> {
     let tried = async {
         let client = configured.connect().await?;
-        // That it does not end says nothing new; it does by itself later.
+        // A failure to end it says nothing new; it ends by itself later.
         let _ = client.close().await;
         Ok(())
     };
@@ -179,24 +184,24 @@ async fn try_order(configured: &Configured) -> Outcome<()> {
     })
 }
 
-/// What else was found.
-struct Found {
-    /// A mount said how it is.
+/// Further findings.
+struct StatusFindings {
+    /// A mount reported its state.
     reported: bool,
-    /// There is none, or it answered.
+    /// There is no mount, or it answered.
     answers: bool,
     trial: Option<Failure>,
 }
 
-/// What a mount that runs from here says of itself.
-async fn ask_mount(configured: &Configured) -> Outcome<Option<Report>> {
-    let asked = control::ask::<Report>(configured.state(), Question::Status);
+/// The report of a mount that runs from here.
+async fn ask_mount(configured: &Configured) -> CommandResult<Option<MountReport>> {
+    let asked = control::ask::<MountReport>(configured.state(), Question::Status);
     let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
     let answer = answer.unwrap_or_else(|_| {
         let message = format!("it has not answered for {} s", ANSWERS_WITHIN.as_secs());
         Err(Failure::new(Exit::Error, message))
     });
-    // None listens; but one that begins, ends, or lost its socket holds the lock.
+    // No process listens; but a mount that begins, ends, or lost its socket holds the lock.
     let lock = || configured.state().lock("mount");
     match answer {
         Ok(None) if lock().is_err_and(|failure| failure.exit == Exit::Held) => {
@@ -207,10 +212,10 @@ async fn ask_mount(configured: &Configured) -> Outcome<Option<Report>> {
     }
 }
 
-/// A cloud as we found it now, with what the mount has counted.
+/// A cloud's current state, with the mount's counters.
 fn merge(
     found: Vec<(String, Result<(), StoreError>)>,
-    report: Option<&Report>,
+    report: Option<&MountReport>,
 ) -> Vec<CloudReport> {
     let merged = found.into_iter().enumerate().map(|(index, (name, found))| {
         let counted = report.and_then(|report| report.clouds.get(index));
@@ -227,8 +232,8 @@ fn merge(
 fn summarise(
     configured: &Configured,
     membership: &Membership,
-    (replicas, clouds): (&[Replica], &[CloudReport]),
-    found: Found,
+    (replicas, clouds): (&[ReplicaLine], &[CloudReport]),
+    found: StatusFindings,
 ) -> Summary {
     let voting = replicas.iter().filter(|replica| replica.votes()).count();
     let usable = clouds.iter().filter(|cloud| cloud.usable).count();
@@ -236,7 +241,7 @@ fn summarise(
     let (to_read, to_write) = configured.clouds_needed();
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
-    let view = vouched(replicas, membership, |said| said.view);
+    let view = vouched(replicas, membership, |reported| reported.view);
     let (trial_failed, refused) = match found.trial.filter(|_| voting >= needed) {
         Some(failure) if failure.exit == Exit::QuorumUnreachable => (Some(failure.message), None),
         Some(failure) => {
@@ -268,7 +273,7 @@ fn summarise(
         epoch: membership.epoch.0,
         view,
         leader: view.map(|view| view % (voters.max(1) as u64)),
-        sequence: vouched(replicas, membership, |said| said.committed),
+        sequence: vouched(replicas, membership, |reported| reported.committed),
         replicas: voters,
         replicas_voting: voting,
         replicas_needed: needed,

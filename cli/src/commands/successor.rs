@@ -1,22 +1,22 @@
-//! `volume rekey --replace-owner`: another key in the owner's place, by the recovery kit.
+//! `volume rekey --replace-owner`: replaces the owner's key, by the recovery kit.
 //!
 //! ```text
-//! principal.key.next   the new key, before anything is asked of the servers
+//! principal.key.next   the new key, before any request to the servers
 //!    │ session of the kit's principal: signed by the root, ordered
-//! volume.successions   what was ordered, signed
-//! host.key             opens for the new key
-//! principal.key        is the new key
+//! volume.successions   the ordered succession, signed
+//! host.key             sealed for the new key
+//! principal.key        becomes the new key
 //!    └─ a new key epoch, which the old key does not open
 //! ```
 //!
-//! What always holds: from the order on the old key is refused everything, and the new one is on
-//! this machine's disk before that, sealed under the passphrase of the old one if that is. Stopped
-//! at any point, the same command again goes on with the key that it has begun with.
+//! Invariant: once the succession is ordered, the old key is refused everywhere; the new one is on
+//! this machine's disk before that, sealed under the old one's passphrase if it has one.
+//! Interrupted at any point, the same command goes on with the key that it began with.
 //!
-//! What can go wrong: *the old key lies elsewhere too*. It is refused there as well;
-//! `principal.key` and `volume.successions` are to be copied. *It was used to read*: what it could
-//! read it can read still, as long as the clouds' credentials that lay with it are good
-//! (docs/THREAT_MODEL.md).
+//! What can go wrong: *the old key is used on other machines too*. It is refused there as well;
+//! copy `principal.key` and `volume.successions` to them. *It was used to read*: content that it
+//! could read it can still read, as long as the clouds' credentials that were stored with it are
+//! valid (docs/THREAT_MODEL.md).
 
 use super::epochs::{self, RekeyLine};
 use super::explain::{block_failure, key_failure, volume_failure};
@@ -26,7 +26,7 @@ use super::recover;
 use crate::arguments::{General, VolumeRekeyArguments};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, LOCK};
 use quorumfs_gateway::keys::{
@@ -39,7 +39,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Which principals were replaced, in the state directory.
+/// The file of replaced principals in the state directory.
 const SUCCESSIONS: &str = "volume.successions";
 /// The first line of that file; each of the others is one succession in hexadecimal digits.
 const TITLE: &str = "quorumfs successions 1";
@@ -64,24 +64,24 @@ impl Replaced {
             );
         };
         format!(
-            "The owner's key is now {new}. The old one, {old}, is refused everything.\n\
+            "The owner's key is now {new}. The old one, {old}, is refused from now on.\n\
              {}\n\
              Still to do:\n  \
              1. Put the kit away again.\n  \
              2. Copy principal.key and {SUCCESSIONS} to other machines of yours.\n  \
-             3. Take back the clouds' credentials that lay with the old key\n     \
-             (docs/CLOUDS.md): until then what was written before can be read with both.",
+             3. Revoke the clouds' credentials that were stored with the old key\n     \
+             (docs/CLOUDS.md): until then older content can be read with both.",
             rekey.text()
         )
     }
 }
 
-/// Replaces it.
+/// Runs the command.
 pub(crate) async fn run(
     general: &General,
     arguments: &VolumeRekeyArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let kit = arguments.kit.as_deref().unwrap_or(Path::new("-"));
     let kit = RecoveryKit::from_text(&recover::read(kit)?).map_err(|error| key_failure(&error))?;
     let (before, passphrase) = Configured::read_with(general, None)?;
@@ -111,7 +111,7 @@ pub(crate) async fn run(
     let _alone = mounted.map_err(|failure| failure.hint("unmount it first: `quorumfs umount`"))?;
     let locked = before.state().lock_as(LOCK, "key command")?;
     if !New::next_to(&before).exists() && lacks_epoch(&before).await {
-        // An earlier try came as far as this: the key that it made is in its place.
+        // An earlier try came as far as this: the key that it made is installed.
         replaced.new = before.principal().to_string();
     } else {
         let new = New::made(&before, &recovery, passphrase.as_ref())?;
@@ -134,12 +134,12 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
-/// Whether the key here took the owner's place, and no key epoch was begun since.
+/// Whether the key here replaced the owner's, and no key epoch has begun since.
 async fn lacks_epoch(before: &Configured) -> bool {
     let Some(since) = before.volume().succeeded_in() else {
         return false;
     };
-    // If it does not open anything it was replaced itself.
+    // If it opens nothing, it was itself replaced.
     let Ok(opened) = Opened::open(before, Access::Command).await else {
         return false;
     };
@@ -148,12 +148,12 @@ async fn lacks_epoch(before: &Configured) -> bool {
     current == Some(since)
 }
 
-/// Has the servers do it.
+/// Orders the succession.
 async fn order(
     guest: &Configured,
     root: &VolumeRoot,
     successor: &Principal,
-) -> Outcome<Vec<SignedSuccession>> {
+) -> CommandResult<Vec<SignedSuccession>> {
     let opened = Opened::open(guest, Access::Command).await?;
     let done = async {
         let clouds = opened.blocks().shares();
@@ -170,12 +170,12 @@ async fn order(
     Ok(successions)
 }
 
-/// With the new key.
+/// Begins a key epoch with the new key.
 async fn rekey(
     general: &General,
     arguments: &VolumeRekeyArguments,
     passphrase: Option<Passphrase>,
-) -> Outcome<RekeyLine> {
+) -> CommandResult<RekeyLine> {
     let (configured, _) = Configured::read_with(general, passphrase)?;
     let begun = async {
         let opened = Opened::open(&configured, Access::Command).await?;
@@ -190,7 +190,7 @@ async fn rekey(
     })
 }
 
-/// The new key, in its place for the time being.
+/// The new key, not yet installed.
 struct New {
     key: KeyFile,
     stored: StoredKey,
@@ -199,7 +199,7 @@ struct New {
 }
 
 impl New {
-    /// Where a new key lies until it is in its place.
+    /// Where a new key is stored until it is installed.
     fn next_to(before: &Configured) -> PathBuf {
         let path = unlock::path_of(before.state(), before.configuration());
         let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -207,12 +207,12 @@ impl New {
         path.with_file_name(name)
     }
 
-    /// The one that an earlier try left, or another.
+    /// The key that an earlier try left, or a new one.
     fn made(
         before: &Configured,
         recovery: &KeyFile,
         passphrase: Option<&Passphrase>,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         let failed = |error| key_failure(&error);
         let path = unlock::path_of(before.state(), before.configuration());
         let next = Self::next_to(before);
@@ -253,14 +253,14 @@ impl New {
         })
     }
 
-    /// Puts it where the old one is, with what makes it the owner's.
-    fn keep(&self, before: &Configured, successions: &[SignedSuccession]) -> Outcome<()> {
+    /// Installs it in place of the old one, with the proof that it is the owner's.
+    fn keep(&self, before: &Configured, successions: &[SignedSuccession]) -> CommandResult<()> {
         let failed = |error| key_failure(&error);
         let state = before.state();
         directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())?;
         let (volume, new) = (before.volume(), &self.key.principal);
         let host_key = before.host_key_path();
-        // The journal that it locks may hold what is nowhere else: without it this goes no further.
+        // The journal sealed under it may hold unique data: without it this goes no further.
         let handed_over = HostKey::hand_over(&host_key, volume.id(), volume.principal(), new);
         handed_over.map_err(|error| {
             key_failure(&error).or_hint(
@@ -289,8 +289,8 @@ fn text(successions: &[SignedSuccession]) -> String {
     text
 }
 
-/// The successions that this state directory knows of.
-pub(super) fn known(state: &StateDirectory) -> Outcome<Vec<SignedSuccession>> {
+/// The successions that this state directory knows.
+pub(super) fn known(state: &StateDirectory) -> CommandResult<Vec<SignedSuccession>> {
     let path = state.join(SUCCESSIONS);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

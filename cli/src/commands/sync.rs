@@ -1,19 +1,20 @@
-//! `quorumfs sync`: what was written goes to the clouds now, whatever the mount's tier and the
-//! file's; or to the journal, if that is enough.
+//! `quorumfs sync`: commits written data to the clouds now, whatever the tier of the mount and the
+//! file; or to the journal, if that is enough.
 //!
-//! The mount is asked again and again, since a control question has a short patience and a slow
-//! cloud has not: the first question begins, the others ask for what the first has begun, so that
-//! it ends, and fails, as one. Interrupting the command interrupts nothing: what was begun goes on.
+//! The mount is asked repeatedly, since a control question times out soon and a slow cloud may take
+//! longer. The first question begins the commit, and the others ask for its result, so that it
+//! succeeds or fails as one. Interrupting the command interrupts nothing: a commit that has begun
+//! goes on.
 
 use super::explain::vfs_failure;
-use super::mount::Report;
+use super::mount::MountReport;
 use super::mount_point::within;
 use crate::arguments::{General, SyncArguments};
 use crate::configuration::TierSetting;
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
 use serde::{Deserialize, Serialize};
@@ -27,23 +28,23 @@ use tokio::sync::watch;
 
 /// How long one question may take.
 const ASKED_FOR: Duration = Duration::from_secs(5);
-/// Those that were begun and not asked for to their end; the oldest are forgotten, and go on.
+/// Commits whose result was not asked for; the oldest are forgotten, and go on.
 const BEGUN_MAX: usize = 64;
 
-/// How a mount answers the wish that something be committed.
+/// How a mount answers a request to commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Synced {
-    /// It is.
+    /// It is done.
     Done,
-    /// It is on its way: ask again.
+    /// It is under way: ask again.
     Waiting {
-        /// Bytes of the whole mount that wait.
+        /// Pending bytes of the whole mount.
         bytes: u64,
-        /// What to ask for.
+        /// The commit to ask for.
         ticket: u64,
     },
-    /// It failed, and is tried again in the background.
+    /// It failed, and is retried in the background.
     Failed {
         /// Why.
         message: String,
@@ -55,7 +56,7 @@ pub(crate) enum Synced {
 
 type Ending = watch::Receiver<Option<Result<(), VfsError>>>;
 
-/// What a mount has begun to commit and nobody has heard the end of, by tickets.
+/// Commits of a mount whose results were not delivered yet, by tickets.
 #[derive(Debug, Default)]
 pub(super) struct Begun(Mutex<(u64, BTreeMap<u64, Ending>)>);
 
@@ -64,7 +65,7 @@ impl Begun {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers for `ticket`, or begins if there is none or nobody knows it any more.
+    /// The result for `ticket`; without one, or if it is unknown, begins a commit.
     pub(super) async fn answer(
         &self,
         files: &FileSystem,
@@ -100,7 +101,7 @@ impl Begun {
         let (message, exit) = match ended.as_deref() {
             Ok(Some(Ok(()))) => return Synced::Done,
             Ok(Some(Err(error))) => (error.to_string(), vfs_failure(error).exit),
-            Ok(None) | Err(_) => ("it was broken off".into(), Exit::Error),
+            Ok(None) | Err(_) => ("it was cancelled".into(), Exit::Error),
         };
         let code = exit.code();
         Synced::Failed { message, code }
@@ -115,13 +116,17 @@ struct Done<'a> {
 }
 
 /// Asks until it is done.
-pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Output) -> Outcome {
+pub(crate) async fn run(
+    general: &General,
+    arguments: &SyncArguments,
+    output: Output,
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     let not_mounted = || {
         let message = format!("the volume of {} is not mounted", state.path().display());
         Failure::new(Exit::NoVolume, message).hint("name another one with --state")
     };
-    let report = control::ask::<Report>(&state, Question::Status).await?;
+    let report = control::ask::<MountReport>(&state, Question::Status).await?;
     let point = report.ok_or_else(not_mounted)?.point;
     let path = arguments.path.as_deref().unwrap_or(&point);
     let (inode, tier) = (inode_of(path, &point)?, arguments.tier);
@@ -132,7 +137,7 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
             .filter(|exit| *exit != Exit::Success)
             .unwrap_or(Exit::Error);
         return Err(Failure::new(exit, message)
-            .hint("it is kept and tried again; see `quorumfs status --queue`"));
+            .hint("the data stays in the mount and is retried; see `quorumfs status --queue`"));
     }
     output.record("synced", &Done { path, tier }, |done| {
         let path = done.path.display();
@@ -147,12 +152,12 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
     Ok(Exit::Success)
 }
 
-/// Asks as long as it is on its way; nothing if nobody answers.
+/// Asks as long as it is under way; returns nothing if no mount answers.
 pub(crate) async fn asked(
     state: &StateDirectory,
     inode: Option<u64>,
     tier: TierSetting,
-) -> Outcome<Option<Synced>> {
+) -> CommandResult<Option<Synced>> {
     let mut ticket = None;
     loop {
         let question = Question::Sync {
@@ -162,7 +167,7 @@ pub(crate) async fn asked(
         };
         match control::ask::<Synced>(state, question).await? {
             Some(Synced::Waiting { bytes, ticket: of }) => {
-                tracing::info!(bytes, "still on its way");
+                tracing::info!(bytes, "still under way");
                 ticket = Some(of);
             }
             answer => return Ok(answer),
@@ -170,8 +175,8 @@ pub(crate) async fn asked(
     }
 }
 
-/// Which file it is; nothing if it is a directory, for which the whole mount is meant.
-fn inode_of(path: &Path, point: &Path) -> Outcome<Option<u64>> {
+/// The file's inode; nothing for a directory, which stands for the whole mount.
+fn inode_of(path: &Path, point: &Path) -> CommandResult<Option<u64>> {
     let found = within(point, path)?;
     let found =
         fs::symlink_metadata(&found).map_err(|error| Failure::file("look at", path, &error))?;

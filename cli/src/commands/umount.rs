@@ -1,4 +1,4 @@
-//! `quorumfs umount`: keeps everything, unmounts, and returns when the mount's process has ended
+//! `quorumfs umount`: commits everything, unmounts, and returns when the mount's process has ended
 //! its session.
 
 use super::force;
@@ -9,7 +9,7 @@ use crate::configuration::TierSetting;
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use serde::Serialize;
 use std::path::Path;
@@ -22,13 +22,13 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(45);
 pub(super) struct Unmounted<'a> {
     #[serde(serialize_with = "crate::output::paths::serialize")]
     pub(super) point: &'a Path,
-    /// With `--force`, whether it took any.
+    /// With `--force`, whether force was needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) forced: Option<bool>,
-    /// With `--force`, whether the process behind it is still there.
+    /// With `--force`, whether the mount's process still exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) still_running: Option<bool>,
-    /// Processes that had it in a tree of their own, and have it no more.
+    /// Processes that had it in their own trees, and have it no more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) taken_from: Vec<String>,
 }
@@ -58,13 +58,18 @@ impl Unmounted<'_> {
 }
 
 /// Unmounts the volume of the state directory.
-pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: Output) -> Outcome {
+pub(crate) async fn run(
+    general: &General,
+    arguments: &UmountArguments,
+    output: Output,
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     if arguments.force {
         return force::run(&state, arguments.point.as_deref(), output).await;
     }
-    let point = arguments.point.as_deref().map(mount_point::meant);
-    let Some(report) = control::ask::<super::mount::Report>(&state, Question::Status).await? else {
+    let point = arguments.point.as_deref().map(mount_point::resolve);
+    let Some(report) = control::ask::<super::mount::MountReport>(&state, Question::Status).await?
+    else {
         return without_process(&state, point.as_deref(), output);
     };
     if point.as_ref().is_some_and(|point| *point != report.point) {
@@ -73,21 +78,21 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
             state.path().display(),
             report.point.display()
         );
-        return Err(Failure::new(Exit::Usage, message).hint("name the state of the other mount"));
+        return Err(Failure::new(Exit::Usage, message).hint("name its state with --state"));
     }
-    // Clouds that are slow are waited for. If that fails the mount says so itself when it stops.
+    // Slow clouds are waited for. If this fails, the mount itself reports it when it stops.
     sync::asked(&state, None, TierSetting::Clouds).await?;
     let taken_from = match control::ask::<Stopped>(&state, Question::Stop).await? {
         Some(Stopped::Clean) => Vec::new(),
         Some(Stopped::TakenFrom { holders }) => holders,
-        // What to do depends on what is in the way, and is part of what the mount says.
+        // The remedy depends on the obstacle, and is part of the mount's message.
         Some(Stopped::Failed { message, code }) => {
-            let told = [
+            let known = [
                 Exit::QuorumUnreachable,
                 Exit::CloudsUnreachable,
                 Exit::NoSpace,
             ];
-            let exit = told.into_iter().find(|exit| exit.code() == code);
+            let exit = known.into_iter().find(|exit| exit.code() == code);
             return Err(Failure::new(exit.unwrap_or(Exit::Held), message));
         }
         None => {
@@ -105,7 +110,7 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
 }
 
 /// The mount's process ends its session after it has answered; the next mount needs it ended.
-pub(super) async fn until_released(state: &StateDirectory) -> Outcome<()> {
+pub(super) async fn until_released(state: &StateDirectory) -> CommandResult<()> {
     let began = Instant::now();
     loop {
         match state.lock("mount") {
@@ -117,15 +122,15 @@ pub(super) async fn until_released(state: &StateDirectory) -> Outcome<()> {
     }
 }
 
-/// Nobody serves this volume: what is left may be the mount of a process that was killed.
-fn without_process(state: &StateDirectory, point: Option<&Path>, output: Output) -> Outcome {
+/// No process serves this volume: there may be a mount whose process was killed.
+fn without_process(state: &StateDirectory, point: Option<&Path>, output: Output) -> CommandResult {
     match point {
         Some(point) if mount_point::is_dead(point) => {
             mount_point::detach(point)?;
             let record = Unmounted::of(point);
             output.record("unmounted", &record, |r| {
                 format!(
-                    "Cleared {} away; its process was dead already.",
+                    "Removed the mount on {}; its process was dead already.",
                     r.point.display()
                 )
             })?;

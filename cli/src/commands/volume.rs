@@ -1,8 +1,8 @@
 //! `quorumfs volume create`: a volume's genesis, its first key, its recovery kit, its clouds.
 //!
-//! What comes out lies in the state directory: the genesis (public, for every replica), the key of
-//! the first principal, the configuration that opens the volume from here, and the recovery kit,
-//! which belongs on paper. The configuration is written last: a directory that has one is whole.
+//! The results are in the state directory: the genesis (public, for every replica), the key of the
+//! first principal, the configuration that opens the volume from here, and the recovery kit, which
+//! belongs on paper. The configuration is written last: a directory that has one is complete.
 
 use super::explain::{block_failure, key_failure, store_failure, volume_failure};
 use super::key;
@@ -14,7 +14,7 @@ use crate::configuration::{
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, Sources};
 use quorumfs_backends::location::Location;
@@ -41,13 +41,13 @@ pub(crate) const GENESIS: &str = "volume.genesis";
 pub(crate) const KEY: &str = "principal.key";
 /// The recovery kit's file.
 pub(crate) const RECOVERY_KIT: &str = "recovery-kit.txt";
-/// What the configuration begins with.
+/// The first lines of the configuration.
 pub(crate) const HEADING: &str = "A quorumfs volume, as it is opened from this machine.\n\
     Paths are relative to this file. There are no secrets in it.";
 
-/// What a volume shall be.
+/// The properties of a new volume.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct VolumePlan {
     replicas: Vec<ReplicaSection>,
     clouds: Vec<CloudSection>,
     failures: u16,
@@ -57,14 +57,14 @@ pub(crate) struct Plan {
     lock: LockSetting,
     data: DataSection,
     cache: CacheSection,
-    /// What the key is to be sealed under.
+    /// The passphrase for the key, if any.
     passphrase: Option<Passphrase>,
-    /// Whom the root directory belongs to.
+    /// The owner of the root directory.
     owner: (Uid, Gid),
 }
 
-impl Plan {
-    /// One replica and one cloud may be faulty; two shards give the content back.
+impl VolumePlan {
+    /// One replica and one cloud may be faulty; two shards rebuild the content.
     pub(crate) fn preset(replicas: Vec<ReplicaSection>, clouds: Vec<CloudSection>) -> Self {
         Self {
             replicas,
@@ -75,33 +75,33 @@ impl Plan {
             data_shards: 2,
             lock: LockSetting::Clouds,
             data: DataSection::default(),
-            // What is shown has to come from the clouds.
+            // The demonstration has to read from the clouds.
             cache: CacheSection::none(),
             passphrase: None,
             owner: creator(),
         }
     }
 
-    fn of(state: &StateDirectory, arguments: &VolumeCreateArguments) -> Outcome<Self> {
+    fn of(state: &StateDirectory, arguments: &VolumeCreateArguments) -> CommandResult<Self> {
         let clouds = arguments.clouds.iter().map(|text| named(text));
-        let mut clouds: Vec<_> = clouds.collect::<Outcome<_>>()?;
+        let mut clouds: Vec<_> = clouds.collect::<CommandResult<_>>()?;
         let file = |path: &str| credentials_file(state, path);
-        let (option, told) = ("--cloud-credentials", &arguments.cloud_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--cloud-credentials", &arguments.cloud_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.credentials = Some(file(path)?);
             Ok(())
         })?;
-        let (option, told) = ("--reader-credentials", &arguments.reader_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--reader-credentials", &arguments.reader_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.reader_credentials = Some(file(path)?);
             Ok(())
         })?;
-        let (option, told) = ("--collector-credentials", &arguments.collector_credentials);
-        tell(&mut clouds, option, told, |cloud, path| {
+        let (option, texts) = ("--collector-credentials", &arguments.collector_credentials);
+        apply_values(&mut clouds, option, texts, |cloud, path| {
             cloud.collector_credentials = Some(file(path)?);
             Ok(())
         })?;
-        tell(
+        apply_values(
             &mut clouds,
             "--cloud-domain",
             &arguments.cloud_domains,
@@ -115,7 +115,7 @@ impl Plan {
                 .replicas
                 .iter()
                 .map(|text| replica(text))
-                .collect::<Outcome<_>>()?,
+                .collect::<CommandResult<_>>()?,
             clouds,
             failures: arguments.failures,
             liars: arguments.liars,
@@ -133,14 +133,14 @@ impl Plan {
     }
 }
 
-/// Who runs this.
+/// The user who runs this.
 fn creator() -> (Uid, Gid) {
     let uid = rustix::process::geteuid().as_raw();
     (Uid(uid), Gid(rustix::process::getegid().as_raw()))
 }
 
-/// What the key of a new volume is to be sealed under.
-pub(super) fn new_passphrase() -> Outcome<Passphrase> {
+/// The passphrase for the key of a new volume.
+pub(super) fn new_passphrase() -> CommandResult<Passphrase> {
     let sources = Sources::here();
     if sources.are_automatic() {
         return Ok(sources.passphrase()?.0);
@@ -162,21 +162,21 @@ pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
     }
 }
 
-/// Where a replica is reached.
-pub(super) fn place(text: &str) -> Outcome<Address> {
+/// The address at which a replica is reached.
+pub(super) fn place(text: &str) -> CommandResult<Address> {
     let address: Address = text
         .parse()
         .map_err(|error: NoAddress| Failure::new(Exit::Usage, error.to_string()))?;
     if address.is_unspecified() {
-        let message = format!("{address} says where to listen, and not where others reach it");
+        let message = format!("{address} is only for listening: others cannot reach it there");
         return Err(Failure::new(Exit::Usage, message)
-            .hint("name the machine by the address or name that the others know it by"));
+            .hint("name the machine by the address or name at which the others reach it"));
     }
     Ok(address)
 }
 
 /// A replica's key and address, as people pass them on.
-pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
+pub(crate) fn replica(text: &str) -> CommandResult<ReplicaSection> {
     let wrong = || {
         Failure::new(Exit::Usage, format!("`{text}` is not KEY@HOST:PORT"))
             .hint("`quorumfs replica init` printed it, like 4f…c2@replica.example:7000")
@@ -189,9 +189,8 @@ pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
     })
 }
 
-/// A cloud as it is named on the command line; where a directory is does not depend on where one
-/// stands later.
-pub(super) fn named(text: &str) -> Outcome<CloudSection> {
+/// A cloud as it is named on the command line; a directory's path is made absolute.
+pub(super) fn named(text: &str) -> CommandResult<CloudSection> {
     let wrong = || {
         Failure::new(Exit::Usage, format!("`{text}` is not NAME=LOCATION"))
             .hint("name each cloud, like --cloud first=/mnt/first or --cloud aws=s3://bucket/below")
@@ -212,9 +211,9 @@ pub(super) fn named(text: &str) -> Outcome<CloudSection> {
     }
 }
 
-/// A file with credentials, as the configuration names it: relative if it lies in the state
+/// A file with credentials, as the configuration names it: relative if it is in the state
 /// directory, so that a copy of that directory works on another machine.
-pub(super) fn credentials_file(state: &StateDirectory, path: &str) -> Outcome<PathBuf> {
+pub(super) fn credentials_file(state: &StateDirectory, path: &str) -> CommandResult<PathBuf> {
     let failed = |error| Failure::file("use the credentials", path.as_ref(), &error);
     let absolute = std::path::absolute(path).map_err(failed)?;
     let base = std::path::absolute(state.path()).map_err(failed)?;
@@ -223,31 +222,31 @@ pub(super) fn credentials_file(state: &StateDirectory, path: &str) -> Outcome<Pa
         .map_or_else(|_| absolute.clone(), Path::to_path_buf))
 }
 
-/// Gives clouds what `--cloud-…=NAME=VALUE` says of them.
-pub(super) fn tell(
+/// Applies the values of `--cloud-…=NAME=VALUE` to the clouds.
+pub(super) fn apply_values(
     clouds: &mut [CloudSection],
     option: &str,
-    told: &[String],
-    tell: impl Fn(&mut CloudSection, &str) -> Outcome<()>,
-) -> Outcome<()> {
-    for text in told {
+    texts: &[String],
+    set: impl Fn(&mut CloudSection, &str) -> CommandResult<()>,
+) -> CommandResult<()> {
+    for text in texts {
         let none = || {
             Failure::new(
                 Exit::Usage,
                 format!("{option} `{text}` names none of the clouds"),
             )
             .hint(format!(
-                "it is {option} NAME=VALUE, with the NAME of a --cloud"
+                "the form is {option} NAME=VALUE, with the NAME of a --cloud"
             ))
         };
         let (name, value) = text.split_once('=').ok_or_else(none)?;
         let cloud = clouds.iter_mut().find(|cloud| cloud.name == name);
-        tell(cloud.ok_or_else(none)?, value)?;
+        set(cloud.ok_or_else(none)?, value)?;
     }
     Ok(())
 }
 
-/// What was created.
+/// The created volume.
 #[derive(Debug, Serialize)]
 pub(crate) struct Created {
     volume: String,
@@ -257,20 +256,20 @@ pub(crate) struct Created {
     genesis: PathBuf,
     #[serde(serialize_with = "crate::output::paths::serialize")]
     recovery_kit: PathBuf,
-    /// What the clouds' buckets are like, where that has consequences.
+    /// Properties of the clouds' buckets that have consequences.
     notices: Vec<String>,
 }
 
-/// Creates what the arguments say.
+/// Runs the command.
 pub(crate) async fn run(
     general: &General,
     arguments: &VolumeCreateArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;
-    let created = create(&state, &Plan::of(&state, arguments)?).await?;
-    // Where it is not found by itself.
+    let created = create(&state, &VolumePlan::of(&state, arguments)?).await?;
+    // Later commands need it unless it is the default.
     let named = general.state.as_ref().map_or(String::new(), |_| {
         format!(" --state {}", created.state.display())
     });
@@ -282,7 +281,7 @@ pub(crate) async fn run(
              1. Give every replica {} and start it, with the --state that it has:\n       \
              quorumfs replica run --genesis {}\n  \
              2. Print {}, keep it offline, delete it here.\n     \
-             Without it or the key in {}, nobody can ever read the volume.\n  \
+             Without it or the key in {}, the volume can never be read.\n  \
              3. quorumfs mount{named} DIR",
             created.volume,
             notices.collect::<String>(),
@@ -295,13 +294,13 @@ pub(crate) async fn run(
     Ok(Exit::Success)
 }
 
-/// What was made so far of a volume. Clouds that carry the mark of a volume that does not exist
-/// would refuse the next attempt for good, so what was begun in vain is taken back.
+/// The parts of a volume that were made so far. Clouds with the marker of a volume that does not
+/// exist would refuse the next attempt for good, so a failure removes these parts.
 #[derive(Debug, Default)]
 struct Begun {
     files: Vec<PathBuf>,
     clouds: Vec<Arc<dyn ObjectStore>>,
-    /// What may have been put there, by cloud.
+    /// The shares that may have been put there, by cloud.
     shares: Vec<ObjectName>,
     notices: Vec<String>,
 }
@@ -311,27 +310,27 @@ fn of_cloud(cloud: &NamedCloud, failure: Failure) -> Failure {
     Failure { message, ..failure }
 }
 
-/// What the cloud's bucket is like, where that has consequences; nothing if it does not tell.
+/// Properties of the cloud's bucket that have consequences; nothing if it does not report them.
 async fn notices(cloud: &NamedCloud) -> Vec<String> {
     let Ok(Some(store)) = cloud.attach_remote(clouds::Role::Writer).await else {
         return Vec::new();
     };
     let container = store.container(Deadline::after(FOUND_WITHIN)).await;
     let container = container.unwrap_or_default();
-    let said = |what: &str| format!("cloud `{}`: {what}", cloud.name);
+    let notice = |what: &str| format!("cloud `{}`: {what}", cloud.name);
     let mut notices = Vec::new();
     if container.locked == Some(true) {
-        notices.push(said(clouds::LOCKED));
+        notices.push(notice(clouds::LOCKED));
     }
     if container.versioned == Some(true) {
-        notices.push(said(clouds::VERSIONED));
+        notices.push(notice(clouds::VERSIONED));
     }
     notices
 }
 
 impl Begun {
-    /// Makes a cloud of a place that is empty or not there.
-    async fn cloud(&mut self, cloud: &NamedCloud) -> Outcome<()> {
+    /// Makes a cloud of a place that is empty or does not exist.
+    async fn cloud(&mut self, cloud: &NamedCloud) -> CommandResult<()> {
         let store = cloud.attach_to_found().await?;
         let soon = Deadline::after(FOUND_WITHIN);
         store
@@ -343,8 +342,8 @@ impl Begun {
         Ok(())
     }
 
-    /// Puts the second lock on: a share of a secret on each cloud.
-    async fn lock(&mut self, founding: &mut Founding) -> Outcome<()> {
+    /// Makes the second lock: puts a share of a secret on each cloud.
+    async fn lock(&mut self, founding: &mut Founding) -> CommandResult<()> {
         let mut clouds = Vec::new();
         for ((index, secret), store) in founding.clouds().zip(&self.clouds) {
             let named = Named {
@@ -376,7 +375,7 @@ impl Begun {
 
     async fn take_back(self) {
         for (cloud, share) in self.clouds.iter().zip(&self.shares) {
-            // If it is there and does not go, the marker does not either, and that is told.
+            // If it exists and cannot be deleted, neither can the marker, and that is logged.
             let _ = cloud.delete(share, Deadline::after(FOUND_WITHIN)).await;
         }
         for file in &self.files {
@@ -393,8 +392,8 @@ impl Begun {
 /// How long making a cloud of a place may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
 
-/// An error if a state directory is one already, or has a file that one is made of.
-pub(super) fn refuse_what_is_there(state: &StateDirectory) -> Outcome<()> {
+/// An error if a state directory exists already, or has a file of one.
+pub(super) fn refuse_what_is_there(state: &StateDirectory) -> CommandResult<()> {
     if state.join(CONFIGURATION).exists() {
         let message = format!("there is a volume already in {}", state.path().display());
         return Err(Failure::new(Exit::Held, message)
@@ -402,7 +401,7 @@ pub(super) fn refuse_what_is_there(state: &StateDirectory) -> Outcome<()> {
     }
     for path in [GENESIS, RECOVERY_KIT, KEY].map(|name| state.join(name)) {
         if path.exists() {
-            let message = format!("{} is in the way", path.display());
+            let message = format!("{} exists already", path.display());
             return Err(Failure::new(Exit::Held, message)
                 .hint("nothing was changed; move it away or name another directory with --state"));
         }
@@ -411,7 +410,7 @@ pub(super) fn refuse_what_is_there(state: &StateDirectory) -> Outcome<()> {
 }
 
 /// Creates a volume: the clouds first, the configuration last; all of it or nothing.
-pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
+pub(crate) async fn create(state: &StateDirectory, plan: &VolumePlan) -> CommandResult<Created> {
     refuse_what_is_there(state)?;
     let mut begun = Begun::default();
     let made = make(state, plan, &mut begun).await;
@@ -421,7 +420,11 @@ pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Creat
     made
 }
 
-async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome<Created> {
+async fn make(
+    state: &StateDirectory,
+    plan: &VolumePlan,
+    begun: &mut Begun,
+) -> CommandResult<Created> {
     let new = plan.to_new_volume(state.path())?;
     let mut founding = Founding::begin(new).map_err(|error| volume_failure(&error))?;
     let volume = founding.volume();
@@ -471,7 +474,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
     })
 }
 
-/// What a machine that mounts may know: it never deletes, and so holds nothing that could.
+/// The credentials of a machine that mounts: it never deletes, and so has none that could.
 fn without_collector(section: &CloudSection) -> CloudSection {
     CloudSection {
         collector_credentials: None,
@@ -479,17 +482,18 @@ fn without_collector(section: &CloudSection) -> CloudSection {
     }
 }
 
-impl Plan {
+impl VolumePlan {
     fn clouds_that_would_do(&self) -> String {
         let (faulty, data) = (self.faulty_clouds, self.data_shards);
         let least = usize::from(faulty) * 2 + usize::from(data);
         format!(
-            "with {faulty} that may be faulty and {data} that give the content back it takes at \
-             least {least}: name more with --cloud, or choose other --faulty-clouds, --data-shards"
+            "with {faulty} that may be faulty and {data} that rebuild the content, at least \
+             {least} are needed: name more with --cloud, or choose other --faulty-clouds or \
+             --data-shards"
         )
     }
 
-    fn to_new_volume(&self, base: &Path) -> Outcome<NewVolume> {
+    fn to_new_volume(&self, base: &Path) -> CommandResult<NewVolume> {
         let replicas = self.replicas.iter().enumerate().map(|(number, section)| {
             let number = u16::try_from(number).map_err(|_| too_many("replicas"))?;
             let address = section.address.to_string();
@@ -509,8 +513,8 @@ impl Plan {
                     other.name, section.name
                 );
                 return Err(Failure::new(Exit::Usage, message).hint(
-                    "take a cloud of somebody else; or, if you know better, say so with \
-                     --cloud-domain NAME=WHO",
+                    "choose a cloud of another provider; or, if you know better, state its failure \
+                     domain with --cloud-domain NAME=WHO",
                 ));
             }
             if clouds.iter().any(|it| it.name == section.name) {
@@ -538,7 +542,7 @@ impl Plan {
         Ok(NewVolume {
             up: self.failures,
             right: self.liars,
-            replicas: replicas.collect::<Outcome<_>>()?,
+            replicas: replicas.collect::<CommandResult<_>>()?,
             clouds,
             policy,
             owner_label: "owner".to_string(),
@@ -551,7 +555,7 @@ impl Plan {
 }
 
 /// A replica's public key, as people pass it on.
-pub(crate) fn public_key(digits: &str) -> Outcome<PublicKey> {
+pub(crate) fn public_key(digits: &str) -> CommandResult<PublicKey> {
     digits.parse().map_err(|_| {
         Failure::new(
             Exit::Usage,

@@ -1,18 +1,18 @@
-//! `quorumfs warmup`: brings files to the disk cache of the running mount before they are wanted.
+//! `quorumfs warmup`: prefetches files into the disk cache of the running mount.
 //!
-//! The paths are walked through the mount, like by anybody; the mount is asked to bring each file,
-//! piece by piece, past what it keeps in memory. What is there already is passed over without
-//! being read, so that one that was stopped goes on by being started again. It stops bringing
-//! before it would drive out what it brought itself, and says how much that leaves.
+//! The paths are walked through the mount, like by any process; the mount is asked to fetch each
+//! file, piece by piece, bypassing its cache in memory. Pieces that are cached already are skipped
+//! without being read, so that a stopped warmup continues when it is started again. It stops before
+//! it would evict its own pieces, and reports how much is left.
 
 use super::disk_cache::CacheReport;
-use super::mount::Report;
+use super::mount::MountReport;
 use super::mount_point::within;
 use crate::arguments::{General, WarmupArguments};
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use serde::{Deserialize, Serialize};
@@ -27,26 +27,26 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Bytes that the mount is asked for at a time: it has to answer within a connection's patience.
+/// Bytes per request to the mount, which has to answer within a connection's time limit.
 const PIECE_BYTES: u64 = 16 << 20;
-/// Files that are asked for side by side; the mount serves a few connections more.
+/// Concurrent requests for files; the mount serves a few more connections than that.
 const FILES_AT_ONCE: usize = 6;
-/// Between two signs of life.
+/// The interval of progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Files that were found and not asked for yet.
+/// Files that were found and not requested yet.
 const FOUND_MAX: usize = 1024;
 
-/// What the mount says of a piece.
+/// How the mount answers for a piece.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WarmedPiece {
-    /// What became of it, in bytes.
+    /// The result, in bytes.
     Done {
-        /// They were there.
+        /// Cached before.
         present: u64,
-        /// They were brought.
+        /// Fetched.
         brought: u64,
-        /// The cache did not take them.
+        /// Not accepted by the cache.
         refused: u64,
     },
     /// It could not be read.
@@ -62,9 +62,9 @@ struct Counts {
     files_failed: u64,
     bytes_present: u64,
     bytes_brought: u64,
-    /// Offered, and not taken.
+    /// Offered, and not accepted.
     bytes_refused: u64,
-    /// Not tried any more: with them more would be wanted than the cache holds.
+    /// Not tried any more: with them, more would be wanted than the cache holds.
     bytes_left_out: u64,
 }
 
@@ -88,16 +88,20 @@ impl Counts {
     }
 }
 
-struct Found {
+struct FoundFile {
     path: PathBuf,
     inode: u64,
     length: u64,
 }
 
-/// Brings what lies under the paths.
-pub(crate) async fn run(general: &General, arguments: &WarmupArguments, output: Output) -> Outcome {
+/// Prefetches the files under the paths.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &WarmupArguments,
+    output: Output,
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
-    let Some(report) = control::ask::<Report>(&state, Question::Status).await? else {
+    let Some(report) = control::ask::<MountReport>(&state, Question::Status).await? else {
         let message = format!("the volume of {} is not mounted", state.path().display());
         return Err(Failure::new(Exit::NoVolume, message).hint("mount it first"));
     };
@@ -171,9 +175,9 @@ impl Counts {
     }
 }
 
-/// How many bytes may be brought before they would drive each other out: the cache keeps room for
-/// two segments, an eighth of it each at most.
-fn room(cache: Option<&CacheReport>) -> Outcome<u64> {
+/// How many bytes may be fetched before they would evict each other: the cache reserves two
+/// segments, an eighth of it each at most.
+fn room(cache: Option<&CacheReport>) -> CommandResult<u64> {
     let none = |message: String| Failure::new(Exit::Usage, message);
     let Some(cache) = cache else {
         return Err(none("the mount has no disk cache".into())
@@ -186,8 +190,8 @@ fn room(cache: Option<&CacheReport>) -> Outcome<u64> {
     }
 }
 
-/// Finds all files, each once, and says what could not be looked at.
-fn walk(roots: Vec<PathBuf>, found: &mpsc::Sender<Found>) -> Vec<Failure> {
+/// Finds all files, each once, and returns the errors of those that could not be examined.
+fn walk(roots: Vec<PathBuf>, found: &mpsc::Sender<FoundFile>) -> Vec<Failure> {
     let (mut rest, mut failures, mut seen) = (roots, Vec::new(), HashSet::new());
     while let Some(path) = rest.pop() {
         let looked = std::fs::symlink_metadata(&path).and_then(|metadata| {
@@ -200,7 +204,7 @@ fn walk(roots: Vec<PathBuf>, found: &mpsc::Sender<Found>) -> Vec<Failure> {
         });
         match looked {
             Ok(metadata) if metadata.is_file() && is_new(&metadata, &mut seen) => {
-                let file = Found {
+                let file = FoundFile {
                     path,
                     inode: metadata.ino(),
                     length: metadata.len(),
@@ -221,8 +225,8 @@ fn is_new(metadata: &Metadata, seen: &mut HashSet<u64>) -> bool {
     metadata.nlink() < 2 || seen.insert(metadata.ino())
 }
 
-/// Has one file brought, as far as there is room.
-async fn warm(state: &StateDirectory, file: &Found, room: &AtomicU64) -> Outcome<Counts> {
+/// Prefetches one file, as far as there is capacity.
+async fn warm(state: &StateDirectory, file: &FoundFile, room: &AtomicU64) -> CommandResult<Counts> {
     let mut counts = Counts::default();
     let mut offset = 0;
     while offset < file.length {
@@ -247,7 +251,7 @@ async fn warm(state: &StateDirectory, file: &Found, room: &AtomicU64) -> Outcome
                 counts.bytes_present += present;
                 counts.bytes_brought += brought;
                 counts.bytes_refused += refused;
-                // A hole takes none.
+                // A hole needs no capacity.
                 let unused = length.saturating_sub(present.saturating_add(brought));
                 room.fetch_add(unused, Ordering::AcqRel);
             }
@@ -261,7 +265,7 @@ async fn warm(state: &StateDirectory, file: &Found, room: &AtomicU64) -> Outcome
     Ok(counts)
 }
 
-fn show(counts: &Counts, output: Output) -> Outcome<()> {
+fn show(counts: &Counts, output: Output) -> CommandResult<()> {
     if output.is_json() {
         return output.record("progress", counts, |_| String::new());
     }

@@ -1,4 +1,4 @@
-//! Files that were cut short, mistyped or damaged: each is read, or explained with its path.
+//! Truncated, mistyped or damaged files: each is read, or explained with its path.
 
 use super::*;
 use std::fmt::Debug;
@@ -57,7 +57,7 @@ address = "127.0.0.1:7000"
 key = "00"
 "#;
 
-/// A sequence that looks random and is always the same.
+/// A deterministic sequence that looks random.
 struct Dice(u64);
 
 impl Dice {

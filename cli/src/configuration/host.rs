@@ -1,8 +1,8 @@
-//! What a mount keeps on its own machine: how safe something is there before the clouds have it,
-//! and how much of that disk is used.
+//! What a mount stores on its own machine: the durability of data that is not on the clouds yet,
+//! and how much of the disk is used.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use clap::ValueEnum;
 use quorumfs_gateway::disk_cache::CACHE_BYTES_MIN;
 use quorumfs_gateway::journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN};
@@ -10,11 +10,11 @@ use quorumfs_gateway::vfs::Tier;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What close and fsync wait for: how safe is then what was written.
+/// What close and fsync wait for, and so how durable written data is then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TierSetting {
-    /// Nothing: it may be lost with the mount's process until it was committed.
+    /// Nothing: until the commit, data may be lost with the mount's process.
     Memory,
     /// The journal on this machine's disk.
     Local,
@@ -28,12 +28,12 @@ impl TierSetting {
         *self == Self::default()
     }
 
-    /// Whether it takes a journal.
+    /// Whether it needs a journal.
     pub(crate) fn is_local(self) -> bool {
         self == Self::Local
     }
 
-    /// As it is written.
+    /// Its name in files.
     pub(crate) fn name(self) -> &'static str {
         Tier::from(self).name()
     }
@@ -49,18 +49,18 @@ impl From<TierSetting> for Tier {
     }
 }
 
-/// Where a mount of tier `local`, or with files of it, keeps, encrypted, what is not in the clouds
-/// yet.
+/// The journal, in which a mount of tier `local`, or with files of that tier, stores uncommitted
+/// data, encrypted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct JournalSection {
     /// The directory that holds it.
     pub(crate) path: PathBuf,
-    /// Whether there is one at every tier of the mount, for files whose own is `local`.
+    /// Whether there is one at every tier of the mount, for files whose own tier is `local`.
     pub(crate) always: bool,
-    /// MiB that it may hold; writers then wait for the clouds.
+    /// The most MiB that it may take; writers then wait for the clouds.
     pub(crate) size_mib: u32,
-    /// MiB of that disk that it leaves free; close and fsync then wait for the clouds.
+    /// MiB to leave free on its disk; below that, close and fsync wait for the clouds.
     pub(crate) free_space_floor_mib: u32,
 }
 
@@ -80,42 +80,42 @@ impl JournalSection {
         *self == Self::default()
     }
 
-    /// Bytes that it may hold.
+    /// The most bytes that it may take.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.size_mib) << 20
     }
 
-    /// Bytes that it leaves free.
+    /// Bytes to leave free.
     pub(crate) fn free_space_floor(&self) -> u64 {
         u64::from(self.free_space_floor_mib) << 20
     }
 
-    /// Refuses one that is too small to be of use.
+    /// Refuses one that is too small.
     ///
     /// # Errors
     /// If it is.
-    pub(crate) fn check(&self) -> Outcome<()> {
+    pub(crate) fn check(&self) -> CommandResult<()> {
         let least = JOURNAL_BYTES_MIN >> 20;
         if self.bytes() >= JOURNAL_BYTES_MIN {
             return Ok(());
         }
         let message = format!(
-            "`size_mib` of `[journal]` is {}, and a journal works with {least} or more",
+            "`size_mib` of `[journal]` is {}, and a journal needs {least} or more",
             self.size_mib
         );
         Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"))
     }
 }
 
-/// What a mount keeps, encrypted, on this machine's disk of what was read and written.
+/// The disk cache, in which a mount stores content that was read or written, encrypted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CacheSection {
     /// The directory that holds it.
     pub(crate) path: PathBuf,
-    /// MiB that it may hold; 0 for none.
+    /// The most MiB that it may take; 0 for no cache.
     pub(crate) size_mib: u32,
-    /// MiB of that disk that it leaves free.
+    /// MiB to leave free on its disk.
     pub(crate) free_space_floor_mib: u32,
 }
 
@@ -130,7 +130,7 @@ impl Default for CacheSection {
 }
 
 impl CacheSection {
-    /// What says that there is to be none.
+    /// The setting for no cache.
     pub(crate) fn none() -> Self {
         Self {
             size_mib: 0,
@@ -142,30 +142,30 @@ impl CacheSection {
         *self == Self::default()
     }
 
-    /// Bytes that it may hold, if there is to be one.
+    /// The most bytes that it may take, if there is one.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let bytes = u64::from(self.size_mib) << 20;
         (bytes > 0).then_some(bytes)
     }
 
-    /// Bytes that it leaves free.
+    /// Bytes to leave free.
     pub(crate) fn free_space_floor(&self) -> u64 {
         u64::from(self.free_space_floor_mib) << 20
     }
 
-    /// Refuses one that is too small to be of use.
+    /// Refuses one that is too small.
     ///
     /// # Errors
     /// If it is.
-    pub(crate) fn check(&self) -> Outcome<()> {
+    pub(crate) fn check(&self) -> CommandResult<()> {
         let least = CACHE_BYTES_MIN >> 20;
         if self.bytes().is_none_or(|bytes| bytes >= CACHE_BYTES_MIN) {
             return Ok(());
         }
         let message = format!(
-            "`size_mib` of `[cache]` is {}, and a disk cache works with {least} or more",
+            "`size_mib` of `[cache]` is {}, and a disk cache needs {least} or more",
             self.size_mib
         );
-        Err(Failure::new(Exit::Usage, message).hint("raise it, or say 0 for none"))
+        Err(Failure::new(Exit::Usage, message).hint("raise it, or set 0 for no cache"))
     }
 }

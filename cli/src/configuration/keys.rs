@@ -1,10 +1,10 @@
-//! How the key that opens a volume is unlocked on this machine, and what of the clouds' part in it
-//! stays here.
+//! How the key that opens a volume is unlocked on this machine, and whether the clouds' shares of
+//! it are cached here.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Where the passphrase of a protected key comes from, and whether clouds are asked each time.
+/// The source of a protected key's passphrase, and whether to ask the clouds each time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct KeysSection {
@@ -14,8 +14,8 @@ pub(crate) struct KeysSection {
     /// A program and its arguments; what it prints is the passphrase.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) passphrase_command: Vec<String>,
-    /// Whether what the clouds share of the volume's key is kept here, sealed, so that a mount
-    /// begins while they are gone.
+    /// Whether to cache the clouds' shares of the volume's key here, sealed, so that a mount can
+    /// begin while the clouds are unreachable.
     pub(crate) keep_cloud_secret: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `quorumfs demo --check`: the whole promise, tried unattended on real files.
+//! `quorumfs demo --check`: an unattended test of everything on real files.
 //!
 //! ```text
 //! copy in ─► compare ─► compare ─────────► compare ────────► compare ─────────► kill the leader
@@ -7,24 +7,24 @@
 //!                                                            another cloud      replica
 //!
 //! over servers of the providers' protocols, each cloud in turn: stopped, frozen, every object
-//! damaged, then all of them deleted, taken up again and filled
+//! damaged, then all of them deleted, adopted again and filled
 //! ```
 //!
-//! Before each comparison the gateway is restarted and the kernel's caches are dropped, so that
-//! what is compared comes from the clouds. What the check knows about the cluster it knows from
-//! `quorumfs status --json`, as an operator would. The last line it prints is the summary.
+//! Before each comparison the gateway is restarted and the kernel's caches are dropped, so that the
+//! compared content comes from the clouds. The check observes the cluster through `quorumfs status
+//! --json` alone, as an operator would. The last line that it prints is the summary.
 
-use super::cluster::Cluster;
+use super::cluster::DemoCluster;
 use super::damage;
 use super::layout::Demo;
-use super::observe::{Observer, Seen};
-use super::places::Place;
+use super::observe::{ClusterSnapshot, Observer};
+use super::places::DemoCloud;
 use super::tree::{HANDS, Measured, Progress, Tree};
 use crate::arguments::{DemoArguments, DemoClouds, General};
 use crate::commands::Configured;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use quorumfs_backends::ObjectStore;
@@ -38,21 +38,21 @@ use std::time::{Duration, Instant};
 const FILES_MIN: u32 = 5_000;
 /// Over emulators the tree is compared many times, and every file is an object on each of them.
 const EMULATED_FILES_MIN: u32 = 400;
-/// So many bytes for each file, at least.
+/// The least average size of files.
 const BYTES_A_FILE_MIN: u64 = 20 << 10;
-/// How many files are copied while the leader dies, and how many must have arrived before it does
+/// How many files are copied while the leader dies, and the least number to arrive before its death
 /// and after.
 const FILES_DURING: usize = 600;
 const FILES_BEFORE_KILL: usize = 50;
 const FILES_AFTER_KILL: usize = 100;
-/// Something is stuck if the whole check takes longer.
+/// The check is stuck if it takes longer.
 const CHECK_WITHIN: Duration = Duration::from_secs(40 * 60);
-/// How long a change of the cluster may take to be seen.
+/// How long a change of the cluster may take to become visible.
 const SEEN_WITHIN: Duration = Duration::from_secs(180);
 
 /// The last line.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct DemoSummary {
     files: usize,
     bytes: u64,
     files_per_second: f64,
@@ -65,8 +65,12 @@ struct Summary {
     seconds: f64,
 }
 
-/// Runs the check in a fresh directory, or in the one that was named.
-pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Output) -> Outcome {
+/// Runs the check in a fresh directory, or in the given one.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &DemoArguments,
+    output: Output,
+) -> CommandResult {
     let (state, temporary) = match &general.state {
         Some(path) => (StateDirectory::find(Some(path), "demo")?, false),
         None => (fresh_directory()?, true),
@@ -79,7 +83,7 @@ pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Ou
         return Err(Failure::new(Exit::Held, message)
             .hint("the check moves and damages clouds; give it an empty directory with --state"));
     }
-    let cluster = Cluster::new(&demo)?;
+    let cluster = DemoCluster::new(&demo)?;
     let check = Check {
         observer: Observer::new(&state)?,
         demo: &demo,
@@ -113,15 +117,15 @@ pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Ou
     }
 }
 
-fn fresh_directory() -> Outcome<StateDirectory> {
+fn fresh_directory() -> CommandResult<StateDirectory> {
     let base = std::env::temp_dir();
     let path = base.join(format!("quorumfs-check-{}", std::process::id()));
     fs::create_dir(&path).map_err(|error| Failure::file("create the directory", &path, &error))?;
     StateDirectory::find(Some(&path), "demo")
 }
 
-/// The tree that was named; else the sources in cargo's registry.
-fn choose_tree(arguments: &DemoArguments) -> Outcome<Tree> {
+/// The given tree; else the sources in cargo's registry.
+fn choose_tree(arguments: &DemoArguments) -> CommandResult<Tree> {
     let usual = match arguments.clouds {
         Some(DemoClouds::Emulators) => EMULATED_FILES_MIN,
         _ => FILES_MIN,
@@ -171,13 +175,13 @@ fn registries() -> Vec<PathBuf> {
 struct Check<'a> {
     observer: Observer,
     demo: &'a Demo,
-    cluster: &'a Cluster,
+    cluster: &'a DemoCluster,
     began: Instant,
     tree: Tree,
 }
 
 impl Check<'_> {
-    async fn all(&self) -> Outcome<Summary> {
+    async fn all(&self) -> CommandResult<DemoSummary> {
         let (files, mib) = (self.tree.count(), self.tree.bytes >> 20);
         self.note(&format!(
             "starting; {files} files with {mib} MiB will be copied"
@@ -203,7 +207,7 @@ impl Check<'_> {
         let (shards_refused, shards_replaced) = self.with_failing_clouds(&copy).await?;
         let last_view = self.with_replicas_killed().await?;
 
-        Ok(Summary {
+        Ok(DemoSummary {
             files,
             bytes: self.tree.bytes,
             files_per_second: copied.files_per_second(),
@@ -224,13 +228,18 @@ impl Check<'_> {
         );
     }
 
-    async fn copy(&self, tree: Tree, target: &Path, progress: &Arc<Progress>) -> Outcome<Measured> {
+    async fn copy(
+        &self,
+        tree: Tree,
+        target: &Path,
+        progress: &Arc<Progress>,
+    ) -> CommandResult<Measured> {
         let (target, progress) = (target.to_path_buf(), Arc::clone(progress));
         blocking(move || tree.copy(&target, &progress)).await
     }
 
     /// Restarts the gateway, drops the kernel's caches, and compares everything.
-    async fn compare_afresh(&self, copy: &Path, how: &str) -> Outcome<(Measured, bool)> {
+    async fn compare_afresh(&self, copy: &Path, how: &str) -> CommandResult<(Measured, bool)> {
         self.cluster.gateway().stop().await?;
         let dropped = drop_caches();
         self.cluster.gateway().start().await?;
@@ -248,8 +257,8 @@ impl Check<'_> {
         Ok((compared, dropped))
     }
 
-    /// Waits until every shard is where it belongs.
-    async fn settled(&self) -> Outcome<Seen> {
+    /// Waits until every object is complete.
+    async fn settled(&self) -> CommandResult<ClusterSnapshot> {
         self.observer
             .until(SEEN_WITHIN, "every object is complete", |seen| {
                 seen.completion_queue == Some(0)
@@ -257,9 +266,9 @@ impl Check<'_> {
             .await
     }
 
-    /// A server was asked at least once for each object that it holds. Small files share objects,
-    /// so that there are fewer of these than files.
-    async fn all_requests_were_counted(&self, seen: &Seen) -> Outcome<()> {
+    /// Checks that each server received at least one request for each object that it holds. Small
+    /// files share objects, so there are fewer of these than files.
+    async fn all_requests_were_counted(&self, seen: &ClusterSnapshot) -> CommandResult<()> {
         for (index, place) in self.demo.clouds.iter().enumerate() {
             if !place.freezes() {
                 continue;
@@ -277,9 +286,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Takes clouds out of reach and damages them, one at a time.
-    async fn with_failing_clouds(&self, copy: &Path) -> Outcome<(u64, u64)> {
-        if !self.demo.clouds.iter().any(Place::freezes) {
+    /// Makes clouds unreachable and damages them, one at a time.
+    async fn with_failing_clouds(&self, copy: &Path) -> CommandResult<(u64, u64)> {
+        if !self.demo.clouds.iter().any(DemoCloud::freezes) {
             self.with_a_cloud_stopped(1, copy).await?;
             return self.with_a_cloud_damaged(0, copy).await;
         }
@@ -295,17 +304,17 @@ impl Check<'_> {
         Ok(sum)
     }
 
-    async fn with_a_cloud_stopped(&self, index: usize, copy: &Path) -> Outcome<()> {
+    async fn with_a_cloud_stopped(&self, index: usize, copy: &Path) -> CommandResult<()> {
         let place = self.place(index)?;
         place.stop().await?;
-        let how = format!("with cloud `{}` out of reach", place.name);
+        let how = format!("with cloud `{}` unreachable", place.name);
         let compared = self.compare_afresh(copy, &how).await;
         let back = place.start_again().await;
         compared?;
         back
     }
 
-    async fn with_a_cloud_frozen(&self, index: usize, copy: &Path) -> Outcome<()> {
+    async fn with_a_cloud_frozen(&self, index: usize, copy: &Path) -> CommandResult<()> {
         let place = self.place(index)?;
         if !place.freezes() {
             return Ok(());
@@ -317,7 +326,7 @@ impl Check<'_> {
         compared.map(drop)
     }
 
-    async fn with_a_cloud_damaged(&self, index: usize, copy: &Path) -> Outcome<(u64, u64)> {
+    async fn with_a_cloud_damaged(&self, index: usize, copy: &Path) -> CommandResult<(u64, u64)> {
         let place = self.place(index)?;
         self.cluster.gateway().stop().await?;
         let flipped = damage::flip_a_byte_in_every_object(&self.store(index).await?).await?;
@@ -340,9 +349,14 @@ impl Check<'_> {
         Ok((seen.shards_refused, seen.shards_replaced))
     }
 
-    /// Empties a cloud, marker and all, takes it up again, and has it filled: with as many objects
+    /// Empties a cloud, with its marker, adopts it again, and has it filled: with as many objects
     /// as it had before any of them was damaged and written again.
-    async fn with_a_cloud_emptied(&self, index: usize, objects: usize, copy: &Path) -> Outcome<()> {
+    async fn with_a_cloud_emptied(
+        &self,
+        index: usize,
+        objects: usize,
+        copy: &Path,
+    ) -> CommandResult<()> {
         let place = self.place(index)?;
         self.cluster.gateway().stop().await?;
         let deleted = damage::empty(&self.store(index).await?).await?;
@@ -365,7 +379,7 @@ impl Check<'_> {
     }
 
     /// Runs a command of this program on the demo's volume, as an operator would.
-    async fn run(&self, arguments: &[&str]) -> Outcome<()> {
+    async fn run(&self, arguments: &[&str]) -> CommandResult<()> {
         let what = format!("`quorumfs {}`", arguments.join(" "));
         let failed = |words: String| Failure::new(Exit::Error, format!("{what}: {words}"));
         let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
@@ -378,7 +392,7 @@ impl Check<'_> {
             .output()
             .await
             .map_err(|error| failed(error.to_string()))?;
-        // That something had to be restored is what it was run for.
+        // An exit code for restored shards is the expected one.
         let restored = output.status.code() == Some(i32::from(Exit::Restored.code()));
         if !output.status.success() && !restored {
             let words = String::from_utf8_lossy(&output.stderr);
@@ -388,14 +402,14 @@ impl Check<'_> {
     }
 
     /// Kills the leader during a copy, brings it back into the quorum, kills another.
-    async fn with_replicas_killed(&self) -> Outcome<u64> {
+    async fn with_replicas_killed(&self) -> CommandResult<u64> {
         let before = self.observer.cluster().await?;
         let during = self
             .tree
             .first(FILES_DURING)
             .map_err(|error| Failure::file("list", &self.tree.root, &error))?;
         let target = self.demo.mount.join("during");
-        // However long it takes to find out who leads, enough is left to arrive after the kill.
+        // However long it takes to find the leader, enough files are left to arrive after the kill.
         let most = during.count().saturating_sub(FILES_AFTER_KILL + HANDS);
         let progress = Arc::new(Progress::up_to(most.max(FILES_BEFORE_KILL)));
         let arrived = &progress.arrived;
@@ -411,7 +425,7 @@ impl Check<'_> {
             self.note(&format!(
                 "killed replica {leader}, which led, after {at_kill} files"
             ));
-            let risen = |seen: &Seen| seen.view > before.view;
+            let risen = |seen: &ClusterSnapshot| seen.view > before.view;
             let seen = self
                 .observer
                 .until(SEEN_WITHIN, "the view rises", risen)
@@ -424,7 +438,7 @@ impl Check<'_> {
         };
         let killing = async {
             let killed = killing.await;
-            // The copy ends, whatever went wrong here.
+            // The copy ends even if this failed.
             progress.release();
             killed
         };
@@ -441,7 +455,7 @@ impl Check<'_> {
         let quiet = self.observer.cluster().await?.committed();
         self.cluster.replica(first)?.start().await?;
         let file = self.demo.mount.join("traffic");
-        let votes = |seen: &Seen| {
+        let votes = |seen: &ClusterSnapshot| {
             // Certificates are of operations: make some.
             let _ = fs::write(&file, seen.committed().to_string());
             seen.voted_since(first, quiet)
@@ -471,13 +485,13 @@ impl Check<'_> {
         Ok(view)
     }
 
-    fn place(&self, index: usize) -> Outcome<&Place> {
+    fn place(&self, index: usize) -> CommandResult<&DemoCloud> {
         let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));
         self.demo.clouds.get(index).ok_or_else(none)
     }
 
-    /// A cloud as the volume sees it.
-    async fn store(&self, index: usize) -> Outcome<Arc<dyn ObjectStore>> {
+    /// A cloud as the volume uses it.
+    async fn store(&self, index: usize) -> CommandResult<Arc<dyn ObjectStore>> {
         let general = General {
             state: Some(self.demo.state.path().to_path_buf()),
             json: false,
@@ -492,13 +506,13 @@ impl Check<'_> {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Outcome<T> + Send + 'static,
-) -> Outcome<T> {
+    work: impl FnOnce() -> CommandResult<T> + Send + 'static,
+) -> CommandResult<T> {
     let failed = |error| Failure::new(Exit::Error, format!("a thread of the check died: {error}"));
     tokio::task::spawn_blocking(work).await.map_err(failed)?
 }
 
-/// Only root can; the gateway's restart empties what the kernel knew of the mount in any case.
+/// Only root can; restarting the gateway clears the kernel's caches of the mount in any case.
 fn drop_caches() -> bool {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()

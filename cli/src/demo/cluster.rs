@@ -1,31 +1,31 @@
 //! The demo's children together: four replicas and a gateway, started and stopped in order.
 
-use super::keeper::{Keeper, Recipe, State};
 use super::layout::Demo;
+use super::supervisor::{Recipe, State, Supervisor};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::ffi::OsString;
 
 /// Four replicas and a gateway.
 #[derive(Debug)]
-pub(crate) struct Cluster {
-    replicas: Vec<Keeper>,
-    gateway: Keeper,
+pub(crate) struct DemoCluster {
+    replicas: Vec<Supervisor>,
+    gateway: Supervisor,
 }
 
-impl Cluster {
-    /// Takes charge of children that are not running yet.
-    pub(crate) fn new(demo: &Demo) -> Outcome<Self> {
+impl DemoCluster {
+    /// Creates the supervisors of children that do not run yet.
+    pub(crate) fn new(demo: &Demo) -> CommandResult<Self> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(
                 Exit::Error,
                 format!("cannot find this program itself: {error}"),
             )
         })?;
-        let keeper = |name: String, mut arguments: Vec<OsString>| {
+        let supervisor = |name: String, mut arguments: Vec<OsString>| {
             let log = demo.log(&name);
             arguments.extend(["--log-file".into(), log.clone().into_os_string()]);
-            Keeper::new(Recipe {
+            Supervisor::new(Recipe {
                 name,
                 program: program.clone(),
                 arguments,
@@ -44,7 +44,7 @@ impl Cluster {
                 "--genesis".into(),
                 demo.genesis().into_os_string(),
             ];
-            keeper(format!("replica-{number}"), arguments)
+            supervisor(format!("replica-{number}"), arguments)
         });
         let arguments = vec![
             "mount".into(),
@@ -56,12 +56,12 @@ impl Cluster {
         ];
         Ok(Self {
             replicas: replicas.collect(),
-            gateway: keeper("gateway".into(), arguments),
+            gateway: supervisor("gateway".into(), arguments),
         })
     }
 
     /// Starts the replicas, then the gateway.
-    pub(crate) async fn start(&self) -> Outcome<()> {
+    pub(crate) async fn start(&self) -> CommandResult<()> {
         for replica in &self.replicas {
             replica.start().await?;
         }
@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     /// Unmounts, then stops the replicas.
-    pub(crate) async fn stop(&self) -> Outcome<()> {
+    pub(crate) async fn stop(&self) -> CommandResult<()> {
         self.gateway.stop().await?;
         for replica in &self.replicas {
             replica.stop().await?;
@@ -78,12 +78,12 @@ impl Cluster {
     }
 
     /// The gateway.
-    pub(crate) fn gateway(&self) -> &Keeper {
+    pub(crate) fn gateway(&self) -> &Supervisor {
         &self.gateway
     }
 
     /// One replica.
-    pub(crate) fn replica(&self, number: usize) -> Outcome<&Keeper> {
+    pub(crate) fn replica(&self, number: usize) -> CommandResult<&Supervisor> {
         self.replicas
             .get(number)
             .ok_or_else(|| Failure::new(Exit::Error, format!("there is no replica {number}")))
@@ -91,7 +91,7 @@ impl Cluster {
 
     /// The process ids of the replicas that run.
     pub(crate) fn replica_pids(&self) -> Vec<Option<u32>> {
-        let pid = |keeper: &Keeper| match *keeper.watch().borrow() {
+        let pid = |supervisor: &Supervisor| match *supervisor.watch().borrow() {
             State::Running { pid } => Some(pid),
             _ => None,
         };

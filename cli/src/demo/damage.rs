@@ -1,21 +1,21 @@
-//! What the check does to a cloud's objects behind the volume's back.
+//! The damage that the check does to a cloud's objects behind the volume's back.
 //!
-//! It goes through the cloud's own interface, with the credentials that the volume has, so that it
-//! works on whatever the cloud is.
+//! It uses the cloud's own interface, with the volume's credentials, so that it works on any kind
+//! of cloud.
 
 use crate::commands;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Objects that are worked on at a time.
+/// Objects to work on at a time.
 const HANDS: usize = 16;
 /// Names in one page of a listing.
 const PAGE: usize = 500;
-/// No object is longer.
+/// The longest object.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -23,32 +23,34 @@ fn soon() -> Deadline {
     Deadline::after(WITHIN)
 }
 
-/// What is done to an object.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Damage {
     Flip,
     Delete,
 }
 
 /// Flips a byte in each object; returns how many there are.
-pub(crate) async fn flip_a_byte_in_every_object(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
-    do_to_all(cloud, Deed::Flip).await
+pub(crate) async fn flip_a_byte_in_every_object(
+    cloud: &Arc<dyn ObjectStore>,
+) -> CommandResult<usize> {
+    do_to_all(cloud, Damage::Flip).await
 }
 
 /// Deletes every object and the cloud's marker; returns how many objects there were.
-pub(crate) async fn empty(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
-    let deleted = do_to_all(cloud, Deed::Delete).await?;
+pub(crate) async fn empty(cloud: &Arc<dyn ObjectStore>) -> CommandResult<usize> {
+    let deleted = do_to_all(cloud, Damage::Delete).await?;
     let given_back = cloud.give_back(soon()).await;
     given_back.map_err(|error| commands::store_failure(&error))?;
     Ok(deleted)
 }
 
 /// How many objects there are.
-pub(crate) async fn count(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
+pub(crate) async fn count(cloud: &Arc<dyn ObjectStore>) -> CommandResult<usize> {
     names(cloud).await.map(|names| names.len())
 }
 
-async fn names(cloud: &Arc<dyn ObjectStore>) -> Outcome<Vec<ObjectName>> {
+async fn names(cloud: &Arc<dyn ObjectStore>) -> CommandResult<Vec<ObjectName>> {
     let mut names: Vec<ObjectName> = Vec::new();
     loop {
         let page = cloud.list("", names.last(), PAGE, soon()).await;
@@ -60,8 +62,8 @@ async fn names(cloud: &Arc<dyn ObjectStore>) -> Outcome<Vec<ObjectName>> {
     }
 }
 
-async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Deed) -> Outcome<usize> {
-    // The whole list first: what is written anew need not come up again behind the cursor.
+async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Damage) -> CommandResult<usize> {
+    // The whole list first: objects that are written anew need not appear again behind the cursor.
     let names = names(cloud).await?;
     let count = names.len();
     let mut work = JoinSet::new();
@@ -78,7 +80,7 @@ async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Deed) -> Outcome<usize> {
     Ok(count)
 }
 
-fn done(ended: Option<Result<Outcome<()>, tokio::task::JoinError>>) -> Outcome<()> {
+fn done(ended: Option<Result<CommandResult<()>, tokio::task::JoinError>>) -> CommandResult<()> {
     match ended {
         None => Ok(()),
         Some(Ok(outcome)) => outcome,
@@ -89,14 +91,14 @@ fn done(ended: Option<Result<Outcome<()>, tokio::task::JoinError>>) -> Outcome<(
     }
 }
 
-async fn do_to(cloud: &dyn ObjectStore, name: &ObjectName, deed: Deed) -> Outcome<()> {
+async fn do_to(cloud: &dyn ObjectStore, name: &ObjectName, deed: Damage) -> CommandResult<()> {
     let deeds = async {
-        if deed == Deed::Delete {
+        if deed == Damage::Delete {
             return cloud.delete(name, soon()).await;
         }
         let body = cloud.get(name, OBJECT_BYTES_MAX, soon()).await?;
         let mut body = body.to_vec();
-        // Past the header, in what is read for sure: the middle of the first cell.
+        // Past the header, in a part that is surely read: the middle of the first cell.
         let middle = (body.len() / 2).min(32 << 10);
         if let Some(byte) = body.get_mut(middle) {
             *byte ^= 0x10;

@@ -1,16 +1,16 @@
-//! What lies where in the demo's state directory, and how it is made at the first start.
+//! The layout of the demo's state directory, and its creation at the first start.
 //!
-//! The demo sets itself up by the same functions as `replica init` and `volume create`; nothing in
-//! it is only for show. Loopback ports are chosen anew at a start if somebody else has taken one:
-//! addresses are configuration, keys are identity.
+//! The demo sets itself up with the same functions as `replica init` and `volume create`; nothing
+//! in it is only for show. A loopback port is chosen anew at a start if another process has taken
+//! it: addresses are configuration, keys are identity.
 
-use super::places::{self, Place};
+use super::places::{self, DemoCloud};
 use crate::arguments::DemoClouds;
 use crate::commands::{replica, volume};
 use crate::configuration::{self, ReplicaConfiguration, ReplicaSection, VolumeConfiguration};
 use crate::directory::{self, Lock, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::loopback::free_addresses;
 use std::fs;
 use std::net::TcpListener;
@@ -21,15 +21,15 @@ const REPLICAS: usize = 4;
 /// The demo's state, ready to be started.
 #[derive(Debug)]
 pub(crate) struct Demo {
-    /// The directory of everything, which is the volume's at the same time.
+    /// The directory of everything, which is the volume's state directory too.
     pub(crate) state: StateDirectory,
-    /// Where it will be mounted.
+    /// Its mount point.
     pub(crate) mount: PathBuf,
     /// The replicas' own directories.
     pub(crate) replicas: Vec<StateDirectory>,
     /// The clouds.
-    pub(crate) clouds: Vec<Place>,
-    /// Whether this start made it.
+    pub(crate) clouds: Vec<DemoCloud>,
+    /// Whether this start created it.
     pub(crate) is_new: bool,
     _lock: Lock,
 }
@@ -40,13 +40,13 @@ impl Demo {
         state: &StateDirectory,
         mount: Option<&Path>,
         wanted: Option<DemoClouds>,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         state.create()?;
         let lock = state.lock_as("demo.lock", "demo")?;
         directory::create_private(&state.join("log"))?;
         let replicas = (0..REPLICAS)
             .map(|number| StateDirectory::find(Some(&state.join(format!("replicas/{number}"))), ""))
-            .collect::<Outcome<Vec<_>>>()?;
+            .collect::<CommandResult<Vec<_>>>()?;
         let path = state.join(volume::CONFIGURATION);
         let before: Option<VolumeConfiguration> = match path.exists() {
             true => Some(configuration::read(&path, "volume")?),
@@ -102,15 +102,15 @@ impl Demo {
         }
     }
 
-    /// Where a child's log goes.
+    /// The path of a child's log.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join(format!("log/{name}.log"))
     }
 }
 
-/// An attempt that was cut short left no configuration of the volume, which is written last; its
-/// remains are made anew.
-fn remove_remains(state: &StateDirectory) -> Outcome<()> {
+/// An interrupted attempt left no configuration of the volume, which is written last; its remains
+/// are removed.
+fn remove_remains(state: &StateDirectory) -> CommandResult<()> {
     for remains in [
         "replicas",
         volume::KEY,
@@ -139,8 +139,8 @@ fn remove_remains(state: &StateDirectory) -> Outcome<()> {
 async fn create(
     state: &StateDirectory,
     replicas: &[StateDirectory],
-    places: &[Place],
-) -> Outcome<()> {
+    places: &[DemoCloud],
+) -> CommandResult<()> {
     let addresses = free_addresses(replicas.len()).map_err(no_port)?;
     let mut sections = Vec::new();
     for (replica, address) in replicas.iter().zip(addresses) {
@@ -155,17 +155,17 @@ async fn create(
         place.create_container(state).await?;
         clouds.push(place.section(state).await);
     }
-    let plan = volume::Plan::preset(sections, clouds);
+    let plan = volume::VolumePlan::preset(sections, clouds);
     volume::create(state, &plan).await.map(drop)
 }
 
-/// Gives the replicas ports that are free now, if those of last time are not, and writes down where
-/// the clouds' servers listen.
+/// Gives the replicas unused ports, if those of last time are taken, and stores the addresses of
+/// the clouds' servers.
 async fn renew_addresses(
     state: &StateDirectory,
     replicas: &[StateDirectory],
-    places: &[Place],
-) -> Outcome<()> {
+    places: &[DemoCloud],
+) -> CommandResult<()> {
     let path = state.join(volume::CONFIGURATION);
     let mut volume: VolumeConfiguration = configuration::read(&path, "volume")?;
     if volume.replica.len() != replicas.len() {
@@ -209,7 +209,7 @@ fn no_port(error: std::io::Error) -> Failure {
     Failure::new(Exit::Error, format!("no free port on loopback: {error}"))
 }
 
-/// How somebody in this directory would type the name of this program.
+/// The name of this program as a user in this directory would type it.
 pub(crate) fn program_for_people() -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "quorumfs".into());
     let here = std::env::current_dir().unwrap_or_default();

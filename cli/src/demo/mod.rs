@@ -2,49 +2,53 @@
 //!
 //! Four metadata replicas and a gateway run as child *processes* (they can be killed one by one)
 //! over four directories that stand for clouds (they can be moved away or damaged), or over servers
-//! of three providers' protocols. This process
-//! only supervises: it starts what dies again, and on Ctrl-C it unmounts, stops the replicas and
-//! goes. Everything is kept in the state directory and found again at the next start.
+//! of three providers' protocols. This process only supervises: it restarts children that die, and
+//! on Ctrl-C it unmounts, stops the replicas and ends. Everything is stored in the state directory
+//! and found again at the next start.
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`keeper`] | one child process, kept running |
+//! | [`supervisor`] | one child process, kept running |
 //! | [`cluster`] | the five children together |
-//! | [`layout`] | what lies where, made at the first start |
+//! | [`layout`] | the layout of the state directory, made at the first start |
 //! | [`places`] | the clouds: directories, or servers of the providers' protocols |
 //! | [`check`] | the unattended check: copies, compares, breaks things, compares again |
-//! | [`damage`] | what the check does to clouds |
-//! | [`observe`] | what the check sees of the cluster |
+//! | [`damage`] | the damage that the check does to clouds |
+//! | [`observe`] | what the check observes of the cluster |
 //! | [`tree`] | the real files that the check copies |
 
 mod check;
 pub(crate) mod cluster;
 mod damage;
-pub(crate) mod keeper;
 pub(crate) mod layout;
 mod observe;
 mod places;
+pub(crate) mod supervisor;
 mod tree;
 
 use crate::arguments::{DemoArguments, General};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use crate::output::Output;
 use crate::stop::Stop;
-use cluster::Cluster;
+use cluster::DemoCluster;
 use serde::Serialize;
 
-/// Runs the demo until it is told to stop, or its check to the end.
-pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Output) -> Outcome {
+/// Runs the demo until it is stopped, or its check to the end.
+pub(crate) async fn run(
+    general: &General,
+    arguments: DemoArguments,
+    output: Output,
+) -> CommandResult {
     if arguments.check {
         return check::run(general, &arguments, output).await;
     }
     let state = StateDirectory::find(general.state.as_deref(), "demo")?;
     let mut stop = Stop::of_a_command()?;
     let demo = layout::Demo::open(&state, arguments.mount.as_deref(), arguments.clouds).await?;
-    let cluster = Cluster::new(&demo)?;
-    output.say(if demo.is_new {
+    let cluster = DemoCluster::new(&demo)?;
+    output.print_text(if demo.is_new {
         "Creating a volume…"
     } else {
         "Starting where we left off…"
@@ -67,16 +71,16 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         }
         Ok(false) => {}
     }
-    let said = output.say("\nUnmounting and stopping…");
+    let printed = output.print_text("\nUnmounting and stopping…");
     let stopped = tokio::select! {
         stopped = cluster.stop() => stopped,
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     demo.end().await;
     stopped?;
-    said?;
-    output.say(&format!(
-        "Stopped. Everything is kept in {}.",
+    printed?;
+    output.print_text(&format!(
+        "Stopped. Everything is stored in {}.",
         state.path().display()
     ))?;
     Ok(Exit::Success)
@@ -95,12 +99,12 @@ struct Ready {
 }
 
 impl Ready {
-    async fn of(demo: &layout::Demo, cluster: &Cluster) -> Self {
+    async fn of(demo: &layout::Demo, cluster: &DemoCluster) -> Self {
         let mut clouds = Vec::new();
         for place in &demo.clouds {
             clouds.push(place.data().await.display().to_string());
         }
-        let what_clouds_are = match demo.clouds.iter().any(places::Place::freezes) {
+        let what_clouds_are = match demo.clouds.iter().any(places::DemoCloud::freezes) {
             true => "an S3, an Azure and a Google server and a directory",
             false => "four directories that stand for clouds",
         };

@@ -1,8 +1,8 @@
-//! What the check knows about the cluster: what `quorumfs status --json` says, and nothing else.
+//! The check's view of the cluster: only from `quorumfs status --json`.
 
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use tokio::process::Command;
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What was seen at one time.
+/// The state of the cluster at one time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
-    /// The highest view that a quorum is in, and who leads it.
+pub(crate) struct ClusterSnapshot {
+    /// The highest view of a quorum.
     pub(crate) view: u64,
-    /// Who leads it.
+    /// The leader of that view.
     pub(crate) leader: usize,
-    /// The certificate that each replica saw last: its sequence, and whose votes are in it.
+    /// The newest certificate of each replica: its sequence, and the voters in it.
     pub(crate) certificates: Vec<(u64, BTreeSet<usize>)>,
     /// Objects that are not on all their clouds yet; unknown while nothing is mounted.
     pub(crate) completion_queue: Option<u64>,
     /// Answers of clouds that the mount refused since it started.
     pub(crate) shards_refused: u64,
-    /// Shards that it did without and replaced by others.
+    /// Shards that reads replaced by others.
     pub(crate) shards_replaced: u64,
     /// Requests to each cloud since the mount started, as far as they are counted.
     pub(crate) requests: Vec<u64>,
 }
 
-impl Seen {
+impl ClusterSnapshot {
     /// The last sequence that any replica saw committed.
     pub(crate) fn committed(&self) -> u64 {
         self.certificates
@@ -49,7 +49,7 @@ impl Seen {
     }
 }
 
-/// Asks for the status again and again.
+/// Asks for the status repeatedly.
 #[derive(Debug)]
 pub(crate) struct Observer {
     program: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     /// Observes the volume in this directory.
-    pub(crate) fn new(state: &StateDirectory) -> Outcome<Self> {
+    pub(crate) fn new(state: &StateDirectory) -> CommandResult<Self> {
         let program = std::env::current_exe().map_err(|error| {
             Failure::new(
                 Exit::Error,
@@ -71,8 +71,8 @@ impl Observer {
         })
     }
 
-    /// What there is to see now.
-    pub(crate) async fn everything(&self) -> Outcome<Seen> {
+    /// The current state.
+    pub(crate) async fn everything(&self) -> CommandResult<ClusterSnapshot> {
         let failed = |what: String| Failure::new(Exit::Error, format!("`quorumfs status`: {what}"));
         let output = Command::new(&self.program)
             .args(["status", "--json", "--state"])
@@ -92,18 +92,18 @@ impl Observer {
     }
 
     /// The same, once a leader is known.
-    pub(crate) async fn cluster(&self) -> Outcome<Seen> {
+    pub(crate) async fn cluster(&self) -> CommandResult<ClusterSnapshot> {
         self.until(Duration::from_secs(60), "a leader is known", |_| true)
             .await
     }
 
-    /// Looks until it sees what it waits for.
+    /// Asks until the state is as expected.
     pub(crate) async fn until(
         &self,
         patience: Duration,
         what: &str,
-        enough: impl Fn(&Seen) -> bool,
-    ) -> Outcome<Seen> {
+        enough: impl Fn(&ClusterSnapshot) -> bool,
+    ) -> CommandResult<ClusterSnapshot> {
         let began = Instant::now();
         let mut last;
         loop {
@@ -122,14 +122,14 @@ impl Observer {
     }
 }
 
-fn seen(records: &[Value]) -> Option<Seen> {
+fn seen(records: &[Value]) -> Option<ClusterSnapshot> {
     let of = |kind: &'static str| {
         records
             .iter()
             .filter(move |record| record.get("type").and_then(Value::as_str) == Some(kind))
     };
     let number = |record: &Value, key: &str| record.get(key).and_then(Value::as_u64);
-    let mut seen = Seen::default();
+    let mut seen = ClusterSnapshot::default();
     let summary = of("summary").next()?;
     seen.view = number(summary, "view")?;
     seen.leader = usize::try_from(number(summary, "leader")?).ok()?;

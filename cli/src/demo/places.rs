@@ -1,15 +1,15 @@
 //! The demo's clouds: directories, or servers of three providers' protocols and a directory.
 //!
-//! Servers run as children of the demo on loopback and keep their data below the state directory,
-//! as everything does. A cloud is stopped, frozen and brought back here, whatever it is: a
-//! directory is stopped by being moved away.
+//! Servers run as children of the demo on loopback and store their data below the state directory.
+//! This module stops, freezes and restores a cloud of either kind: a directory is stopped by moving
+//! it away.
 
 use crate::arguments::DemoClouds;
 use crate::commands::volume;
 use crate::configuration::{CloudSection, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::emulators::{Emulator, EmulatorError, Server};
 use quorumfs_backends::location::Location;
 use std::fs;
@@ -18,28 +18,28 @@ use std::path::{Path, PathBuf};
 use tokio::sync::Mutex;
 
 const DIRECTORIES: [&str; 4] = ["a", "b", "c", "d"];
-/// The servers, and the directory that is the fourth cloud beside them.
+/// The servers; a directory is the fourth cloud.
 const SERVERS: [(&str, Server); 3] = [
     ("s3", Server::Versitygw),
     ("azure", Server::Azurite),
     ("google", Server::FakeGcs),
 ];
-const BESIDE: &str = "local";
+const LOCAL: &str = "local";
 /// The bucket or container of each server.
 const CONTAINER: &str = "quorumfs-demo";
-/// What the volume's keys begin with in it.
+/// The prefix of the volume's keys in it.
 const PREFIX: &str = "volume";
 
 /// One cloud.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// What it is called.
+pub(crate) struct DemoCloud {
+    /// Its name.
     pub(crate) name: &'static str,
-    kind: Kind,
+    kind: CloudHost,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum CloudHost {
     Directory(PathBuf),
     Server(Box<Mutex<Emulator>>),
 }
@@ -48,7 +48,7 @@ fn failure(error: &EmulatorError) -> Failure {
     Failure::new(Exit::Error, error.to_string())
 }
 
-/// What the clouds of this demo are, if it was made before.
+/// The kind of this demo's clouds, from its configuration.
 pub(crate) fn known(configuration: &VolumeConfiguration) -> DemoClouds {
     let served = |cloud: &CloudSection| cloud.location.contains("://");
     match configuration.cloud.iter().any(served) {
@@ -57,9 +57,9 @@ pub(crate) fn known(configuration: &VolumeConfiguration) -> DemoClouds {
     }
 }
 
-fn directory(state: &StateDirectory, name: &'static str) -> Place {
-    let kind = Kind::Directory(state.join(format!("clouds/{name}")));
-    Place { name, kind }
+fn directory(state: &StateDirectory, name: &'static str) -> DemoCloud {
+    let kind = CloudHost::Directory(state.join(format!("clouds/{name}")));
+    DemoCloud { name, kind }
 }
 
 /// Makes or finds the clouds; servers run when this returns.
@@ -67,7 +67,7 @@ pub(crate) async fn prepare(
     state: &StateDirectory,
     clouds: DemoClouds,
     before: Option<&VolumeConfiguration>,
-) -> Outcome<Vec<Place>> {
+) -> CommandResult<Vec<DemoCloud>> {
     if clouds == DemoClouds::Directories {
         return Ok(DIRECTORIES.map(|name| directory(state, name)).into());
     }
@@ -80,14 +80,14 @@ pub(crate) async fn prepare(
             None => Emulator::start(server, &own).await,
         };
         let emulator = started.map_err(|error| failure(&error))?;
-        let kind = Kind::Server(Box::new(Mutex::new(emulator)));
-        places.push(Place { name, kind });
+        let kind = CloudHost::Server(Box::new(Mutex::new(emulator)));
+        places.push(DemoCloud { name, kind });
     }
-    places.push(directory(state, BESIDE));
+    places.push(directory(state, LOCAL));
     Ok(places)
 }
 
-/// Where a server listened last time, if nobody else does now.
+/// The address of a server last time, if no other process uses it now.
 fn free_address_of(before: &VolumeConfiguration, name: &str) -> Option<SocketAddr> {
     let section = before.cloud.iter().find(|cloud| cloud.name == name)?;
     let location: Location = section.location.parse().ok()?;
@@ -95,7 +95,7 @@ fn free_address_of(before: &VolumeConfiguration, name: &str) -> Option<SocketAdd
     TcpListener::bind(address).is_ok().then_some(address)
 }
 
-impl Place {
+impl DemoCloud {
     /// Its part of the volume's configuration.
     pub(crate) async fn section(&self, state: &StateDirectory) -> CloudSection {
         let relative = |path: &Path| {
@@ -104,10 +104,10 @@ impl Place {
                 .to_path_buf()
         };
         match &self.kind {
-            Kind::Directory(path) => {
+            CloudHost::Directory(path) => {
                 volume::cloud(self.name, &relative(path).display().to_string())
             }
-            Kind::Server(emulator) => {
+            CloudHost::Server(emulator) => {
                 let emulator = emulator.lock().await;
                 let mut section = volume::cloud(self.name, &emulator.location(CONTAINER, PREFIX));
                 section.credentials = emulator.credentials().map(|path| relative(&path));
@@ -116,9 +116,9 @@ impl Place {
         }
     }
 
-    /// Makes the bucket or container that the volume is to lie in.
-    pub(crate) async fn create_container(&self, state: &StateDirectory) -> Outcome<()> {
-        if matches!(self.kind, Kind::Directory(_)) {
+    /// Makes the bucket or container of the volume.
+    pub(crate) async fn create_container(&self, state: &StateDirectory) -> CommandResult<()> {
+        if matches!(self.kind, CloudHost::Directory(_)) {
             return Ok(());
         }
         let section = self.section(state).await;
@@ -128,63 +128,63 @@ impl Place {
         created.map_err(|error| crate::commands::store_failure(&error))
     }
 
-    /// Where its data lies, for people.
+    /// The place of its data, for people.
     pub(crate) async fn data(&self) -> PathBuf {
         match &self.kind {
-            Kind::Directory(path) => path.clone(),
-            Kind::Server(emulator) => emulator.lock().await.data(),
+            CloudHost::Directory(path) => path.clone(),
+            CloudHost::Server(emulator) => emulator.lock().await.data(),
         }
     }
 
     /// Whether it can be frozen: a directory cannot.
     pub(crate) fn freezes(&self) -> bool {
-        matches!(self.kind, Kind::Server(_))
+        matches!(self.kind, CloudHost::Server(_))
     }
 
-    /// Lets it stop answering without ending.
+    /// Makes it stop answering without ending.
     pub(crate) async fn freeze(&self) {
-        if let Kind::Server(emulator) = &self.kind {
+        if let CloudHost::Server(emulator) = &self.kind {
             emulator.lock().await.freeze().await;
         }
     }
 
-    /// Lets it answer again.
+    /// Makes it answer again.
     pub(crate) async fn thaw(&self) {
-        if let Kind::Server(emulator) = &self.kind {
+        if let CloudHost::Server(emulator) = &self.kind {
             emulator.lock().await.thaw();
         }
     }
 
-    /// Takes it out of reach: a server is stopped, a directory moved away.
-    pub(crate) async fn stop(&self) -> Outcome<()> {
+    /// Makes it unreachable: a server is stopped, a directory moved away.
+    pub(crate) async fn stop(&self) -> CommandResult<()> {
         match &self.kind {
-            Kind::Server(emulator) => {
+            CloudHost::Server(emulator) => {
                 emulator.lock().await.stop().await;
                 Ok(())
             }
-            Kind::Directory(path) => moved(path, &away(path)),
+            CloudHost::Directory(path) => moved(path, &away(path)),
         }
     }
 
-    /// Brings it back as it was.
-    pub(crate) async fn start_again(&self) -> Outcome<()> {
+    /// Makes it reachable as before.
+    pub(crate) async fn start_again(&self) -> CommandResult<()> {
         match &self.kind {
-            Kind::Server(emulator) => {
+            CloudHost::Server(emulator) => {
                 let started = emulator.lock().await.start_again().await;
                 started.map_err(|error| failure(&error))
             }
-            // A gateway must not make up a cloud that is gone.
-            Kind::Directory(path) if path.exists() => {
+            // A gateway must not recreate a missing cloud.
+            CloudHost::Directory(path) if path.exists() => {
                 let message = format!("{} came back by itself while it was away", path.display());
                 Err(Failure::new(Exit::Error, message))
             }
-            Kind::Directory(path) => moved(&away(path), path),
+            CloudHost::Directory(path) => moved(&away(path), path),
         }
     }
 
     /// Ends its server, if it has one.
     pub(crate) async fn end(&self) {
-        if let Kind::Server(emulator) = &self.kind {
+        if let CloudHost::Server(emulator) = &self.kind {
             emulator.lock().await.stop().await;
         }
     }
@@ -194,6 +194,6 @@ fn away(path: &Path) -> PathBuf {
     path.with_extension("away")
 }
 
-fn moved(from: &Path, to: &Path) -> Outcome<()> {
+fn moved(from: &Path, to: &Path) -> CommandResult<()> {
     fs::rename(from, to).map_err(|error| Failure::file("move", from, &error))
 }

@@ -1,11 +1,11 @@
-//! A real tree of files: choosing one, copying it by many hands, comparing it byte for byte.
+//! A real tree of files: choosing one, copying it concurrently, comparing it byte for byte.
 //!
-//! The tree that serves is cargo's own registry: the sources that this program was built from are
-//! on every machine that built it, thousands of files of every size. Comparing looks both ways: a
-//! file that came out of nowhere is as wrong as one that is missing.
+//! The usual tree is cargo's own registry: the sources that this program was built from are on
+//! every machine that built it, thousands of files of every size. Comparing works both ways: an
+//! unexpected file is as wrong as a missing one.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,14 +15,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Files under way at the same time.
+/// Files to copy at the same time.
 pub(crate) const HANDS: usize = 16;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What is in a tree, as paths from its root.
+/// The content of a tree, as paths from its root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// Where it lies.
+    /// Its root.
     pub(crate) root: PathBuf,
     /// Directories, parents before children.
     directories: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct Tree {
     pub(crate) bytes: u64,
 }
 
-/// What a copy or a comparison did.
+/// The result of a copy or a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// Files.
@@ -57,12 +57,12 @@ impl Measured {
     }
 }
 
-/// How far a copy is, and how far it may go.
+/// The progress of a copy, and its limit.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Files that have arrived.
     pub(crate) arrived: AtomicUsize,
-    /// Files that may arrive for now, or a few more: hands that are at one finish it.
+    /// How many files may arrive for now; threads finish the ones that they have begun.
     most: AtomicUsize,
 }
 
@@ -73,7 +73,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A copy that stops at so many files until it is [released](Self::release).
+    /// A copy that pauses after so many files until it is [released](Self::release).
     pub(crate) const fn up_to(most: usize) -> Self {
         Self {
             arrived: AtomicUsize::new(0),
@@ -81,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// Lets all of it arrive.
+    /// Removes the limit.
     pub(crate) fn release(&self) {
         self.most.store(usize::MAX, Ordering::Release);
     }
@@ -195,8 +195,8 @@ impl Tree {
         self.files.len()
     }
 
-    /// Copies everything into a new directory, as far as `progress` lets it.
-    pub(crate) fn copy(&self, target: &Path, progress: &Progress) -> Outcome<Measured> {
+    /// Copies everything into a new directory, as far as `progress` allows.
+    pub(crate) fn copy(&self, target: &Path, progress: &Progress) -> CommandResult<Measured> {
         let began = Instant::now();
         let failed = |doing, path: &Path, error: io::Error| Failure::file(doing, path, &error);
         fs::create_dir(target).map_err(|error| failed("create the directory", target, error))?;
@@ -222,7 +222,7 @@ impl Tree {
     }
 
     /// Compares everything with a copy, both ways.
-    pub(crate) fn compare(&self, copy: &Path) -> Outcome<Measured> {
+    pub(crate) fn compare(&self, copy: &Path) -> CommandResult<Measured> {
         let began = Instant::now();
         let failed = |path: &Path, error: io::Error| Failure::file("read back", path, &error);
         let found = Self::list(copy).map_err(|error| failed(copy, error))?;
@@ -234,10 +234,7 @@ impl Tree {
                 Some(odd) if expected.contains(odd) => {
                     Err(differs(&copy.join(odd), &format!("the {what} is missing")))
                 }
-                Some(odd) => Err(differs(
-                    &copy.join(odd),
-                    &format!("the {what} is not of ours"),
-                )),
+                Some(odd) => Err(differs(&copy.join(odd), &format!("the {what} is not ours"))),
             }
         };
         same("directory", &self.directories, &found.directories)?;
@@ -247,14 +244,14 @@ impl Tree {
             let path = copy.join(link);
             let here = fs::read_link(&path).map_err(|error| failed(&path, error))?;
             if Some(here) != fs::read_link(self.root.join(link)).ok() {
-                return Err(differs(&path, "the link leads elsewhere"));
+                return Err(differs(&path, "the link has another target"));
             }
         }
         by_many_hands(&self.files, |file| {
             let path = copy.join(file);
             match same_bytes(&self.root.join(file), &path) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(differs(&path, "its content is not what was written")),
+                Ok(false) => Err(differs(&path, "the content is not the one written")),
                 Err(error) => Err(failed(&path, error)),
             }
         })?;
@@ -275,8 +272,11 @@ fn differs(path: &Path, how: &str) -> Failure {
     Failure::new(Exit::Damaged, format!("{} differs: {how}", path.display()))
 }
 
-/// Does the same to every path, several at a time; stops at the first failure.
-fn by_many_hands(paths: &[PathBuf], work: impl Fn(&Path) -> Outcome<()> + Sync) -> Outcome<()> {
+/// Applies the same to every path, several at a time; stops at the first failure.
+fn by_many_hands(
+    paths: &[PathBuf],
+    work: impl Fn(&Path) -> CommandResult<()> + Sync,
+) -> CommandResult<()> {
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
@@ -304,8 +304,8 @@ fn by_many_hands(paths: &[PathBuf], work: impl Fn(&Path) -> Outcome<()> + Sync) 
     }
 }
 
-/// Copies as `cp` does: read, write, close. What close(2) says is lost in `drop`, as it is with
-/// `cp`; what it would have told is found by the comparison that follows every copy.
+/// Copies as `cp` does: read, write, close. An error of close(2) is lost in `drop`, as with `cp`;
+/// the comparison that follows every copy finds its effects.
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut File::open(from)?, &mut File::create_new(to)?).map(drop)
 }
@@ -374,7 +374,7 @@ mod tests {
             tree.compare(&copy)
                 .unwrap_err()
                 .message
-                .contains("not of ours")
+                .contains("not ours")
         );
         fs::remove_file(copy.join("extra")).unwrap();
         fs::remove_file(copy.join("c/three")).unwrap();

@@ -1,12 +1,12 @@
-//! A log file that never has more than [`BYTES_MAX`] bytes, and the one before it.
+//! A log file of at most [`BYTES_MAX`] bytes, and its predecessor.
 //!
-//! When a line would not fit, what is there is copied to `FILE.old`, whose place it takes, and the
-//! file is emptied. It is copied and not renamed because others append to it too: it is the
-//! standard error of this process, where a panic is written, and of one that is told that another
-//! mount runs already. What is written while it is copied is lost; a log that grows until the disk
-//! is full would cost more. If there is no room for a copy, the file is emptied all the same.
+//! When a line would not fit, the log is copied to `FILE.old`, which it replaces, and emptied. It
+//! is copied and not renamed because other processes append to it too: it is the standard error of
+//! this process, where a panic is written, and of a second mount that finds this one running. Lines
+//! written during the copy are lost; a log that grows until the disk is full would cost more. If
+//! there is no space for a copy, the file is emptied anyway.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The most that a log has; with the one before it, twice as much.
+/// The most bytes of a log; with its predecessor, twice as much.
 pub(crate) const BYTES_MAX: u64 = 8 << 20;
 
 /// A log file of bounded size.
@@ -26,12 +26,12 @@ pub(super) struct Bounded {
 }
 
 impl Bounded {
-    /// Opens a file, behind what is there already.
-    pub(super) fn open(path: &Path) -> Outcome<Self> {
+    /// Opens a file for appending.
+    pub(super) fn open(path: &Path) -> CommandResult<Self> {
         Self::of(path, BYTES_MAX)
     }
 
-    fn of(path: &Path, bytes_max: u64) -> Outcome<Self> {
+    fn of(path: &Path, bytes_max: u64) -> CommandResult<Self> {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -83,7 +83,7 @@ impl Bounded {
     }
 }
 
-/// One line's way into the file.
+/// Writes one line to the file.
 pub(super) struct Line(Arc<Bounded>);
 
 impl Write for Line {
@@ -105,7 +105,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// The log of a process, wherever it is written from.
+/// The log of a process, to either destination.
 #[derive(Clone, Debug)]
 pub(super) struct Log(pub(super) Arc<Bounded>);
 

@@ -1,10 +1,9 @@
 //! Which events have one cause.
 //!
-//! Two lines have one cause if they come from the same place in the program and say the same, apart
-//! from what names the one object, file or moment that it happened to: a reader that fails meets
-//! one fault at thousands of objects. So numbers that are fields of their own do not count, and in
-//! text every word with a digit in it stands for any other, except a single digit, which is the
-//! number of a cloud or a replica.
+//! Two lines have one cause if they come from the same place in the program and have the same text,
+//! apart from the names of the object, file or moment: a failing reader meets one fault at
+//! thousands of objects. So numeric fields do not count, and in text every word with a digit in it
+//! equals any other, except a single digit, which is the number of a cloud or a replica.
 
 use std::fmt::{self, Debug, Write as _};
 use std::hash::{Hash, Hasher};
@@ -32,23 +31,23 @@ impl Hash for Site {
     }
 }
 
-/// What an event says, apart from what differs between events of one cause.
+/// The text of an event, without the parts that differ between events of one cause.
 pub(super) fn of(event: &Event<'_>) -> String {
-    let mut said = Said::default();
-    event.record(&mut said);
-    let (message, fields) = (said.message, said.fields);
+    let mut text = EventText::default();
+    event.record(&mut text);
+    let (message, fields) = (text.message, text.fields);
     shape(&format!("{message}{fields}"))
 }
 
 #[derive(Default)]
-struct Said {
+struct EventText {
     message: Short,
     fields: Short,
 }
 
-impl Visit for Said {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // What does not fit is not compared.
+        // Text beyond the limit is not compared.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
@@ -62,7 +61,7 @@ impl Visit for Said {
     fn record_f64(&mut self, _: &Field, _: f64) {}
 }
 
-/// A text that is cut off where it gets long.
+/// A text that is truncated when it gets long.
 #[derive(Default)]
 struct Short(String);
 
@@ -84,7 +83,7 @@ impl fmt::Display for Short {
     }
 }
 
-/// A text with `#` in the place of each word that has a digit in it, a single digit excepted.
+/// A text with `#` in place of each word that has a digit in it, except single digits.
 fn shape(text: &str) -> String {
     let mut shape = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,42 +1,42 @@
-//! What is said, what is only counted, and when the count is told.
+//! Which events are logged, which are only counted, and when the count is logged.
 //!
-//! An event is said if its cause was not said within the last [`WINDOW`]; else it is counted, and
-//! the count is told with the first event of any cause after the window, or at the end of the
-//! process. One place in the program has at most [`CAUSES_MAX`] causes in a window; what comes
-//! beyond is one more cause together, so that memory and lines stay bounded whatever is told. It is
-//! pure: the time comes with each call.
+//! An event is logged if its cause was not logged within the last [`WINDOW`]; otherwise it is
+//! counted, and the count is logged with the first event of any cause after the window, or at the
+//! end of the process. One place in the program has at most [`CAUSES_MAX`] causes in a window; all
+//! others are one more cause together, so that memory and lines stay bounded whatever happens. The
+//! module is pure: the time comes with each call.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// For how long one line stands for all of its cause.
+/// For how long one line stands for all events of its cause.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
-/// Causes that one place in the program may have in that time.
+/// The most causes of one place in the program in that time.
 pub(super) const CAUSES_MAX: usize = 16;
-/// What stands for all causes beyond.
+/// The text for all causes beyond.
 const OTHERS: &str = "other causes";
 
-/// What was counted of one cause.
+/// The count of one cause.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Repeated<S> {
-    /// Where in the program it was said.
+    /// The place in the program.
     pub(super) site: S,
-    /// What it said.
+    /// Its text.
     pub(super) text: String,
-    /// How often, after the time that it was said.
+    /// How often it was repeated after it was logged.
     pub(super) count: u64,
-    /// Within which time.
+    /// The length of that time.
     pub(super) within: Duration,
 }
 
 /// What to do about an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Heard<S> {
-    /// It is said.
+pub(super) struct EventDecision<S> {
+    /// Whether to log it.
     pub(super) is_new: bool,
-    /// What is to be told of others before it.
+    /// Counts of other causes to log before it.
     pub(super) due: Vec<Repeated<S>>,
 }
 
@@ -47,12 +47,12 @@ struct Window {
     count: u64,
 }
 
-/// What was said lately.
+/// The causes that were logged recently.
 #[derive(Debug)]
 pub(super) struct Repeats<S> {
     windows: HashMap<(S, String), Window>,
     causes: HashMap<S, usize>,
-    /// No window ends before.
+    /// The earliest end of a window.
     next_end: Option<Instant>,
 }
 
@@ -67,8 +67,8 @@ impl<S> Default for Repeats<S> {
 }
 
 impl<S: Copy + Eq + Hash> Repeats<S> {
-    /// An event happened.
-    pub(super) fn hear(&mut self, now: Instant, site: S, cause: String) -> Heard<S> {
+    /// Decides on an event.
+    pub(super) fn decide(&mut self, now: Instant, site: S, cause: String) -> EventDecision<S> {
         let due = match self.next_end {
             Some(end) if now >= end => self.end(now, |window| now >= window.began + WINDOW),
             _ => Vec::new(),
@@ -94,10 +94,10 @@ impl<S: Copy + Eq + Hash> Repeats<S> {
                 true
             }
         };
-        Heard { is_new, due }
+        EventDecision { is_new, due }
     }
 
-    /// What was counted and not told; all of it counts as told then.
+    /// The pending counts, which are reset.
     pub(super) fn finish(&mut self, now: Instant) -> Vec<Repeated<S>> {
         self.end(now, |_| true)
     }
@@ -137,27 +137,27 @@ fn count<S>(mut known: OccupiedEntry<'_, (S, String), Window>, now: Instant) {
 mod tests {
     use super::*;
 
-    fn hear(repeats: &mut Repeats<u8>, now: Instant, cause: &str) -> (bool, Vec<(String, u64)>) {
-        let heard = repeats.hear(now, 0, cause.to_owned());
-        let due = heard.due.into_iter().map(|it| (it.text, it.count));
-        (heard.is_new, due.collect())
+    fn decide(repeats: &mut Repeats<u8>, now: Instant, cause: &str) -> (bool, Vec<(String, u64)>) {
+        let decision = repeats.decide(now, 0, cause.to_owned());
+        let due = decision.due.into_iter().map(|it| (it.text, it.count));
+        (decision.is_new, due.collect())
     }
 
     #[test]
     fn one_cause_is_said_once_in_a_minute_and_its_repeats_are_counted() {
         let mut repeats = Repeats::default();
         let began = Instant::now();
-        assert_eq!(hear(&mut repeats, began, "a"), (true, vec![]));
+        assert_eq!(decide(&mut repeats, began, "a"), (true, vec![]));
         for second in 0..60 {
             let now = began + Duration::from_secs(second);
-            assert_eq!(hear(&mut repeats, now, "a"), (false, vec![]));
+            assert_eq!(decide(&mut repeats, now, "a"), (false, vec![]));
         }
-        assert_eq!(hear(&mut repeats, began, "b"), (true, vec![]));
+        assert_eq!(decide(&mut repeats, began, "b"), (true, vec![]));
         let later = began + WINDOW;
-        let told = vec![("a".to_owned(), 60)];
-        assert_eq!(hear(&mut repeats, later, "a"), (true, told));
-        assert_eq!(hear(&mut repeats, later + WINDOW, "c"), (true, vec![]));
-        assert_eq!(repeats.windows.len(), 1, "what is over is forgotten");
+        let counts = vec![("a".to_owned(), 60)];
+        assert_eq!(decide(&mut repeats, later, "a"), (true, counts));
+        assert_eq!(decide(&mut repeats, later + WINDOW, "c"), (true, vec![]));
+        assert_eq!(repeats.windows.len(), 1, "ended windows are dropped");
     }
 
     #[test]
@@ -165,16 +165,16 @@ mod tests {
         let mut repeats = Repeats::default();
         let began = Instant::now();
         let later = began + Duration::from_secs(7);
-        hear(&mut repeats, began, "a");
-        hear(&mut repeats, later, "a");
-        let told = repeats.finish(later + WINDOW);
+        decide(&mut repeats, began, "a");
+        decide(&mut repeats, later, "a");
+        let counts = repeats.finish(later + WINDOW);
         let wanted = Repeated {
             site: 0,
             text: "a".to_owned(),
             count: 1,
             within: Duration::from_secs(7),
         };
-        assert_eq!(told, [wanted]);
+        assert_eq!(counts, [wanted]);
         assert_eq!(repeats.finish(later), []);
     }
 
@@ -182,12 +182,12 @@ mod tests {
     fn a_place_with_ever_new_causes_says_a_bounded_number_of_them() {
         let mut repeats = Repeats::default();
         let began = Instant::now();
-        let said = |repeats: &mut Repeats<u8>, now| {
-            let new = (0..1000).filter(|it| hear(repeats, now, &format!("cause {it}")).0);
+        let logged = |repeats: &mut Repeats<u8>, now| {
+            let new = (0..1000).filter(|it| decide(repeats, now, &format!("cause {it}")).0);
             new.count()
         };
-        assert_eq!(said(&mut repeats, began), CAUSES_MAX + 1);
-        assert_eq!(said(&mut repeats, began + WINDOW), CAUSES_MAX + 1);
-        assert!(repeats.hear(began, 1, "a".to_owned()).is_new);
+        assert_eq!(logged(&mut repeats, began), CAUSES_MAX + 1);
+        assert_eq!(logged(&mut repeats, began + WINDOW), CAUSES_MAX + 1);
+        assert!(repeats.decide(began, 1, "a".to_owned()).is_new);
     }
 }

@@ -1,11 +1,11 @@
-//! Paths in JSON. A path is bytes, and nearly always text: then it is a string. One that is no text
-//! is an object with what a person reads and a form that keeps every byte:
+//! Paths in JSON. A path is bytes, and nearly always text: then it is a string. A path that is not
+//! text is an object with a readable form and a form that preserves every byte:
 //!
 //! ```text
 //! "/mnt/docs"      { "text": "/mnt/?", "escaped": "/mnt/\\xff" }
 //! ```
 //!
-//! In the escaped form a backslash is two, and a byte that is no part of a character is `\x` and
+//! In the escaped form a backslash is two, and a byte that is not part of a character is `\x` and
 //! two hexadecimal digits. (In JSON itself each backslash is doubled once more.)
 
 use serde::de::Error;
@@ -48,7 +48,7 @@ fn form(path: &Path) -> Form {
     }
 }
 
-/// Bytes as text that can be undone.
+/// Bytes as text that can be converted back.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

@@ -1,12 +1,12 @@
 //! A passphrase in the kernel's memory: in the keyring of this user, under the volume's id, until
 //! its time has run out, the machine restarts, or it is locked.
 //!
-//! Who may read it is who may read a file of mode 0600: processes of this user, and root. A key
-//! usually shows itself only to whom it is linked to by way of a session; units of systemd and `su`
-//! have sessions apart from a login's, so that the user is given the right itself.
+//! It is readable by the same processes as a file of mode 0600: those of this user, and root. By
+//! default a key is visible only through the session that it is linked to; units of systemd and
+//! `su` have sessions apart from a login's, so the user itself is given the right.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use linux_keyutils::{
     Key, KeyError, KeyPermissionsBuilder, KeyRing, KeyRingIdentifier, Permission,
 };
@@ -27,12 +27,12 @@ fn find(volume: ClusterId) -> Result<Key, KeyError> {
     ring()?.search(&description(volume))
 }
 
-/// Whether one is there.
+/// Whether one is stored.
 pub(super) fn is_kept(volume: ClusterId) -> bool {
     find(volume).is_ok()
 }
 
-/// The passphrase, if it is there and may be read.
+/// The passphrase, if it is stored and may be read.
 pub(super) fn recall(volume: ClusterId) -> Option<Passphrase> {
     let mut bytes = Zeroizing::new(vec![0; PASSPHRASE_BYTES_MAX]);
     let length = find(volume).ok()?.read(&mut *bytes).ok()?;
@@ -43,8 +43,12 @@ pub(super) fn recall(volume: ClusterId) -> Option<Passphrase> {
     Passphrase::from_bytes(bytes).ok()
 }
 
-/// Keeps it for so long.
-pub(crate) fn keep(volume: ClusterId, passphrase: &Passphrase, time: Duration) -> Outcome<()> {
+/// Stores it for so long.
+pub(crate) fn keep(
+    volume: ClusterId,
+    passphrase: &Passphrase,
+    time: Duration,
+) -> CommandResult<()> {
     let seconds = usize::try_from(time.as_secs()).unwrap_or(usize::MAX);
     let rights = KeyPermissionsBuilder::builder()
         .posessor(Permission::ALL)
@@ -57,22 +61,22 @@ pub(crate) fn keep(volume: ClusterId, passphrase: &Passphrase, time: Duration) -
                 .and_then(|()| key.set_perms(rights))
         });
     kept.map_err(|error| {
-        let message = format!("the kernel's keyring does not take the passphrase: {error}");
+        let message = format!("the kernel's keyring does not accept the passphrase: {error}");
         Failure::new(Exit::Error, message).hint(
-            "it may be out of bounds in a container; `passphrase_file` or `passphrase_command` \
-             under [keys] in quorumfs.toml does without",
+            "containers may forbid it; use `passphrase_file` or `passphrase_command` under [keys] \
+             in quorumfs.toml instead",
         )
     })
 }
 
-/// Forgets it; says whether there was anything.
-pub(crate) fn forget(volume: ClusterId) -> Outcome<bool> {
+/// Removes it; returns whether it was stored.
+pub(crate) fn forget(volume: ClusterId) -> CommandResult<bool> {
     let Ok(key) = find(volume) else {
         return Ok(false);
     };
     let forgotten = key.invalidate().or_else(|_| key.revoke());
     forgotten.map(|()| true).map_err(|error| {
-        let message = format!("the kernel's keyring keeps the passphrase: {error}");
+        let message = format!("the passphrase stays in the kernel's keyring: {error}");
         Failure::new(Exit::Error, message).hint("run this as the user who unlocked it")
     })
 }

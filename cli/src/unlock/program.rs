@@ -1,11 +1,11 @@
-//! A passphrase that a program prints: a password manager's, or whatever asks for it on a screen.
+//! A passphrase that a program prints, such as a password manager or a graphical prompt.
 //!
-//! It is run without a shell. A person may have to find the right key first, so that it has some
-//! time, but not for ever: a mount at the start of a machine must not wait for nobody.
+//! It is run without a shell. A person may need time to unlock the program, but the time is
+//! bounded: a mount at boot must not wait for ever.
 
 use super::source::{bounded, taken};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::keys::Passphrase;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// Runs the program of these words and takes what it prints.
-pub(super) fn passphrase(words: &[String]) -> Outcome<Passphrase> {
+/// Runs the program and reads its output.
+pub(super) fn passphrase(words: &[String]) -> CommandResult<Passphrase> {
     let failed = |what: String| {
         let message = format!("`passphrase_command` (`{}`) {what}", words.join(" "));
         Failure::new(Exit::WrongKey, message).hint(

@@ -1,11 +1,11 @@
-//! Where a passphrase comes from.
+//! The sources of a passphrase.
 
 use super::{keyring, program, terminal};
 use crate::commands::key_failure;
 use crate::configuration::VolumeConfiguration;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::identity::ClusterId;
 use quorumfs_gateway::keys::{PASSPHRASE_BYTES_MAX, Passphrase};
 use std::fs::File;
@@ -14,12 +14,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// What systemd calls the credential, in units and in `$CREDENTIALS_DIRECTORY`.
+/// The name of systemd's credential, in units and in `$CREDENTIALS_DIRECTORY`.
 const CREDENTIAL: &str = "quorumfs.passphrase";
 /// The variable that names a file; never the passphrase.
 const FILE_VARIABLE: &str = "QUORUMFS_PASSPHRASE_FILE";
 
-/// One place that a passphrase can come from.
+/// A source of a passphrase.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// systemd's credential.
@@ -35,7 +35,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// A word for scripts.
+    /// Its name for scripts.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Credential(_) => "credential",
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// For people.
+    /// Its name for people.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Credential(path) => format!("systemd's credential {}", path.display()),
@@ -57,19 +57,19 @@ impl Source {
         }
     }
 
-    /// What to do if what came from here is not it.
+    /// The hint if its passphrase is wrong.
     pub(super) fn what_if_wrong(&self) -> String {
         match self {
-            Self::Keyring => "it came from the kernel's keyring: `quorumfs key lock` forgets it, \
+            Self::Keyring => "it came from the kernel's keyring: `quorumfs key lock` removes it, \
                               `quorumfs key unlock` asks for another"
                 .into(),
-            Self::Terminal => "try again; if it is lost, the recovery kit is what is left".into(),
+            Self::Terminal => "try again; if it is lost, use the recovery kit".into(),
             other => format!("it came from {}: put the right one there", other.text()),
         }
     }
 }
 
-/// The places that there are here, for one volume.
+/// The configured sources of one volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources {
     volume: Option<ClusterId>,
@@ -95,7 +95,7 @@ impl Sources {
         }
     }
 
-    /// What this process was started with.
+    /// Those given to this process alone.
     pub(crate) fn here() -> Self {
         let named = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let credential = named("CREDENTIALS_DIRECTORY")
@@ -109,7 +109,7 @@ impl Sources {
         }
     }
 
-    /// The same without the kernel's memory, which may hold one that is out of date.
+    /// The same without the kernel's keyring, whose passphrase may be out of date.
     pub(crate) fn without_keyring(self) -> Self {
         Self {
             volume: None,
@@ -117,12 +117,12 @@ impl Sources {
         }
     }
 
-    /// Whether somebody other than a person would give one.
+    /// Whether a source other than the terminal exists.
     pub(crate) fn are_automatic(&self) -> bool {
         self.credential.is_some() || self.file.is_some() || !self.program.is_empty()
     }
 
-    /// The first of them, without asking it.
+    /// The first source, without asking it.
     pub(crate) fn first(&self) -> Option<Source> {
         if let Some(path) = &self.credential {
             return Some(Source::Credential(path.clone()));
@@ -139,14 +139,14 @@ impl Sources {
         terminal::is_there().then_some(Source::Terminal)
     }
 
-    /// A passphrase from the first of them.
-    pub(crate) fn passphrase(&self) -> Outcome<(Passphrase, Source)> {
-        let source = self.first().ok_or_else(nobody)?;
+    /// A passphrase from the first source.
+    pub(crate) fn passphrase(&self) -> CommandResult<(Passphrase, Source)> {
+        let source = self.first().ok_or_else(no_source)?;
         let passphrase = match &source {
             Source::Credential(path) => read(path)?,
             Source::Keyring => match self.volume.and_then(keyring::recall) {
                 Some(passphrase) => passphrase,
-                // It ran out between the two looks.
+                // It expired meanwhile.
                 None => return self.clone().without_keyring().passphrase(),
             },
             Source::File(path) => read_file(path)?,
@@ -157,8 +157,8 @@ impl Sources {
     }
 }
 
-fn nobody() -> Failure {
-    let message = "the key file is protected by a passphrase, and there is nobody to ask for it";
+fn no_source() -> Failure {
+    let message = "the key file is protected by a passphrase, and no source of it exists here";
     Failure::new(Exit::WrongKey, message).hint(format!(
         "`quorumfs key unlock` on a terminal puts it into the kernel's keyring; or name a file of \
          mode 0600 with {FILE_VARIABLE}, or `passphrase_file` or `passphrase_command` under [keys] \
@@ -166,8 +166,8 @@ fn nobody() -> Failure {
     ))
 }
 
-/// A passphrase in a file that nobody else can read.
-pub(crate) fn read_file(path: &Path) -> Outcome<Passphrase> {
+/// A passphrase in a file that other users cannot read.
+pub(crate) fn read_file(path: &Path) -> CommandResult<Passphrase> {
     let found = std::fs::metadata(path).map_err(|error| cannot_read(path, &error))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -176,37 +176,38 @@ pub(crate) fn read_file(path: &Path) -> Outcome<Passphrase> {
             "{shown} may be read or written by others (mode {mode:04o}), so it is not used"
         );
         return Err(Failure::new(Exit::WrongKey, message).hint(format!(
-            "`chmod 600 {shown}`, and think about who may know the passphrase by now"
+            "`chmod 600 {shown}`, and consider whether others know the passphrase by now"
         )));
     }
     read(path)
 }
 
-/// A passphrase in a file; systemd sees to it who can read its credentials, by lists beside modes.
-fn read(path: &Path) -> Outcome<Passphrase> {
+/// A passphrase in a file. systemd controls access to its credentials, with access control lists in
+/// addition to modes.
+fn read(path: &Path) -> CommandResult<Passphrase> {
     let file = File::open(path).map_err(|error| cannot_read(path, &error))?;
     bounded(file)
         .map_err(|error| cannot_read(path, &error))
         .and_then(taken)
 }
 
-/// What another process of ours hands over through its pipe.
-pub(crate) fn handed_over(pipe: impl Read) -> Outcome<Passphrase> {
+/// The passphrase that another process of ours hands over through a pipe.
+pub(crate) fn handed_over(pipe: impl Read) -> CommandResult<Passphrase> {
     bounded(pipe)
         .map_err(|error| Failure::file("read", "standard input".as_ref(), &error))
         .and_then(taken)
 }
 
-/// Everything that comes, if it is not too much, in memory that is not left behind in copies.
+/// All input up to a limit, in memory of which no copies remain.
 pub(super) fn bounded(from: impl Read) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    // Room for the end of a line, and one more, by which too much is noticed.
+    // Space for the end of a line, and one more byte to notice too much.
     let most = PASSPHRASE_BYTES_MAX + 3;
     let mut bytes = Zeroizing::new(Vec::with_capacity(most));
     from.take(most as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-pub(super) fn taken(bytes: Zeroizing<Vec<u8>>) -> Outcome<Passphrase> {
+pub(super) fn taken(bytes: Zeroizing<Vec<u8>>) -> CommandResult<Passphrase> {
     Passphrase::from_bytes(bytes).map_err(|error| key_failure(&error))
 }
 

@@ -1,11 +1,11 @@
-//! Asking a person, who sees nothing of what is typed.
+//! Asking a person on the terminal, without showing what is typed.
 //!
-//! The terminal is given back as it was, also when they change their mind: Control-C is read as the
-//! end of the line here, instead of killing this process before it can do so.
+//! The terminal is restored also when the person aborts: Control-C is read here as the end of the
+//! line, instead of killing this process before it can restore it.
 
 use super::source::taken;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::keys::{PASSPHRASE_BYTES_MAX, Passphrase};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcsetattr,
@@ -13,16 +13,16 @@ use rustix::termios::{
 use std::io::{Write, stdin};
 use zeroize::Zeroizing;
 
-/// What Control-C sends.
+/// The byte of Control-C.
 const INTERRUPT: u8 = 3;
 
-/// Whether there is somebody.
+/// Whether standard input is a terminal.
 pub(super) fn is_there() -> bool {
     isatty(stdin())
 }
 
-/// Tells them something.
-pub(super) fn say(text: &str) {
+/// Prints a text.
+pub(super) fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -52,7 +52,7 @@ impl Drop for Quiet {
 }
 
 /// Asks for a passphrase.
-pub(super) fn ask(prompt: &str) -> Outcome<Passphrase> {
+pub(super) fn ask(prompt: &str) -> CommandResult<Passphrase> {
     let failed =
         |error: rustix::io::Errno| Failure::file("ask on", "the terminal".as_ref(), &error.into());
     let _quiet = Quiet::begin().map_err(failed)?;
@@ -60,11 +60,11 @@ pub(super) fn ask(prompt: &str) -> Outcome<Passphrase> {
     let _ = write!(stderr, "{prompt}").and_then(|()| stderr.flush());
     let mut line = Zeroizing::new(Vec::with_capacity(PASSPHRASE_BYTES_MAX + 2));
     let mut byte = Zeroizing::new([0; 1]);
-    // Byte by byte, since what is behind the line is for whoever reads next.
+    // Byte by byte, since the input after the line is for the next reader.
     while rustix::io::read(stdin(), &mut *byte).map_err(failed)? == 1 {
         let [read] = *byte;
         if read == INTERRUPT {
-            say("");
+            print("");
             return Err(Failure::new(Exit::Cancelled, "cancelled"));
         }
         if read == b'\n' {

@@ -1,4 +1,4 @@
-//! `quorumfs bench` measures real processes and says so in one line.
+//! `quorumfs bench` measures real processes and prints the result in one line.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,7 +41,7 @@ fn a_short_run_orders_operations_in_bundles_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn faults_and_the_messages_alone_are_measured_beside_the_same_without() {
+fn faults_and_the_messages_alone_are_compared_with_a_run_without() {
     let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "0"];
     let fault = ["--seconds", "2", "--kill-leader-after", "0", "--with-bare"];
     let line = measured(bench(&[&setting[..], &fault].concat()));
@@ -102,7 +102,7 @@ fn a_setting_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn what_a_disk_takes_away_is_measured_beside_the_same_without() {
+fn the_cost_of_a_disk_is_measured_against_a_run_without() {
     let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "1"];
     let flushes = ["--seconds", "1", "--durability", "none", "--flushes", "500"];
     let line = measured(bench(&[&setting[..], &flushes].concat()));
@@ -115,7 +115,7 @@ fn what_a_disk_takes_away_is_measured_beside_the_same_without() {
 }
 
 #[test]
-fn observers_quick_and_slow_are_measured_beside_the_same_without() {
+fn observers_quick_and_slow_are_compared_with_a_run_without() {
     let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "1"];
     let observers = [
         "--seconds",
@@ -132,7 +132,7 @@ fn observers_quick_and_slow_are_measured_beside_the_same_without() {
 }
 
 #[test]
-fn sealing_is_measured_beside_what_it_is_made_of() {
+fn sealing_is_compared_with_its_primitives() {
     for policy in ["4,1,2", "3,1,1", "7,2,3"] {
         let line = measured(
             Command::new(env!("CARGO_BIN_EXE_quorumfs"))
@@ -153,7 +153,7 @@ fn sealing_is_measured_beside_what_it_is_made_of() {
     }
 }
 
-/// What does not depend on the machine's speed is asserted: requests, bytes and memory.
+/// Only figures that do not depend on the machine's speed are asserted: requests, bytes and memory.
 #[test]
 fn the_way_of_data_to_clouds_and_back_is_measured() {
     let line = measured(
@@ -194,7 +194,7 @@ fn the_way_of_data_to_clouds_and_back_is_measured() {
     assert!(number("/writers/peak_memory_mib") <= 512.0, "{line}");
 }
 
-/// Every workload ran on both sides, and nothing is left mounted or lying about.
+/// Every workload ran on both sides, and nothing is left mounted or on the disk.
 #[test]
 fn the_whole_file_system_is_measured_through_the_kernel() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The command line as scripts see it: exit codes, streams, and what `--json` promises.
+//! The command line as scripts see it: exit codes, streams, and the form of `--json`.
 
 #![allow(
     clippy::unwrap_used,
@@ -117,7 +117,7 @@ fn what_is_made_in_a_state_directory_is_its_owners_and_one_that_others_may_write
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("replica");
     let named = state.to_str().unwrap();
-    // The umask of someone who gives everything away.
+    // The umask of a user who gives every right to others.
     let run = |arguments: &[&str]| {
         Command::new("/bin/sh")
             .args(["-c", "umask 000; exec \"$0\" \"$@\""])

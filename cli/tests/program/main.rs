@@ -1,4 +1,4 @@
-//! The program from outside, without a mount: what it prints, and each benchmark, shortly.
+//! The program from outside, without a mount: its output, and a short run of each benchmark.
 
 mod bench;
 mod command_line;

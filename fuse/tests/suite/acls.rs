@@ -1,6 +1,6 @@
-//! Access control lists through the kernel, which passes and obeys them.
+//! Access control lists through the kernel, which passes them on and obeys them.
 
-use crate::common::{World, as_user};
+use crate::common::{MountedVolume, as_user};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use std::fs::{self, OpenOptions};
@@ -17,7 +17,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// A list as Linux passes it: tags, rights and numbers.
+/// A list as Linux encodes it: tags, rights and numbers.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for (tag, rights, number) in entries {
@@ -65,8 +65,8 @@ fn writes(path: &Path) -> bool {
 
 #[test]
 fn access_control_lists_let_in_whom_they_name() {
-    let mut world = World::new();
-    world.let_everybody_in();
+    let mut world = MountedVolume::new();
+    world.open_to_all_users();
     let file = world.path("file");
     fs::write(&file, "content").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
@@ -103,9 +103,9 @@ fn access_control_lists_let_in_whom_they_name() {
     assert_eq!(
         get(&file, ACCESS),
         Err(Errno::NODATA),
-        "a mode says as much"
+        "a mode that says the same"
     );
-    // With a mask that grants nothing whoever is named is one of all the others.
+    // With a mask that grants nothing, a named user has the rights of all others.
     set(&file, ACCESS, &named(6, 4, 0)).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
     as_user(1234, &[], || {
@@ -121,8 +121,8 @@ fn access_control_lists_let_in_whom_they_name() {
 
 #[test]
 fn a_default_list_stands_in_the_place_of_the_umask() {
-    let mut world = World::new();
-    world.let_everybody_in();
+    let mut world = MountedVolume::new();
+    world.open_to_all_users();
     let directory = world.path("directory");
     fs::create_dir(&directory).unwrap();
     let umask = |of: &Path| {
@@ -180,7 +180,7 @@ fn a_default_list_stands_in_the_place_of_the_umask() {
 
 #[test]
 fn cp_and_tar_keep_access_control_lists() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::create_dir(world.path("tree")).unwrap();
     fs::write(world.path("tree/file"), "content").unwrap();
     set(&world.path("tree/file"), ACCESS, &named(6, 4, 6)).unwrap();

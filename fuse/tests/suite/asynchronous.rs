@@ -1,13 +1,12 @@
-//! Writes past the page cache that do not wait for their end (Linux AIO), beside readers through
-//! it.
+//! Asynchronous writes past the page cache (Linux AIO), while readers use the page cache.
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn what_is_written_asynchronously_past_the_page_cache_is_seen_through_it() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("asynchronous");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/asynchronous.c");

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// A mounted volume; unmounted when dropped.
-pub struct World {
+pub struct MountedVolume {
     pub runtime: Runtime,
     pub directory: tempfile::TempDir,
     pub created: Created,
@@ -60,13 +60,13 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
     Arc::new(CloudSlices::new(volume.clone(), blocks, Packing::PROMPT))
 }
 
-impl World {
+impl MountedVolume {
     /// A new volume, mounted.
     pub fn new() -> Self {
         Self::with_clouds(|_| ())
     }
 
-    /// One whose clouds are file systems of their own, of so many bytes each.
+    /// One whose clouds are separate file systems of so many bytes each.
     pub fn with_clouds_of(bytes: u64) -> Self {
         Self::with_clouds(|clouds| {
             for number in 0..4 {
@@ -110,12 +110,12 @@ impl World {
         world
     }
 
-    /// Where it is mounted.
+    /// A path below the mount point.
     pub fn path(&self, below: &str) -> PathBuf {
         self.directory.path().join("mnt").join(below)
     }
 
-    /// Mounts, with a new session and nothing remembered.
+    /// Mounts, with a new session and empty caches.
     pub fn mount(&mut self) {
         self.mount_at(&self.path(""));
     }
@@ -142,8 +142,8 @@ impl World {
         self.mounted = Some(mounted);
     }
 
-    /// A file system over a session of its own that does not mount.
-    pub fn beside(&self) -> FileSystem {
+    /// A file system of another client: it has its own session and does not mount.
+    pub fn other_client(&self) -> FileSystem {
         let key = self.created.owner.principal.id().signing;
         let session = self.embedded.open_session(key).unwrap();
         let own = self.volume.own_credentials();
@@ -162,7 +162,7 @@ impl World {
         };
         let file_system = self.file_system.take().unwrap();
         self.runtime.block_on(async {
-            // A process that another test starts has for a moment what this one has open.
+            // A process that another test starts has our open files for a moment.
             let mut tries = 0..100;
             while let Err(error) = mounted.unmount().await {
                 let busy = matches!(error, MountError::Busy { .. });
@@ -173,13 +173,13 @@ impl World {
         });
     }
 
-    /// Unmounts, forgets everything, and mounts again.
+    /// Unmounts, drops all state, and mounts again.
     pub fn remount(&mut self) {
         self.unmount();
         self.mount();
     }
 
-    /// The gateway dies: what was not committed is gone.
+    /// The gateway dies: data that was not committed is gone.
     pub fn crash(&mut self) {
         let mounted = self.mounted.take().unwrap();
         self.file_system = None;
@@ -192,8 +192,8 @@ impl World {
         let _ = Command::new("umount").arg("-l").arg(self.path("")).output();
     }
 
-    /// Lets other users into the mount, and into its root.
-    pub fn let_everybody_in(&self) {
+    /// Opens the mount and its root to other users.
+    pub fn open_to_all_users(&self) {
         use std::os::unix::fs::PermissionsExt;
         for place in [&self.path(""), self.directory.path()] {
             std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -216,8 +216,8 @@ impl World {
     }
 }
 
-/// Runs `work` in a thread of its own that is another user, with a group of the same number and
-/// these beside it.
+/// Runs `work` in a thread as another user, with the group of the same number and these additional
+/// ones.
 pub fn as_user<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -236,7 +236,7 @@ pub fn as_user<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + Sen
     })
 }
 
-impl Drop for World {
+impl Drop for MountedVolume {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             let detached = self.runtime.block_on(mounted.detach());

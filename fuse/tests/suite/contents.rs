@@ -1,7 +1,7 @@
-//! What is written, cut, mapped and read back.
+//! Content that is written, truncated, mapped and read back.
 
 use super::pattern;
-use crate::common::World;
+use crate::common::MountedVolume;
 use rustix::fs::SeekFrom;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn holes_are_zeros() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = File::create(world.path("sparse")).unwrap();
     file.write_all_at(b"begin", 0).unwrap();
     file.write_all_at(b"end", 50 << 20).unwrap();
@@ -29,13 +29,13 @@ fn holes_are_zeros() {
 
 #[test]
 fn what_stat_says_a_file_takes_agrees_with_where_it_has_content() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let lengths = [1_usize, 511, 512, 700, 1024, 1025, 5000, 300_000];
-    let path = |world: &World, length: usize| world.path(&format!("f{length}"));
+    let path = |world: &MountedVolume, length: usize| world.path(&format!("f{length}"));
     for length in lengths {
         fs::write(path(&world, length), pattern(length, 3)).unwrap();
     }
-    // Waiting, committed, and as another mount sees it: `tar -S` takes fewer blocks for holes.
+    // Pending, committed, and as another mount sees it: `tar -S` takes fewer blocks for holes.
     for _ in 0..2 {
         for length in lengths {
             let file = File::open(path(&world, length)).unwrap();
@@ -60,13 +60,13 @@ fn what_stat_says_a_file_takes_agrees_with_where_it_has_content() {
     let blocks = sparse.metadata().unwrap().blocks();
     assert!(
         (1..8192).contains(&blocks),
-        "what waits counts, and no hole: {blocks}"
+        "pending data counts, and holes do not: {blocks}"
     );
 }
 
 #[test]
 fn a_file_is_cut_and_extended() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     for length in [500_usize, 100_000] {
         let path = world.path(&format!("f{length}"));
         fs::write(&path, pattern(length, 7)).unwrap();
@@ -93,7 +93,7 @@ fn a_file_is_cut_and_extended() {
 
 #[test]
 fn appends_follow_each_other() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     for round in 0..20 {
         let mut file = OpenOptions::new()
             .append(true)
@@ -114,7 +114,7 @@ fn appends_follow_each_other() {
 
 #[test]
 fn a_read_sees_the_last_write() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let writer = File::create(world.path("shared")).unwrap();
     let reader = File::open(world.path("shared")).unwrap();
     for number in 0..200_u64 {
@@ -130,7 +130,7 @@ fn a_read_sees_the_last_write() {
 
 #[test]
 fn a_mapped_file_reads_and_writes() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::write(world.path("mapped"), pattern(100_000, 9)).unwrap();
     let program = "import mmap,sys\n\
         f=open('mapped','r+b'); m=mmap.mmap(f.fileno(),0)\n\
@@ -144,7 +144,7 @@ fn a_mapped_file_reads_and_writes() {
 
 #[test]
 fn what_is_written_is_committed_without_being_asked() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let mut file = File::create(world.path("log")).unwrap();
     file.write_all(&pattern(5000, 1)).unwrap();
     let file_system = world.file_system.as_ref().unwrap();
@@ -158,7 +158,7 @@ fn what_is_written_is_committed_without_being_asked() {
 
 #[test]
 fn a_huge_file_is_sparse_and_no_file_goes_beyond_the_last_offset() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = File::create(world.path("huge")).unwrap();
     let size = 16 << 40;
     file.set_len(size).unwrap();
@@ -192,7 +192,7 @@ fn a_huge_file_is_sparse_and_no_file_goes_beyond_the_last_offset() {
 fn direct_io_goes_around_the_kernels_pages() {
     use std::os::unix::fs::OpenOptionsExt;
     const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(O_DIRECT);
     let direct = options.create_new(true).open(world.path("f")).unwrap();
@@ -225,8 +225,8 @@ fn direct_io_goes_around_the_kernels_pages() {
 
 #[test]
 fn what_a_file_shows_once_it_is_written_stays_when_it_is_committed() {
-    // git compares what it saw of a file before it closed it with what it sees later.
-    let mut world = World::new();
+    // git compares what it saw of a file before closing it with what it sees later.
+    let mut world = MountedVolume::new();
     let times = |found: std::io::Result<fs::Metadata>| {
         let found = found.unwrap();
         let (modified, changed) = (found.mtime_nsec(), found.ctime_nsec());
@@ -258,7 +258,7 @@ fn a_write_that_is_to_be_synced_returns_once_it_is_committed() {
     const DSYNC: i32 = 0o10_000;
     const SYNC: i32 = 0o4_010_000;
     const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let world = World::new();
+    let world = MountedVolume::new();
     let waiting = || world.file_system.as_ref().unwrap().status().dirty_bytes;
     for (number, length) in [100, 5000, 3 << 20].into_iter().enumerate() {
         for flags in [DSYNC, SYNC, SYNC | DIRECT] {
@@ -267,7 +267,7 @@ fn a_write_that_is_to_be_synced_returns_once_it_is_committed() {
             options.write(true).create_new(true);
             let later = options.open(&path).unwrap();
             later.write_all_at(&pattern(length, 1), 0).unwrap();
-            assert!(waiting() > 0, "nobody has asked for it yet");
+            assert!(waiting() > 0, "no flush was requested yet");
             drop(later);
             options.create_new(false).custom_flags(flags);
             let at_once = options.open(&path).unwrap();

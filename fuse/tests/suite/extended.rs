@@ -1,6 +1,6 @@
 //! Extended attributes through the kernel.
 
-use crate::common::{World, as_user};
+use crate::common::{MountedVolume, as_user};
 use crate::pattern;
 use rustix::fs::{
     XattrFlags, getxattr, getxattr_query, listxattr, listxattr_query, removexattr, setxattr,
@@ -32,7 +32,7 @@ fn list(path: &Path) -> Vec<String> {
 
 #[test]
 fn extended_attributes_are_kept() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let (file, directory) = (world.path("file"), world.path("directory"));
     fs::write(&file, "content").unwrap();
     fs::create_dir(&directory).unwrap();
@@ -74,7 +74,7 @@ fn extended_attributes_are_kept() {
 
 #[test]
 fn buffers_flags_and_bounds_are_those_of_the_system_calls() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let file = world.path("file");
     fs::write(&file, "content").unwrap();
     let with = |value: &[u8], flags| setxattr(&file, "user.a", value, flags);
@@ -111,8 +111,8 @@ fn buffers_flags_and_bounds_are_those_of_the_system_calls() {
 
 #[test]
 fn namespaces_have_their_own_permissions() {
-    let world = World::new();
-    world.let_everybody_in();
+    let world = MountedVolume::new();
+    world.open_to_all_users();
     let file = world.path("file");
     fs::write(&file, "content").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
@@ -152,8 +152,8 @@ fn namespaces_have_their_own_permissions() {
 }
 
 #[test]
-fn capabilities_of_a_file_go_when_somebody_writes() {
-    let mut world = World::new();
+fn a_write_removes_the_capabilities_of_a_file() {
+    let mut world = MountedVolume::new();
     let file = world.path("file");
     fs::write(&file, "program").unwrap();
     // VFS_CAP_REVISION_2 with cap_net_bind_service, effective.
@@ -175,8 +175,8 @@ fn capabilities_of_a_file_go_when_somebody_writes() {
 
 #[test]
 fn who_owns_a_file_with_capabilities_writes_to_it() {
-    let mut world = World::new();
-    world.let_everybody_in();
+    let mut world = MountedVolume::new();
+    world.open_to_all_users();
     let file = world.path("file");
     fs::write(&file, "program").unwrap();
     rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1234)), None).unwrap();
@@ -197,7 +197,7 @@ fn who_owns_a_file_with_capabilities_writes_to_it() {
 
 #[test]
 fn a_file_without_attributes_is_not_asked_about() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let (file, other) = (world.path("file"), world.path("other"));
     fs::write(&file, "content").unwrap();
     fs::write(&other, "content").unwrap();
@@ -210,7 +210,7 @@ fn a_file_without_attributes_is_not_asked_about() {
         assert_eq!(get(&other, "user.a").unwrap(), b"value");
     }
     let after = world.embedded.counters();
-    // Attributes themselves are asked for once a second.
+    // Only attributes are asked for, once a second.
     let most = 4 * (1 + started.elapsed().as_secs());
     assert_eq!(after.0, before.0);
     assert!(after.1 - before.1 <= most, "{} queries", after.1 - before.1);
@@ -218,7 +218,7 @@ fn a_file_without_attributes_is_not_asked_about() {
 
 #[test]
 fn tar_and_cp_keep_extended_attributes() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::create_dir(world.path("tree")).unwrap();
     for number in 0..20_u8 {
         let path = world.path(&format!("tree/f{number}"));

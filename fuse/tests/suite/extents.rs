@@ -1,7 +1,7 @@
-//! Where files have bytes: holes, reservations, copies that move nothing.
+//! Extents of files: holes, reservations, copies that move no bytes.
 
 use super::pattern;
-use crate::common::World;
+use crate::common::MountedVolume;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -21,7 +21,7 @@ fn open(path: &Path) -> File {
         .unwrap()
 }
 
-/// Runs of data, found as `cp` and `tar` find them.
+/// Runs of data, found the way `cp` and `tar` find them.
 fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while let Ok(start) = seek(file, SeekFrom::Data(at)) {
@@ -34,7 +34,7 @@ fn data(file: &File) -> Vec<(u64, u64)> {
 
 #[test]
 fn a_reservation_moves_the_end_and_takes_no_space() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = open(&world.path("reserved"));
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 8 * MIB).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 0);
@@ -58,7 +58,7 @@ fn a_reservation_moves_the_end_and_takes_no_space() {
 
 #[test]
 fn a_reservation_that_changes_nothing_moves_mtime_all_the_same() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     for length in [0, 500, 100_000] {
         let path = world.path(&format!("reserved{length}"));
         fs::write(&path, pattern(length, 3)).unwrap();
@@ -77,13 +77,13 @@ fn a_reservation_that_changes_nothing_moves_mtime_all_the_same() {
 
 #[test]
 fn a_punched_hole_reads_as_zeros_and_gives_its_space_back() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     for length in [500, 100_000, 12 << 20] {
         let path = world.path(&format!("punched{length}"));
         let mut expected = pattern(length, 3);
         fs::write(&path, &expected).unwrap();
         let file = open(&path);
-        // Something that waits to be committed, within the hole and beside it.
+        // Pending data, within the hole and next to it.
         file.write_all_at(b"dirty", length as u64 / 2).unwrap();
         file.write_all_at(b"dirty", 0).unwrap();
         expected[..5].copy_from_slice(b"dirty");
@@ -107,7 +107,7 @@ fn a_punched_hole_reads_as_zeros_and_gives_its_space_back() {
 
 #[test]
 fn zeroing_a_range_lets_the_file_grow_unless_told_not_to() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let file = open(&world.path("zeroed"));
     file.write_all_at(&pattern(100_000, 4), 0).unwrap();
     let keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -122,7 +122,7 @@ fn zeroing_a_range_lets_the_file_grow_unless_told_not_to() {
 
 #[test]
 fn data_and_holes_are_found_where_they_are() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = open(&world.path("sparse"));
     file.write_all_at(&pattern(1 << 20, 5), 3 * MIB).unwrap();
     file.sync_all().unwrap();
@@ -130,7 +130,7 @@ fn data_and_holes_are_found_where_they_are() {
     file.set_len(20 * MIB).unwrap();
     file.write_all_at(&pattern(4096, 7), 4 * MIB).unwrap();
     let runs = [(3 * MIB, 4 * MIB + 4096), (9 * MIB, 9 * MIB + 4096)];
-    assert_eq!(data(&file), runs, "committed and waiting");
+    assert_eq!(data(&file), runs, "committed and pending");
     assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(0));
     assert_eq!(seek(&file, SeekFrom::Hole(10 * MIB)), Ok(10 * MIB));
     assert_eq!(seek(&file, SeekFrom::Data(10 * MIB)), Err(Errno::NXIO));
@@ -156,7 +156,7 @@ fn copy(from: (&File, u64), to: (&File, u64), length: usize) -> rustix::io::Resu
 
 #[test]
 fn a_copied_range_moves_no_bytes_and_is_a_files_own() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let (length, odd) = (10_000_000_usize, 12_345_usize);
     let bytes = pattern(length, 8);
     fs::write(world.path("source"), &bytes).unwrap();
@@ -174,11 +174,12 @@ fn a_copied_range_moves_no_bytes_and_is_a_files_own() {
             .count()
     };
     let before = objects();
-    // Something of the source that was not committed yet comes along.
+    // Data of the source that is not committed yet is copied along.
     source.write_all_at(b"late", 4_000_000).unwrap();
     let copied = copy((&source, odd as u64), (&target, 777), length - odd);
     assert_eq!(copied, Ok(length - odd));
-    // Last shards of what was written before may come yet, four of them, and four of what was late.
+    // The last shards of the earlier writes may still arrive: four of them, and four of the late
+    // one.
     assert!(
         objects() - before <= 8,
         "moving the bytes would take twelve"
@@ -188,7 +189,7 @@ fn a_copied_range_moves_no_bytes_and_is_a_files_own() {
     let mut there = pattern(50_000, 9)[..777].to_vec();
     there.extend_from_slice(&expected[odd..]);
     assert!(fs::read(world.path("target")).unwrap() == there);
-    // From here on each is itself.
+    // From here on they are independent.
     source.write_all_at(&[1; 100_000], 500_000).unwrap();
     target.write_all_at(&[2; 100_000], 3_000_000).unwrap();
     expected[500_000..600_000].fill(1);
@@ -204,7 +205,7 @@ fn a_copied_range_moves_no_bytes_and_is_a_files_own() {
 
 #[test]
 fn a_copy_within_a_file_and_of_tiny_files_is_right_too() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = open(&world.path("within"));
     let mut bytes = pattern(300_000, 10);
     file.write_all_at(&bytes, 0).unwrap();
@@ -229,7 +230,7 @@ fn a_copy_within_a_file_and_of_tiny_files_is_right_too() {
 fn sixteen_tebibytes_with_holes_are_copied_cut_grown_and_punched_in_seconds() {
     const TIB: u64 = 1 << 40;
     let began = Instant::now();
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let huge = world.path("huge");
     let file = open(&huge);
     let pieces = [0, 8 * TIB + 12_345, 16 * TIB - 100_000];
@@ -245,7 +246,7 @@ fn sixteen_tebibytes_with_holes_are_copied_cut_grown_and_punched_in_seconds() {
         world.run("cp", &[how, paths[0], paths[1]]);
     };
     copy("--sparse=auto", "cloned");
-    // Without `copy_file_range`: what is written is what was read, and zeros are looked for.
+    // Without `copy_file_range`: it writes what it read, and looks for zeros.
     copy("--sparse=always", "written");
     world.remount();
     for name in ["huge", "cloned", "written"] {
@@ -266,7 +267,7 @@ fn sixteen_tebibytes_with_holes_are_copied_cut_grown_and_punched_in_seconds() {
     assert_eq!(data(&file), [(0, 50_000), runs[2]]);
     file.set_len(TIB).unwrap();
     file.set_len(16 * TIB).unwrap();
-    assert_eq!(data(&file), [(0, 50_000)], "what was cut off stays away");
+    assert_eq!(data(&file), [(0, 50_000)], "truncated data stays away");
     let mut end = [1; 100];
     file.read_exact_at(&mut end, 16 * TIB - 100).unwrap();
     assert_eq!(end, [0; 100]);

@@ -1,13 +1,13 @@
-//! Handles of files, as file servers and backups take them (`name_to_handle_at(2)`).
+//! File handles as file servers and backups use them (`name_to_handle_at(2)`).
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn what_the_kernel_has_forgotten_is_opened_by_its_handle() {
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::create_dir_all(world.path("a/b")).unwrap();
     fs::write(world.path("a/b/file"), "by its handle").unwrap();
     fs::write(world.path("removed"), "gone").unwrap();

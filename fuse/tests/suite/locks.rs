@@ -1,13 +1,13 @@
-//! Locks between processes: of ranges and of whole files, held, waited for and let go.
+//! Locks between processes: of ranges and of whole files, held, waited for and released.
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Does line by line what it reads, and says what became of it.
+/// Executes the lines that it reads, and prints the result of each.
 const PROGRAM: &str = "import fcntl as f, os, struct, sys\n\
     def posix(how, of, start, length, wait=False):\n\
     \x20   f.lockf(of, how if wait or how == f.LOCK_UN else how | f.LOCK_NB, length, start)\n\
@@ -30,7 +30,7 @@ const DONE: &str = "done";
 /// EAGAIN or EACCES: POSIX leaves the choice.
 const REFUSED: &str = "refused";
 
-/// A process of its own; killed when dropped.
+/// A separate process; killed when dropped.
 struct Process {
     child: Child,
     orders: ChildStdin,
@@ -39,7 +39,7 @@ struct Process {
 
 impl Process {
     /// One that has the file open as `a`.
-    fn start(world: &World) -> Self {
+    fn start(world: &MountedVolume) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", PROGRAM])
             .current_dir(world.path(""))
@@ -99,8 +99,8 @@ impl Drop for Process {
     }
 }
 
-fn two_processes() -> (World, Process, Process) {
-    let world = World::new();
+fn two_processes() -> (MountedVolume, Process, Process) {
+    let world = MountedVolume::new();
     fs::write(world.path("file"), "content").unwrap();
     let (first, second) = (Process::start(&world), Process::start(&world));
     (world, first, second)
@@ -121,7 +121,7 @@ fn a_range_that_another_process_has_locked_is_refused_and_others_are_granted() {
         assert_eq!(second.does(&order), DONE, "{order}");
         assert_eq!(first.does(&order), REFUSED, "{order}");
     }
-    // A part is let go and another part shared.
+    // One part is released and another is shared.
     assert_eq!(first.does("posix(f.LOCK_UN, a, 100, 10)"), DONE);
     assert_eq!(first.does("posix(f.LOCK_SH, a, 110, 10)"), DONE);
     assert_eq!(second.does("posix(f.LOCK_EX, a, 100, 10)"), DONE);
@@ -175,7 +175,7 @@ fn locks_of_whole_files_conflict_between_descriptors_and_not_with_those_of_range
     assert_eq!(first.does("flock(f.LOCK_SH, b)"), DONE);
     assert_eq!(second.does("flock(f.LOCK_SH, a)"), DONE);
     assert_eq!(second.does("flock(f.LOCK_EX, a)"), REFUSED);
-    // Who asks for more gives up what he had, also where it is refused.
+    // A process that asks for more gives up its lock, even where the request is refused.
     assert_eq!(first.does("os.close(b); flock(f.LOCK_EX, a)"), DONE);
     assert_eq!(second.does("flock(f.LOCK_SH, a)"), REFUSED);
     first.kill();
@@ -202,5 +202,5 @@ fn who_waits_for_a_lock_gets_it_once_it_is_let_go_and_can_be_killed() {
     first.begin("posix(f.LOCK_EX, a, 0, 0, wait=True)");
     assert!(first.waits());
     third.kill();
-    assert_eq!(first.answer(), DONE, "who had it was killed");
+    assert_eq!(first.answer(), DONE, "the holder was killed");
 }

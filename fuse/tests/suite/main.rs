@@ -1,5 +1,4 @@
-//! What applications see of a mounted volume: POSIX through the kernel, to four directories and
-//! back.
+//! A mounted volume as applications see it: POSIX through the kernel, to four directories and back.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +9,6 @@
 
 mod acls;
 mod asynchronous;
-mod beside;
 mod common;
 mod contents;
 mod extended;
@@ -20,18 +18,19 @@ mod locks;
 mod mounting;
 mod names;
 mod offsets;
+mod other_client;
 mod permissions;
 mod quota;
 mod times;
 
-use common::World;
+use common::MountedVolume;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Bytes that look like nothing else.
+/// Distinctive bytes.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
@@ -44,7 +43,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until something is so, for the time in which it has to be.
+/// Waits until a condition holds, within a time limit.
 fn soon(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -55,7 +54,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_file_closed_is_there_after_a_restart() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     for length in [0, 1, 1023, 1024, 1025, 65_535, 65_536, 300_000, 9 << 20] {
         fs::write(
             world.path(&format!("f{length}")),
@@ -77,14 +76,15 @@ fn a_file_closed_is_there_after_a_restart() {
 
 #[test]
 fn a_tree_looks_the_same_after_a_restart() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::create_dir_all(world.path("a/b/c")).unwrap();
     for number in 0..50 {
         fs::write(world.path(&format!("a/b/f{number}")), format!("{number}")).unwrap();
     }
     symlink("b/f1", world.path("a/link")).unwrap();
-    let list =
-        |world: &World| world.run("sh", &["-c", "ls -lRi --time-style=full-iso a; cat a/link"]);
+    let list = |world: &MountedVolume| {
+        world.run("sh", &["-c", "ls -lRi --time-style=full-iso a; cat a/link"])
+    };
     let before = list(&world);
     world.remount();
     assert_eq!(list(&world), before);
@@ -92,7 +92,7 @@ fn a_tree_looks_the_same_after_a_restart() {
 
 #[test]
 fn statfs_shows_use() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let used = || -> u64 {
         world
             .run("df", &["-B1", "--output=used", "."])
@@ -111,7 +111,7 @@ fn statfs_shows_use() {
 #[test]
 fn statfs_shows_what_the_clouds_have_room_for() {
     const MIB: u64 = 1 << 20;
-    let world = World::with_clouds_of(24 * MIB);
+    let world = MountedVolume::with_clouds_of(24 * MIB);
     let free = || {
         let found = rustix::fs::statvfs(world.path("")).unwrap();
         assert_eq!(found.f_bfree, found.f_bavail);
@@ -142,7 +142,7 @@ fn statfs_shows_what_the_clouds_have_room_for() {
 
 #[test]
 fn reading_moves_the_time_of_access_and_not_ctime() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let path = world.path("file");
     fs::write(&path, "content").unwrap();
     let times = || {
@@ -168,17 +168,17 @@ fn reading_moves_the_time_of_access_and_not_ctime() {
 
 #[test]
 fn a_fenced_mount_answers_stale() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let mut file = File::create(world.path("file")).unwrap();
     file.write_all(b"content").unwrap();
     let first = (
         world.mounted.take().unwrap(),
         world.file_system.take().unwrap(),
     );
-    // Another gateway elsewhere takes the realm over.
+    // Another gateway elsewhere takes over the realm.
     let place = world.directory.path().join("elsewhere");
     world.mount_at(&place);
-    // The background commit may have met the fence already; the answer is the same.
+    // The background commit may have been refused already; the answer is the same.
     assert_eq!(
         file.sync_all().unwrap_err().raw_os_error(),
         Some(116),
@@ -193,7 +193,7 @@ fn a_fenced_mount_answers_stale() {
 
 #[test]
 fn a_tree_is_copied_and_removed_by_the_usual_tools() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let source = world.directory.path().join("source");
     for number in 0..100 {
         let directory = source
@@ -228,7 +228,7 @@ fn a_tree_is_copied_and_removed_by_the_usual_tools() {
 
 #[test]
 fn a_copied_file_costs_two_ordered_operations() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let source = world.directory.path().join("source");
     fs::create_dir(&source).unwrap();
     for number in 0..300_u64 {
@@ -257,7 +257,7 @@ fn a_copied_file_costs_two_ordered_operations() {
 
 #[test]
 fn git_works_inside() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let origin = world.directory.path().join("origin");
     fs::create_dir(&origin).unwrap();
     let git = |directory: &std::path::Path, arguments: &[&str]| {

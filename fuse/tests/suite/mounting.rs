@@ -1,12 +1,12 @@
-//! Mounting where it does not work: what, where, what to do.
+//! Mounts that fail: the error says what, where and what to do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use quorumfs_fuse::{MountConfig, MountError, mount};
 use std::path::Path;
 
-fn refused(world: &World, place: &Path) -> MountError {
+fn refused(world: &MountedVolume, place: &Path) -> MountError {
     let fs = world.file_system.clone().unwrap();
     let config = MountConfig::new(place.to_owned());
     world
@@ -15,7 +15,7 @@ fn refused(world: &World, place: &Path) -> MountError {
 }
 
 /// Unmounts from outside, as a person does.
-fn umount(world: &World, options: &[&str]) {
+fn umount(world: &MountedVolume, options: &[&str]) {
     let mut command = std::process::Command::new("umount");
     let status = command.args(options).arg(world.path("")).status();
     assert!(status.unwrap().success());
@@ -23,7 +23,7 @@ fn umount(world: &World, options: &[&str]) {
 
 #[test]
 fn an_occupied_mount_point_is_refused() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let error = refused(&world, &world.path(""));
     assert!(matches!(error, MountError::Occupied { .. }), "{error}");
     assert!(error.to_string().contains("umount"), "{error}");
@@ -31,7 +31,7 @@ fn an_occupied_mount_point_is_refused() {
 
 #[test]
 fn a_missing_mount_point_is_refused() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let error = refused(&world, &world.directory.path().join("nowhere"));
     assert!(matches!(error, MountError::Missing { .. }), "{error}");
     assert!(error.to_string().contains("mkdir -p"), "{error}");
@@ -39,7 +39,7 @@ fn a_missing_mount_point_is_refused() {
 
 #[test]
 fn a_mount_point_that_is_a_file_is_refused() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let place = world.directory.path().join("file");
     std::fs::write(&place, "").unwrap();
     let error = refused(&world, &place);
@@ -48,7 +48,7 @@ fn a_mount_point_that_is_a_file_is_refused() {
 
 #[test]
 fn a_mount_point_with_files_in_it_is_refused() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let place = world.directory.path().join("full");
     std::fs::create_dir(&place).unwrap();
     std::fs::write(place.join("file"), "").unwrap();
@@ -58,7 +58,7 @@ fn a_mount_point_with_files_in_it_is_refused() {
 
 #[test]
 fn a_busy_mount_stays_and_is_unmounted_later() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     std::fs::write(world.path("file"), "content").unwrap();
     let open = std::fs::File::open(world.path("file")).unwrap();
     let mounted = world.mounted.take().unwrap();
@@ -69,7 +69,7 @@ fn a_busy_mount_stays_and_is_unmounted_later() {
         "content"
     );
     drop(open);
-    // The kernel tells of the close a moment later.
+    // The kernel reports the close a moment later.
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while let Err(error) = world.runtime.block_on(mounted.unmount()) {
         assert!(std::time::Instant::now() < patience, "{error}");
@@ -78,7 +78,7 @@ fn a_busy_mount_stays_and_is_unmounted_later() {
     assert!(!world.path("file").exists());
 }
 
-/// A process with a tree of its own, in which everything stays mounted that is mounted now.
+/// A process with its own mount tree, in which everything stays mounted that is mounted now.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -107,7 +107,7 @@ impl Drop for Elsewhere {
 
 #[test]
 fn a_mount_that_another_tree_holds_ends_all_the_same_and_the_holder_is_named() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     std::fs::write(world.path("file"), "content").unwrap();
     let elsewhere = Elsewhere::begin();
     let mounted = world.mounted.take().unwrap();
@@ -124,7 +124,7 @@ fn a_mount_that_another_tree_holds_ends_all_the_same_and_the_holder_is_named() {
 
 #[test]
 fn an_unmount_from_outside_ends_the_wait_although_another_tree_holds_it() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let elsewhere = Elsewhere::begin();
     let mounted = world.mounted.take().unwrap();
     umount(&world, &[]);
@@ -139,7 +139,7 @@ fn an_unmount_from_outside_ends_the_wait_although_another_tree_holds_it() {
 #[test]
 fn what_is_open_goes_on_after_a_lazy_unmount() {
     use std::io::Write;
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let mut open = std::fs::File::create(world.path("file")).unwrap();
     let mounted = world.mounted.take().unwrap();
     umount(&world, &["--lazy"]);
@@ -155,7 +155,7 @@ fn what_is_open_goes_on_after_a_lazy_unmount() {
 
 #[test]
 fn an_unmount_from_outside_ends_the_wait() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let mounted = world.mounted.take().unwrap();
     umount(&world, &[]);
     world.runtime.block_on(mounted.wait());

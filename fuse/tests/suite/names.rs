@@ -1,7 +1,7 @@
 //! Names, links and listings.
 
 use super::pattern;
-use crate::common::World;
+use crate::common::MountedVolume;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -9,11 +9,11 @@ use std::os::unix::fs::{MetadataExt, symlink};
 
 #[test]
 fn a_rename_carries_its_content() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::write(world.path("config"), "old").unwrap();
     let mut file = File::create(world.path("config.new")).unwrap();
     file.write_all(&pattern(5000, 1)).unwrap();
-    // Not closed, not synced: the rename commits what it carries.
+    // Not closed, not synced: the rename commits the content.
     fs::rename(world.path("config.new"), world.path("config")).unwrap();
     world.crash();
     drop(file);
@@ -23,7 +23,7 @@ fn a_rename_carries_its_content() {
 
 #[test]
 fn names_are_bytes() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let names: [&[u8]; 4] = [b"plain", "ümläut ☃".as_bytes(), b"\xff\xfe", &[b'x'; 255]];
     for name in names {
         let path = world.path("").join(std::ffi::OsStr::from_bytes(name));
@@ -53,7 +53,7 @@ fn names_are_bytes() {
 fn a_name_has_any_byte_but_nul_and_the_slash() {
     use std::collections::BTreeSet;
     use std::ffi::{OsStr, OsString};
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let mut names = BTreeSet::new();
     for byte in (1..=255).filter(|byte| *byte != b'/') {
         // A dot alone is the directory itself.
@@ -64,8 +64,8 @@ fn a_name_has_any_byte_but_nul_and_the_slash() {
         names.insert([vec![byte; 254], vec![b'z']].concat());
     }
     let renamed = |name: &[u8]| [&name[..name.len().min(254)], b"y"].concat();
-    let path = |world: &World, name: &[u8]| world.path("").join(OsStr::from_bytes(name));
-    let listed = |world: &World| -> BTreeSet<OsString> {
+    let path = |world: &MountedVolume, name: &[u8]| world.path("").join(OsStr::from_bytes(name));
+    let listed = |world: &MountedVolume| -> BTreeSet<OsString> {
         let entries = fs::read_dir(world.path("")).unwrap();
         entries.map(|entry| entry.unwrap().file_name()).collect()
     };
@@ -96,9 +96,9 @@ fn a_name_has_any_byte_but_nul_and_the_slash() {
 
 #[test]
 fn a_name_that_is_too_long_is_told_so_whatever_is_done_with_it() {
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::write(world.path("short"), "").unwrap();
-    // Listed whole by now, so that every other name is known to be absent.
+    // The directory is fully listed by now, so every other name is known to be absent.
     for _ in 0..40 {
         assert!(!world.path("absent").exists());
     }
@@ -119,7 +119,7 @@ fn a_name_that_is_too_long_is_told_so_whatever_is_done_with_it() {
 #[test]
 fn renames_replace_refuse_and_exchange() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::write(world.path("a"), "a").unwrap();
     fs::write(world.path("b"), "b").unwrap();
     let rename = |flags| renameat_with(CWD, world.path("a"), CWD, world.path("b"), flags);
@@ -146,7 +146,7 @@ fn renames_replace_refuse_and_exchange() {
 
 #[test]
 fn an_unlinked_file_lives_until_it_is_closed() {
-    let world = World::new();
+    let world = MountedVolume::new();
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -170,7 +170,7 @@ fn an_unlinked_file_lives_until_it_is_closed() {
 
 #[test]
 fn hard_links_share_their_content() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::write(world.path("one"), pattern(3000, 1)).unwrap();
     fs::hard_link(world.path("one"), world.path("two")).unwrap();
     let mut file = OpenOptions::new()
@@ -191,7 +191,7 @@ fn hard_links_share_their_content() {
 
 #[test]
 fn symlinks_are_followed_and_read() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::create_dir(world.path("d")).unwrap();
     fs::write(world.path("d/file"), "content").unwrap();
     symlink("d", world.path("to-directory")).unwrap();
@@ -223,7 +223,7 @@ fn symlinks_are_followed_and_read() {
 #[test]
 fn the_target_of_a_symlink_is_any_bytes_but_nul_at_most_4095() {
     use std::ffi::OsStr;
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let all: Vec<u8> = (1..=255).collect();
     let mut targets = vec![
         b"x".to_vec(),
@@ -256,14 +256,14 @@ fn the_target_of_a_symlink_is_any_bytes_but_nul_at_most_4095() {
 #[test]
 fn a_file_without_a_name_is_not_made() {
     use rustix::fs::{Mode, OFlags, open};
-    let world = World::new();
+    let world = MountedVolume::new();
     let nameless = open(
         world.path(""),
         OFlags::TMPFILE | OFlags::RDWR,
         Mode::from_raw_mode(0o600),
     );
     assert_eq!(nameless.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
-    // Programs that would have one take a name and remove it.
+    // Programs that want such a file create a name and remove it.
     let python = "import tempfile; f = tempfile.TemporaryFile(dir='.'); f.write(b'x'); f.flush()";
     world.run("python3", &["-c", python]);
     assert_eq!(fs::read_dir(world.path("")).unwrap().count(), 0);
@@ -271,7 +271,7 @@ fn a_file_without_a_name_is_not_made() {
 
 #[test]
 fn listing_goes_on_while_entries_are_deleted() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     fs::create_dir(world.path("many")).unwrap();
     for number in 0..2000 {
         File::create(world.path(&format!("many/{number}"))).unwrap();
@@ -299,7 +299,7 @@ fn listing_goes_on_while_entries_are_deleted() {
 
 #[test]
 fn special_files_can_be_made() {
-    let world = World::new();
+    let world = MountedVolume::new();
     world.run("mkfifo", &["pipe"]);
     let said = world.run("sh", &["-c", "echo through > pipe & cat pipe"]);
     assert_eq!(said, "through\n");

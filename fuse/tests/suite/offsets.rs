@@ -1,7 +1,7 @@
-//! The last offset that there is, and requests for nothing.
+//! The highest offset, and requests for no bytes.
 
 use super::pattern;
-use crate::common::World;
+use crate::common::MountedVolume;
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate, ftruncate};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// What a file has at most.
+/// The most bytes that a file has.
 const MOST: u64 = i64::MAX as u64;
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE;
@@ -31,7 +31,7 @@ fn errno<T: std::fmt::Debug>(outcome: std::io::Result<T>) -> Errno {
 
 #[test]
 fn ranges_that_reach_beyond_the_last_offset_are_refused_as_everywhere_on_linux() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let content = pattern(100_000, 1);
     for (number, flags) in [FallocateFlags::empty(), KEEP, PUNCH, ZERO, ZERO | KEEP]
         .into_iter()
@@ -77,7 +77,7 @@ fn ranges_that_reach_beyond_the_last_offset_are_refused_as_everywhere_on_linux()
 
 #[test]
 fn reads_and_writes_go_to_the_last_byte_and_not_beyond() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let path = world.path("file");
     let file = open(&path);
     file.set_len(MOST).unwrap();
@@ -106,7 +106,7 @@ fn reads_and_writes_go_to_the_last_byte_and_not_beyond() {
     }
     file.set_len(MOST - 2).unwrap();
     let written = append().unwrap().write(b"vwxyz").unwrap();
-    assert_eq!(written, 2, "as much as there is room for");
+    assert_eq!(written, 2, "as much as fits");
     assert_eq!(errno(append().unwrap().write(b"xyz")), Errno::FBIG);
     drop(file);
     world.remount();
@@ -118,7 +118,7 @@ fn reads_and_writes_go_to_the_last_byte_and_not_beyond() {
 
 #[test]
 fn a_copied_range_ends_at_the_last_offset() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let content = pattern(200_000, 2);
     fs::write(world.path("source"), &content).unwrap();
     let (source, target) = (open(&world.path("source")), open(&world.path("target")));
@@ -144,7 +144,7 @@ fn a_copied_range_ends_at_the_last_offset() {
 
 #[test]
 fn who_reads_or_writes_nothing_changes_nothing() {
-    let world = World::new();
+    let world = MountedVolume::new();
     for length in [0, 100, 100_000] {
         let path = world.path(&format!("f{length}"));
         let content = pattern(length, 3);

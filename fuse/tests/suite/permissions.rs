@@ -1,6 +1,6 @@
-//! Who may do what, and attributes that are set.
+//! Permissions, and setting attributes.
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 #[test]
 fn permissions_are_enforced_for_other_users() {
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(world.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(world.path("secret"), "secret").unwrap();
@@ -41,7 +41,7 @@ fn permissions_are_enforced_for_other_users() {
 
 #[test]
 fn a_read_only_file_is_written_by_who_created_it() {
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(world.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = "use Fcntl; sysopen(my $f, 'object', O_CREAT|O_EXCL|O_WRONLY, 0444) or die;\
@@ -72,7 +72,7 @@ fn a_read_only_file_is_written_by_who_created_it() {
 
 #[test]
 fn a_mode_set_on_an_open_file_rides_with_its_commit() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -93,7 +93,7 @@ fn a_mode_set_on_an_open_file_rides_with_its_commit() {
     assert_eq!(
         file.metadata().unwrap().mode() & 0o777,
         0o755,
-        "and everybody sees it"
+        "and all users see it"
     );
     drop(file);
     assert_eq!(world.embedded.counters().0, before + 1);
@@ -104,7 +104,7 @@ fn a_mode_set_on_an_open_file_rides_with_its_commit() {
 
 #[test]
 fn a_writer_who_is_not_the_owner_takes_the_set_id_bits_off() {
-    let world = World::new();
+    let world = MountedVolume::new();
     fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(world.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     for (name, script) in [
@@ -128,11 +128,11 @@ fn a_writer_who_is_not_the_owner_takes_the_set_id_bits_off() {
 }
 
 #[test]
-fn nobody_gains_rights_by_set_id_bits_or_devices_in_a_mount() {
+fn set_id_bits_and_devices_in_a_mount_grant_no_rights() {
     use crate::common::as_user;
     use rustix::fs::StatVfsMountFlags;
-    let world = World::new();
-    world.let_everybody_in();
+    let world = MountedVolume::new();
+    world.open_to_all_users();
     let flags = rustix::fs::statvfs(world.path("")).unwrap().f_flag;
     let expected = StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
     assert!(flags.contains(expected), "{flags:?}");

@@ -1,7 +1,7 @@
-//! A full quota as applications meet it.
+//! A full quota as applications see it.
 
 use super::{pattern, soon};
-use crate::common::{World, as_user};
+use crate::common::{MountedVolume, as_user};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::operation::QuotaOf;
@@ -15,10 +15,10 @@ const EDQUOT: i32 = 122;
 const ENOSPC: i32 = 28;
 const USER: u32 = 1234;
 const OTHER: u32 = 1235;
-/// What a name counts.
+/// What a name counts as.
 const NAME: u64 = 512;
 
-fn limit(world: &World, of: QuotaOf, bytes: Option<u64>, inodes: Option<u64>) {
+fn limit(world: &MountedVolume, of: QuotaOf, bytes: Option<u64>, inodes: Option<u64>) {
     let key = world.created.owner.principal.id().signing;
     let session = world.embedded.open_session(key).unwrap();
     let own = world.volume.own_credentials();
@@ -30,15 +30,15 @@ fn limit(world: &World, of: QuotaOf, bytes: Option<u64>, inodes: Option<u64>) {
     });
 }
 
-fn world_with(bytes: Option<u64>, inodes: Option<u64>) -> World {
-    let world = World::new();
-    world.let_everybody_in();
+fn world_with(bytes: Option<u64>, inodes: Option<u64>) -> MountedVolume {
+    let world = MountedVolume::new();
+    world.open_to_all_users();
     limit(&world, QuotaOf::User(Uid(USER)), bytes, inodes);
     world
 }
 
 /// Writes a file and closes it, as `cp` would.
-fn put(world: &World, name: &str, content: &[u8]) -> io::Result<()> {
+fn put(world: &MountedVolume, name: &str, content: &[u8]) -> io::Result<()> {
     let mut file = File::create(world.path(name))?;
     file.write_all(content)?;
     file.sync_all()
@@ -58,7 +58,7 @@ fn a_user_at_his_limit_gets_edquot_and_others_go_on() {
         assert_eq!(errno(put(&world, "many more", &large)), EDQUOT);
     });
     for name in ["one more", "many more"] {
-        // Linux tells of a last close after it has returned.
+        // Linux reports a last close after it has returned.
         soon(name, || {
             let left = fs::metadata(world.path(name)).unwrap();
             (left.size(), left.blocks()) == (0, 0)
@@ -67,7 +67,7 @@ fn a_user_at_his_limit_gets_edquot_and_others_go_on() {
     }
     as_user(OTHER, &[], || put(&world, "other's", &large).unwrap());
     put(&world, "root's", &large).unwrap();
-    // What makes room is room at once.
+    // Freed space is usable at once.
     as_user(USER, &[], || {
         fs::remove_file(world.path("fits")).unwrap();
         put(&world, "one more", &large[..1 << 20]).unwrap();
@@ -132,10 +132,10 @@ fn a_file_that_is_given_away_takes_its_bytes_along() {
 }
 
 #[test]
-fn a_full_volume_is_enospc_for_everybody_and_statfs_shows_it() {
+fn a_full_volume_is_enospc_for_all_users_and_statfs_shows_it() {
     const MIB: u64 = 1 << 20;
-    let world = World::new();
-    world.let_everybody_in();
+    let world = MountedVolume::new();
+    world.open_to_all_users();
     limit(&world, QuotaOf::Realm, Some(2 * MIB + 4 * NAME), Some(100));
     let free = || {
         let found = rustix::fs::statvfs(world.path("")).unwrap();
@@ -154,7 +154,7 @@ fn a_full_volume_is_enospc_for_everybody_and_statfs_shows_it() {
 
 #[test]
 fn the_superuser_has_no_limit_of_his_own() {
-    let world = World::new();
+    let world = MountedVolume::new();
     limit(&world, QuotaOf::Default, Some(0), Some(0));
     put(&world, "file", &pattern(60_000, 7)).unwrap();
     fs::create_dir(world.path("directory")).unwrap();

@@ -1,13 +1,13 @@
-//! Times that are set.
+//! Setting times.
 
-use crate::common::World;
+use crate::common::MountedVolume;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 #[test]
 fn times_that_are_set_are_kept_to_the_nanosecond_whatever_the_inode_is() {
-    let mut world = World::new();
+    let mut world = MountedVolume::new();
     let times = [
         (0, 0),
         (0, 1),
@@ -26,8 +26,8 @@ fn times_that_are_set_are_kept_to_the_nanosecond_whatever_the_inode_is() {
         (i64::MIN + 1, 999_999_999),
     ];
     let kinds = ["file", "directory", "link", "pipe"];
-    let path = |world: &World, kind, number| world.path(&format!("{kind}{number}"));
-    // Each time as the time of access, and the one after it as that of the last change.
+    let path = |world: &MountedVolume, kind, number| world.path(&format!("{kind}{number}"));
+    // Each time as the time of access, and the one after it as the time of modification.
     let pairs = || times.iter().zip(times.iter().cycle().skip(1)).enumerate();
     let spec = |time: (i64, i64)| Timespec {
         tv_sec: time.0,

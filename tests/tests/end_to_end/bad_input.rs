@@ -155,13 +155,13 @@ fn a_missing_key_is_reported() {
     fs::remove_file(&path).unwrap();
     let message = format!("cannot read the key file {}", path.display());
     let ls = cluster.quorumfs().run_with(["ls"]);
-    ls.fails(12, &message, "put the key back");
+    ls.fails(12, &message, "restore the key");
 
     let path = cluster.replica(0).join("replica.key");
     fs::remove_file(&path).unwrap();
     let message = format!("the key file {}", path.display());
     let run = Quorumfs::on(&cluster.replica(0)).run_with(["replica", "run"]);
-    run.fails(12, &message, "put the key back");
+    run.fails(12, &message, "restore the key");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_forced_unmount_frees_the_users_and_the_point_of_a_stopped_process() {
     let force = || cluster.quorumfs().args(["umount", "--force"]);
     force()
         .run()
-        .fails(2, "not said what", "name the directory");
+        .fails(2, "mount point is not known", "name the directory");
     let nothing = force().args([cluster.directory()]).run();
     nothing.fails(10, "no quorumfs is mounted on", "findmnt");
     let forced = force().args([&point]).run().ok().records("unmounted");

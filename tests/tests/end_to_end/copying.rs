@@ -374,7 +374,7 @@ fn sources_of_one_name_are_refused_and_streams_are_copied() {
     }
     let sources = ["one/name", "two/name"].map(|it| place.path().join(it));
     let both = cluster.quorumfs().args(["put"]).args(&sources).args(["/"]);
-    both.run().fails(2, "one name", "one after the other");
+    both.run().fails(2, "the same name", "one after the other");
     assert_eq!(names(&cluster, "/"), Vec::<String>::new());
 
     let mut command = cluster.quorumfs().args(["put", "-", "/stream"]).command();
@@ -395,13 +395,13 @@ fn no_part_of_a_volume_is_copied_onto_itself() {
     fs::write(point.join("tree/file"), "content").unwrap();
     let itself = "cannot be copied into itself";
     for (source, target) in [("tree", "/tree/sub"), ("tree", "/tree"), ("", "/tree")] {
-        put(&cluster, &[], &point.join(source), target).fails(9, itself, "beside itself");
+        put(&cluster, &[], &point.join(source), target).fails(9, itself, "next to itself");
     }
-    put(&cluster, &[], &point.join("tree"), "/").fails(9, itself, "beside itself");
+    put(&cluster, &[], &point.join("tree"), "/").fails(9, itself, "next to itself");
     let same = put(&cluster, &[], &point.join("tree/file"), "/tree");
     same.fails(9, "are one file", "nothing to copy");
     for (source, target) in [("/tree", "tree/sub"), ("/tree", "tree"), ("/", "backup")] {
-        get(&cluster, &[], source, &point.join(target)).fails(9, itself, "beside itself");
+        get(&cluster, &[], source, &point.join(target)).fails(9, itself, "next to itself");
     }
     let same = get(&cluster, &[], "/tree/file", &point.join("tree"));
     same.fails(9, "are one file", "nothing to copy");

@@ -115,7 +115,7 @@ fn a_replica_is_replaced_while_files_are_written_and_the_old_one_switched_off() 
     eventually("all four vote again", PATIENCE, || all_vote(&state));
     let back = ["cluster", "replace", "2", &cluster.replicas[1]];
     let refused = cluster.quorumfs().run_with(back);
-    refused.fails(2, "was retired", "never taken again");
+    refused.fails(2, "was retired", "never accepted again");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
     assert_eq!(members(&state).len(), 4, "something was changed");
     // It does not run, so it cannot catch up.
     let waited = cluster.quorumfs().args(add).args(["--within", "2"]).run();
-    waited.fails(1, "does not vote after 2 s", "ask again");
+    waited.fails(1, "does not vote after 2 s", "repeat the command");
     assert_eq!(of(&members(&state), &place).unwrap()["role"], "learner");
     cluster.start_with(new, &["--join"]);
     cluster.quorumfs().run_with(add).ok();
@@ -182,7 +182,7 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
     assert_eq!(changes(&["add", &place], "unchanged"), 1, "it votes");
     let key = |number: usize| cluster.replicas[number].split('@').next().unwrap();
     let by_number = cluster.quorumfs().run_with(["cluster", "remove", "0"]);
-    by_number.fails(2, "may be another one", key(0));
+    by_number.fails(2, "may mean another replica", key(0));
     assert_eq!(changes(&["remove", &key(0)[..8]], "change"), 1);
     assert_eq!(
         changes(&["remove", key(0)], "unchanged"),
@@ -193,7 +193,7 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
     let removed = cluster.quorumfs().run_with(["cluster", "remove", key(1)]);
     removed.fails(2, "with 3 voters", "nothing was changed");
     let alone = cluster.quorumfs().run_with(["cluster", "entrust", key(1)]);
-    alone.fails(2, "lacks the key", "add ");
+    alone.fails(2, "lacks your own key", "add ");
     assert_holds(&state, 2);
 }
 
@@ -224,7 +224,11 @@ fn a_second_process_with_a_replicas_key_ends_and_the_first_goes_on_voting() {
     };
     let before = view();
     let second = Quorumfs::on(&copy).args(["replica", "run"]).run();
-    second.fails(11, "another process with its key", "no two may share a key");
+    second.fails(
+        11,
+        "another process with its key",
+        "no two processes may share a key",
+    );
     assert_eq!(view(), before, "no view change");
     put(&state, 1);
     eventually("all vote", PATIENCE, || all_vote(&state));
@@ -297,7 +301,7 @@ fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_chan
             .run_with(["cluster", "move", replica, place])
     };
     let place = format!("localhost:{port}");
-    to(&key[..8], "0.0.0.0:7000").fails(2, "not where others reach it", "name the machine");
+    to(&key[..8], "0.0.0.0:7000").fails(2, "only for listening", "name the machine");
     to("99", &place).fails(2, "", "cluster status");
     let moved = to(&key[..8], &place).ok();
     assert_eq!(moved.records("change")[0]["change"], "moved");
@@ -320,7 +324,7 @@ fn a_replica_may_listen_everywhere_and_be_reached_by_a_name() {
         let init = Quorumfs::on(&state).args(["replica", "init", "--listen"]);
         init.args(more).run()
     };
-    init(&["0.0.0.0:7000"]).fails(2, "not where others reach it", "--address HOST:PORT");
+    init(&["0.0.0.0:7000"]).fails(2, "only for listening", "--address HOST:PORT");
     let wrong = ["0.0.0.0:7000", "--address", "192.0.2.300:7000"];
     init(&wrong).fails(2, "is no HOST:PORT", "");
     let made = init(&["0.0.0.0:7000", "--address", "replica.example:7000"]).ok();

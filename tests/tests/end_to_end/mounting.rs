@@ -321,7 +321,7 @@ fn mount_recognises_its_mount_by_fstab_and_does_not_change_it() {
         "{output}{errors}"
     );
     assert!(
-        errors.contains("cannot be changed while it is there"),
+        errors.contains("cannot be changed while it exists"),
         "{errors}"
     );
     cluster.stop();

@@ -60,7 +60,7 @@ fn a_protected_key_opens_with_its_passphrase_from_any_source() {
         let status = key(&cluster, &["status"]).run().ok();
         status.records("key")[0]["passphrase_from"].clone()
     };
-    ls().run().fails(12, "nobody to ask", "key unlock");
+    ls().run().fails(12, "no source of it", "key unlock");
     assert!(from().is_null());
 
     // A file that a variable names; its mode is checked.
@@ -76,7 +76,7 @@ fn a_protected_key_opens_with_its_passphrase_from_any_source() {
     // The secret itself is not read from any variable.
     ls().env("QUORUMFS_PASSPHRASE", RIGHT)
         .run()
-        .fails(12, "nobody to ask", "");
+        .fails(12, "no source of it", "");
 
     // A command; a file has precedence over it.
     let cat = format!("passphrase_command = [\"cat\", \"{}\"]", right.display());
@@ -140,7 +140,7 @@ fn a_prompt_on_a_terminal_shows_no_input_and_allows_typing_errors() {
     };
     let protect = || key(&cluster, &["protect"]);
     let differ = on_terminal(protect(), &[&line, "something else\n"]);
-    differ.fails(2, "not the same", "nothing was changed");
+    differ.fails(2, "passphrases differ", "nothing was changed");
     assert!(KeyFile::load(&cluster.volume().join("principal.key")).is_ok());
     on_terminal(protect(), &[&line, &line]).ok();
     let ls = || cluster.quorumfs().args(["ls"]);
@@ -155,7 +155,7 @@ fn a_prompt_on_a_terminal_shows_no_input_and_allows_typing_errors() {
         .quorumfs()
         .args(["mount", "--background"])
         .args([&point]);
-    mount.run().fails(12, "nobody to ask", "key unlock");
+    mount.run().fails(12, "no source of it", "key unlock");
     let ready = on_terminal(mount, &["not this\n", &line])
         .ok()
         .records("ready");
@@ -202,7 +202,7 @@ fn a_key_that_is_protected_from_the_start_is_never_stored_readable() {
     cluster
         .quorumfs()
         .run_with(["ls"])
-        .fails(12, "nobody to ask", "");
+        .fails(12, "no source of it", "");
     let ls = cluster.quorumfs().args(["ls"]);
     ls.env(VARIABLE, passphrase(&cluster)).run().ok();
 }

@@ -462,7 +462,7 @@ fn an_unusable_bucket_is_reported_with_a_hint() {
     s3.versioned_bucket("versioned-bucket");
     for (bucket, says) in [
         ("locked-bucket", "younger than its retention"),
-        ("versioned-bucket", "keeps the old versions"),
+        ("versioned-bucket", "keeps old versions"),
     ] {
         let created = creates(&cluster, &at(bucket), &root).ok();
         let notices = created.records("volume")[0]["notices"].to_string();

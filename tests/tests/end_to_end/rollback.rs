@@ -86,7 +86,7 @@ fn replicas_that_are_rolled_back_are_refused_until_an_operator_accepts_it() {
     let accept = || cluster.quorumfs().args(["volume", "accept-rollback"]);
     accept()
         .run()
-        .fails(2, "loses what was written since", "--yes");
+        .fails(2, "loses everything written since", "--yes");
     cluster
         .quorumfs()
         .run_with(["ls", "/"])
@@ -119,7 +119,7 @@ fn replicas_that_are_rolled_back_are_refused_until_an_operator_accepts_it() {
     fs::create_dir_all(&journal).unwrap();
     fs::write(journal.join("0000000000000001.journal"), "bytes").unwrap();
     let again = accept().args(["--yes"]).run();
-    again.fails(2, "at nothing older", "nothing was changed");
+    again.fails(2, "not behind the state", "nothing was changed");
     assert!(journal.join("0000000000000001.journal").exists());
     fs::remove_dir_all(&journal).unwrap();
 

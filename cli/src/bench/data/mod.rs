@@ -1,9 +1,9 @@
 //! `quorumfs bench data`: blocks and small files over clouds of stated latency and bandwidth.
 //!
 //! The file system runs in this process, from its calls down to the clouds, with the metadata in
-//! memory: what is measured is the data path alone, without a kernel and without ordering. Clouds
-//! are directories, or any places that are named, each behind a link whose latency and bandwidth
-//! are stated; ratios are to what clouds so stated could give at best:
+//! memory: the data path alone is measured, without a kernel and without ordering. Clouds are
+//! directories, or any given places, each behind a link of stated latency and bandwidth; ratios are
+//! to the best that such clouds allow:
 //!
 //! | Figure | Against |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | writing in order | k times the w-th highest bandwidth: a shard is 1/k of a block |
 //! | reading in order, `fast` | all clouds' bandwidth together |
 //! | reading in order, `cheap` | the bandwidth of the k chosen ones, which are the cheapest |
-//! | with a cloud that hangs | the same of the clouds that remain, and what it was before |
+//! | with a cloud that hangs | the same of the clouds that remain, and the speed before |
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -23,18 +23,18 @@ mod world;
 
 use crate::arguments::BenchDataArguments;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_backends::shaped::Shape;
 use quorumfs_gateway::blocks::Preference;
 use quorumfs_metadata::placement::Policy;
 use serde::Serialize;
 use std::time::Duration;
-use world::World;
+use world::BenchVolume;
 
-/// What is measured, and over what.
+/// The workload and the clouds.
 #[derive(Debug, Clone)]
-struct Setting {
+struct DataSetting {
     policy: Policy,
     shapes: Vec<Shape>,
     prices: Vec<u32>,
@@ -44,7 +44,7 @@ struct Setting {
 
 /// One line.
 #[derive(Debug, Default, Serialize)]
-struct Record {
+struct DataRecord {
     preference: String,
     policy: [u8; 3],
     latency_ms: Vec<u64>,
@@ -59,7 +59,7 @@ struct Record {
     read_mib_per_second: f64,
     read_stated_mib_per_second: f64,
     read_ratio: f64,
-    /// Bytes that the busiest cloud was sent for an overwrite of 4 KiB.
+    /// Bytes sent to the busiest cloud for an overwrite of 4 KiB.
     overwrite_bytes_per_cloud: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     hang: Option<phases::Hang>,
@@ -72,7 +72,7 @@ struct Record {
     size_mib: u64,
 }
 
-impl Record {
+impl DataRecord {
     fn text(&self) -> String {
         let [n, f, k] = self.policy;
         let mut text = format!(
@@ -115,8 +115,8 @@ fn usage(reason: String) -> Failure {
     Failure::new(Exit::Usage, reason)
 }
 
-/// One value for each cloud: as many as there are clouds, or one for all.
-fn each<T: Copy>(what: &str, values: &[T], clouds: usize) -> Outcome<Vec<T>> {
+/// One value for each cloud, from one for each or one for all.
+fn each<T: Copy>(what: &str, values: &[T], clouds: usize) -> CommandResult<Vec<T>> {
     match values {
         [one] => Ok(vec![*one; clouds]),
         all if all.len() == clouds => Ok(all.to_vec()),
@@ -128,7 +128,7 @@ fn each<T: Copy>(what: &str, values: &[T], clouds: usize) -> Outcome<Vec<T>> {
     }
 }
 
-fn setting(arguments: &BenchDataArguments) -> Outcome<Setting> {
+fn setting(arguments: &BenchDataArguments) -> CommandResult<DataSetting> {
     let [n, f, k] = arguments.policy.0;
     let target = arguments.target.unwrap_or(n);
     let policy = Policy::new(n, f, k, target).map_err(|error| usage(error.to_string()))?;
@@ -140,14 +140,14 @@ fn setting(arguments: &BenchDataArguments) -> Outcome<Setting> {
     let latencies = each("--latency-ms", &arguments.latency_ms, clouds);
     let latencies = match (latencies, arguments.latency_ms.as_slice()) {
         (Err(_), [20, 30, 40, 200]) => vec![30; clouds],
-        (told, _) => told?,
+        (given, _) => given?,
     };
     let rates = each("--mib-per-second", &arguments.mib_per_second, clouds)?;
     let shapes = latencies.iter().zip(&rates).map(|(latency, rate)| Shape {
         latency: Duration::from_millis(*latency),
         bytes_per_second: (*rate > 0).then_some(*rate << 20),
     });
-    Ok(Setting {
+    Ok(DataSetting {
         policy,
         shapes: shapes.collect(),
         prices: each("--read-price", &arguments.read_price, clouds)?,
@@ -156,30 +156,30 @@ fn setting(arguments: &BenchDataArguments) -> Outcome<Setting> {
     })
 }
 
-/// Measures, and says it in one line.
-pub(crate) async fn run(arguments: &BenchDataArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(arguments: &BenchDataArguments, output: Output) -> CommandResult {
     let setting = setting(arguments)?;
     if let Some(hang) = arguments.hang
         && hang >= setting.shapes.len()
     {
         return Err(usage(format!("there is no cloud {hang}")).hint("clouds are counted from 0"));
     }
-    let world = World::found(&setting, &arguments.cloud).await?;
+    let world = BenchVolume::found(&setting, &arguments.cloud).await?;
     let measured = measure(&world, &setting, arguments).await;
     let given_back = world.give_back().await;
     let record = measured?;
     given_back?;
-    output.record("data", &record, Record::text)?;
+    output.record("data", &record, DataRecord::text)?;
     Ok(Exit::Success)
 }
 
 async fn measure(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     arguments: &BenchDataArguments,
-) -> Outcome<Record> {
+) -> CommandResult<DataRecord> {
     let mib = |rate: Option<u64>| rate.unwrap_or(0) >> 20;
-    let mut record = Record {
+    let mut record = DataRecord {
         preference: setting.preference.to_string(),
         policy: arguments.policy.0,
         latency_ms: setting
@@ -193,7 +193,7 @@ async fn measure(
             .map(|s| mib(s.bytes_per_second))
             .collect(),
         size_mib: arguments.size_mib,
-        ..Record::default()
+        ..DataRecord::default()
     };
     let size = arguments.size_mib << 20;
     record.block_write_ms = phases::blocks(world, setting).await?;

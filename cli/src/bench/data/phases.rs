@@ -1,10 +1,10 @@
-//! The measurements, and what clouds of the stated shape could give at best.
+//! The measurements, and the best that clouds of the stated shape allow.
 
-use super::world::{Mount, World, empty};
-use super::{BenchDataArguments, Setting};
+use super::world::{BenchMount, BenchVolume, empty};
+use super::{BenchDataArguments, DataSetting};
 use crate::bench::failed;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::ObjectStore;
 use quorumfs_backends::shaped::Shape;
 use quorumfs_gateway::blocks::{Preference, ScrubConfig, ScrubDepth};
@@ -19,7 +19,7 @@ const BLOCK_BYTES: u64 = 4 << 20;
 const READ_BYTES: u32 = 128 << 10;
 /// Bytes of a write, as the kernel's are at most.
 const WRITE_BYTES: usize = 1 << 20;
-/// Blocks that are written one after the other, and those before that do not count.
+/// Blocks to write one after the other; some more before them do not count.
 const BLOCKS: u64 = 24;
 const WARM_UP: u64 = 4;
 /// How long repair may take.
@@ -33,7 +33,7 @@ fn root() -> Caller {
     Caller::user(0, 0, vec![])
 }
 
-/// The bytes of a block of any file: what is compared has to differ from place to place.
+/// The bytes of a block of any file; they differ from place to place, for comparisons.
 fn pattern() -> &'static [u8] {
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
     PATTERN.get_or_init(|| {
@@ -53,7 +53,7 @@ fn median(times: &mut [f64]) -> f64 {
 }
 
 /// The clouds that count: all but one that hangs.
-fn remaining(setting: &Setting, without: Option<usize>) -> Vec<Shape> {
+fn remaining(setting: &DataSetting, without: Option<usize>) -> Vec<Shape> {
     let numbered = setting.shapes.iter().copied().enumerate();
     numbered
         .filter(|(number, _)| Some(*number) != without)
@@ -67,8 +67,8 @@ fn rate(shape: &Shape) -> f64 {
         .map_or(f64::INFINITY, |rate| rate as f64 / f64::from(1 << 20))
 }
 
-/// What the w-th fastest cloud takes for one shard of a block.
-pub(super) fn stated_block_ms(setting: &Setting, without: Option<usize>) -> f64 {
+/// The time of the w-th fastest cloud for one shard of a block.
+pub(super) fn stated_block_ms(setting: &DataSetting, without: Option<usize>) -> f64 {
     let shard = BLOCK_BYTES as f64 / f64::from(1 << 20) / f64::from(setting.policy.data());
     let mut times: Vec<f64> = remaining(setting, without)
         .iter()
@@ -80,15 +80,15 @@ pub(super) fn stated_block_ms(setting: &Setting, without: Option<usize>) -> f64 
 }
 
 /// MiB a second that the w-th highest bandwidth allows.
-pub(super) fn stated_write(setting: &Setting, without: Option<usize>) -> f64 {
+pub(super) fn stated_write(setting: &DataSetting, without: Option<usize>) -> f64 {
     let mut rates: Vec<f64> = remaining(setting, without).iter().map(rate).collect();
     rates.sort_unstable_by(|a, b| b.total_cmp(a));
     let at = usize::from(setting.policy.write_quorum()).saturating_sub(1);
     rates.get(at).copied().unwrap_or_default() * f64::from(setting.policy.data())
 }
 
-/// MiB a second that the clouds that are read from have together.
-pub(super) fn stated_read(setting: &Setting, without: Option<usize>) -> f64 {
+/// The sum of the bandwidths of the clouds that are read from, in MiB a second.
+pub(super) fn stated_read(setting: &DataSetting, without: Option<usize>) -> f64 {
     let data = usize::from(setting.policy.data());
     let numbered = setting.shapes.iter().zip(&setting.prices).enumerate();
     let mut chosen: Vec<(u32, Duration, f64)> = numbered
@@ -102,7 +102,7 @@ pub(super) fn stated_read(setting: &Setting, without: Option<usize>) -> f64 {
     chosen.iter().map(|(.., rate)| rate).sum()
 }
 
-async fn create(fs: &FileSystem, name: &[u8]) -> Outcome<HandleId> {
+async fn create(fs: &FileSystem, name: &[u8]) -> CommandResult<HandleId> {
     let made = fs
         .create(&root(), fs.root(), name, 0o644, OpenMode::READ_WRITE, true)
         .await;
@@ -110,23 +110,23 @@ async fn create(fs: &FileSystem, name: &[u8]) -> Outcome<HandleId> {
         .map_err(|error| broken(&error))
 }
 
-async fn open(fs: &FileSystem, name: &[u8], mode: OpenMode) -> Outcome<HandleId> {
+async fn open(fs: &FileSystem, name: &[u8], mode: OpenMode) -> CommandResult<HandleId> {
     let found = fs.lookup(&root(), fs.root(), name).await;
     let found = found.map_err(|error| broken(&error))?;
-    let found = found.ok_or_else(|| failed("open a file", &"it is not there"))?;
+    let found = found.ok_or_else(|| failed("open a file", &"it does not exist"))?;
     let opened = fs.open(&root(), found.inode, mode).await;
     opened
         .map(|opened| opened.handle)
         .map_err(|error| broken(&error))
 }
 
-async fn close(fs: &FileSystem, handle: HandleId) -> Outcome<()> {
+async fn close(fs: &FileSystem, handle: HandleId) -> CommandResult<()> {
     let flushed = fs.flush(handle).await;
     let released = fs.release(handle).await;
     flushed.and(released).map_err(|error| broken(&error))
 }
 
-async fn end(mount: Mount) -> Outcome<()> {
+async fn end(mount: BenchMount) -> CommandResult<()> {
     mount.blocks.drain(Duration::from_secs(60)).await;
     let ended = mount.fs.shutdown().await;
     mount.blocks.shutdown();
@@ -134,7 +134,7 @@ async fn end(mount: Mount) -> Outcome<()> {
 }
 
 /// Blocks one after the other, each synced; milliseconds of each.
-async fn synced(fs: &FileSystem, name: &[u8], blocks: u64) -> Outcome<Vec<f64>> {
+async fn synced(fs: &FileSystem, name: &[u8], blocks: u64) -> CommandResult<Vec<f64>> {
     let pattern = pattern();
     let handle = create(fs, name).await?;
     let mut times = Vec::new();
@@ -152,7 +152,7 @@ async fn synced(fs: &FileSystem, name: &[u8], blocks: u64) -> Outcome<Vec<f64>> 
 }
 
 /// The median of a block that is written and synced.
-pub(super) async fn blocks(world: &World, setting: &Setting) -> Outcome<f64> {
+pub(super) async fn blocks(world: &BenchVolume, setting: &DataSetting) -> CommandResult<f64> {
     let mount = world.mount(setting).await?;
     let mut times = synced(&mount.fs, b"blocks", WARM_UP + BLOCKS).await?;
     end(mount).await?;
@@ -165,7 +165,7 @@ async fn write_range(
     fs: &FileSystem,
     handle: HandleId,
     range: std::ops::Range<u64>,
-) -> Outcome<f64> {
+) -> CommandResult<f64> {
     let pattern = pattern();
     let length = range.end.saturating_sub(range.start);
     let begin = Instant::now();
@@ -183,11 +183,11 @@ async fn write_range(
 
 /// MiB a second of a file that is written from its beginning to its end, and synced.
 pub(super) async fn write_in_order(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     name: &[u8],
     size: u64,
-) -> Outcome<f64> {
+) -> CommandResult<f64> {
     let mount = world.mount(setting).await?;
     let handle = create(&mount.fs, name).await?;
     let rate = write_range(&mount.fs, handle, 0..size).await?;
@@ -196,12 +196,12 @@ pub(super) async fn write_in_order(
     Ok(rate)
 }
 
-/// Reads in order and compares; MiB a second, and the longest that one read took.
+/// Reads in order and compares; returns MiB a second, and the longest time of a read.
 async fn read_range(
     fs: &FileSystem,
     handle: HandleId,
     range: std::ops::Range<u64>,
-) -> Outcome<(f64, Duration)> {
+) -> CommandResult<(f64, Duration)> {
     let pattern = pattern();
     let length = range.end.saturating_sub(range.start);
     let (begin, mut at, mut longest) = (Instant::now(), range.start, Duration::ZERO);
@@ -212,7 +212,7 @@ async fn read_range(
         longest = longest.max(one.elapsed());
         let within = (at % BLOCK_BYTES) as usize;
         if read.is_empty() || pattern.get(within..within + read.len()) != Some(&read[..]) {
-            let message = format!("what was read at {at} is not what was written");
+            let message = format!("the bytes read at {at} differ from the written ones");
             return Err(Failure::new(Exit::Damaged, message));
         }
         at += read.len() as u64;
@@ -220,13 +220,13 @@ async fn read_range(
     Ok((mib(length, begin.elapsed()), longest))
 }
 
-/// MiB a second of a file that is read in order by a mount that knows nothing.
+/// MiB a second of a file that is read in order by a mount with empty caches.
 pub(super) async fn read_in_order(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     name: &[u8],
     size: u64,
-) -> Outcome<f64> {
+) -> CommandResult<f64> {
     let mount = world.mount(setting).await?;
     let handle = open(&mount.fs, name, OpenMode::READ).await?;
     let (rate, _) = read_range(&mount.fs, handle, 0..size).await?;
@@ -235,18 +235,18 @@ pub(super) async fn read_in_order(
     Ok(rate)
 }
 
-fn sent(world: &World) -> Vec<u64> {
+fn sent(world: &BenchVolume) -> Vec<u64> {
     let clouds = world.clouds.iter();
     clouds.map(|cloud| cloud.traffic().bytes_sent).collect()
 }
 
-/// Bytes that the busiest cloud was sent for 4 KiB in the middle of a file.
+/// Bytes sent to the busiest cloud for 4 KiB in the middle of a file.
 pub(super) async fn overwrite(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     name: &[u8],
     size: u64,
-) -> Outcome<u64> {
+) -> CommandResult<u64> {
     let mount = world.mount(setting).await?;
     let handle = open(&mount.fs, name, OpenMode::READ_WRITE).await?;
     let before = sent(world);
@@ -266,7 +266,7 @@ pub(super) async fn overwrite(
     Ok(spent.max().unwrap_or_default())
 }
 
-/// What a cloud that hangs costs.
+/// The effect of a cloud that hangs.
 #[derive(Debug, Serialize)]
 pub(super) struct Hang {
     cloud: usize,
@@ -306,15 +306,15 @@ impl Hang {
     }
 }
 
-/// One cloud stops answering while a mount is at work.
+/// Measures with one cloud that stops answering while a mount is at work.
 pub(super) async fn hang(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     size: u64,
     cloud: usize,
-) -> Outcome<Hang> {
+) -> CommandResult<Hang> {
     let Some(hanging) = world.clouds.get(cloud) else {
-        return Err(failed("hang a cloud", &"it is not there"));
+        return Err(failed("hang a cloud", &"it does not exist"));
     };
     let mount = world.mount(setting).await?;
     synced(&mount.fs, b"before", BLOCKS / 2).await?;
@@ -383,16 +383,16 @@ impl Files {
 
 /// Writes many small files, some at once, and reads them again, as `quorumfs put` and `get` do.
 pub(super) async fn files(
-    world: &World,
-    setting: &Setting,
+    world: &BenchVolume,
+    setting: &DataSetting,
     arguments: &BenchDataArguments,
-) -> Outcome<Files> {
+) -> CommandResult<Files> {
     let (count, length) = (arguments.files, arguments.file_bytes as usize);
     let pattern = pattern();
     let at_once = arguments.files_at_once.max(1);
     let mount = world.mount_for(setting, Packing::THRIFTY).await?;
     let fs = Arc::new(mount.fs);
-    let puts = |world: &World| -> Vec<u64> {
+    let puts = |world: &BenchVolume| -> Vec<u64> {
         world
             .clouds
             .iter()
@@ -440,7 +440,7 @@ pub(super) async fn files(
                 .await;
             let read = read.map_err(|error| broken(&error))?;
             if Some(&read[..]) != pattern.get(..length) {
-                let message = format!("file `{name}` is not what was written");
+                let message = format!("file `{name}` differs from the written one");
                 return Err(Failure::new(Exit::Damaged, message));
             }
             close(&fs, handle).await
@@ -462,20 +462,20 @@ pub(super) async fn files(
     })
 }
 
-fn joined(done: Option<Result<Outcome<()>, tokio::task::JoinError>>) -> Outcome<()> {
+fn joined(done: Option<Result<CommandResult<()>, tokio::task::JoinError>>) -> CommandResult<()> {
     match done {
         None => Ok(()),
         Some(done) => done.map_err(|error| failed("wait for a task", &error))?,
     }
 }
 
-/// What restoring a cloud takes.
+/// The cost of restoring a cloud.
 #[derive(Debug, Serialize)]
 pub(super) struct Repair {
     lost_mib: f64,
     restored_shards: u64,
     read_mib: f64,
-    /// To k times what was lost.
+    /// Relative to k times the lost bytes.
     read_ratio: f64,
     mib_per_second: f64,
 }
@@ -494,13 +494,13 @@ impl Repair {
     }
 }
 
-/// The first cloud loses everything, and gets it back.
-pub(super) async fn repair(world: &World, setting: &Setting) -> Outcome<Repair> {
+/// Empties the first cloud and restores it.
+pub(super) async fn repair(world: &BenchVolume, setting: &DataSetting) -> CommandResult<Repair> {
     let Some(first) = world.bare.first() else {
         return Err(failed("empty a cloud", &"there is none"));
     };
     let lost = empty(first.as_ref()).await?;
-    let received = |world: &World| -> u64 {
+    let received = |world: &BenchVolume| -> u64 {
         world
             .clouds
             .iter()
@@ -529,7 +529,7 @@ pub(super) async fn repair(world: &World, setting: &Setting) -> Outcome<Repair> 
     })
 }
 
-/// What many writers at once take.
+/// The cost of many concurrent writers.
 #[derive(Debug, Serialize)]
 pub(super) struct Writers {
     writers: u32,
@@ -548,11 +548,15 @@ impl Writers {
 }
 
 /// Each of them writes and syncs blocks of its own file.
-pub(super) async fn writers(world: &World, setting: &Setting, count: u32) -> Outcome<Writers> {
+pub(super) async fn writers(
+    world: &BenchVolume,
+    setting: &DataSetting,
+    count: u32,
+) -> CommandResult<Writers> {
     const EACH: u64 = 4;
     let mount = world.mount(setting).await?;
     let fs = Arc::new(mount.fs);
-    // From here on the kernel's mark of the most memory held counts anew.
+    // From here on the kernel measures peak memory anew.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let begin = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
@@ -579,7 +583,7 @@ pub(super) async fn writers(world: &World, setting: &Setting, count: u32) -> Out
     })
 }
 
-fn peak_memory_kib() -> Outcome<u64> {
+fn peak_memory_kib() -> CommandResult<u64> {
     let status = std::fs::read_to_string("/proc/self/status");
     let status = status.map_err(|error| failed("read /proc/self/status", &error))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,10 +1,10 @@
 //! A volume with its metadata in memory, over clouds behind links of a stated shape.
 
-use super::Setting;
+use super::DataSetting;
 use crate::bench::failed;
 use crate::clouds::marker;
 use crate::commands::{block_failure, store_failure};
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::remote::{Limits, Pace, RetryPolicy};
 use quorumfs_backends::shaped::Shaped;
@@ -21,32 +21,32 @@ use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a cloud may take to be founded or given back.
+/// How long preparing or emptying a cloud may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
 /// Names in one page of a listing.
 const PAGE: usize = 1000;
 
-/// See the module.
-pub(super) struct World {
+/// See the module documentation.
+pub(super) struct BenchVolume {
     created: Created,
     volume: Arc<Volume>,
     embedded: Arc<Embedded<Metadata>>,
     /// The clouds without their links.
     pub(super) bare: Vec<Arc<dyn ObjectStore>>,
     pub(super) clouds: Vec<Arc<Shaped>>,
-    /// Where they are if nobody said.
+    /// The clouds' default place.
     _directory: tempfile::TempDir,
 }
 
 /// A mount: a file system with nothing in its caches.
-pub(super) struct Mount {
+pub(super) struct BenchMount {
     pub(super) fs: FileSystem,
     pub(super) blocks: BlockStore,
 }
 
-impl World {
-    /// Founds a volume.
-    pub(super) async fn found(setting: &Setting, places: &[String]) -> Outcome<Self> {
+impl BenchVolume {
+    /// Creates a volume.
+    pub(super) async fn found(setting: &DataSetting, places: &[String]) -> CommandResult<Self> {
         let directory = tempfile::tempdir();
         let directory = directory.map_err(|error| failed("make a directory", &error))?;
         let n = u16::from(setting.policy.clouds());
@@ -118,13 +118,17 @@ impl World {
         Ok(world)
     }
 
-    /// Mounts it, from anything that was mounted before.
-    pub(super) async fn mount(&self, setting: &Setting) -> Outcome<Mount> {
+    /// Mounts it, independent of earlier mounts.
+    pub(super) async fn mount(&self, setting: &DataSetting) -> CommandResult<BenchMount> {
         self.mount_for(setting, Packing::PROMPT).await
     }
 
     /// Mounts it for work of a kind.
-    pub(super) async fn mount_for(&self, setting: &Setting, packing: Packing) -> Outcome<Mount> {
+    pub(super) async fn mount_for(
+        &self,
+        setting: &DataSetting,
+        packing: Packing,
+    ) -> CommandResult<BenchMount> {
         let session = self
             .embedded
             .open_session(self.created.owner.principal.id().signing)
@@ -156,11 +160,11 @@ impl World {
         ));
         let options = plan.vfs();
         let fs = FileSystem::new(self.volume.clone(), metadata, slices, options);
-        Ok(Mount { fs, blocks })
+        Ok(BenchMount { fs, blocks })
     }
 
-    /// Deletes everything that was put, and the markers.
-    pub(super) async fn give_back(&self) -> Outcome<()> {
+    /// Deletes all objects and the markers.
+    pub(super) async fn give_back(&self) -> CommandResult<()> {
         for store in &self.bare {
             empty(store.as_ref()).await?;
             let given = store.give_back(Deadline::after(FOUND_WITHIN)).await;
@@ -171,7 +175,7 @@ impl World {
 }
 
 /// Deletes all objects of a cloud; returns how many bytes they had.
-pub(super) async fn empty(store: &dyn ObjectStore) -> Outcome<u64> {
+pub(super) async fn empty(store: &dyn ObjectStore) -> CommandResult<u64> {
     let mut bytes = 0;
     for prefix in 0..=255_u8 {
         let prefix = format!("{prefix:02x}");

@@ -1,9 +1,9 @@
 //! Large files: read from the gateway's memory, written and synced.
 
 use super::from_disk::settle;
-use super::{Places, in_turns};
+use super::{WorkloadPlaces, in_turns};
 use crate::bench::failed;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -19,7 +19,7 @@ const DIRECT: i32 = if cfg!(target_arch = "aarch64") {
 };
 const CHUNK_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4 << 10;
-/// What a bare loop encrypts at once, as the mount does.
+/// The bytes that a bare loop encrypts at once, as the mount does.
 const SEGMENT_BYTES: usize = 64 << 10;
 /// Reads at random in one round.
 const READS: u64 = 4096;
@@ -37,7 +37,7 @@ fn noise(seed: u64) -> Vec<u8> {
 }
 
 /// Writes a file of so many bytes and syncs it.
-fn write(path: &Path, size: u64) -> Outcome<f64> {
+fn write(path: &Path, size: u64) -> CommandResult<f64> {
     let cannot = |error| Failure::file("write", path, &error);
     let chunk = noise(size);
     let mut file = File::create(path).map_err(cannot)?;
@@ -50,7 +50,7 @@ fn write(path: &Path, size: u64) -> Outcome<f64> {
 }
 
 /// The same on a local file, each segment encrypted first.
-fn write_encrypted(path: &Path, size: u64) -> Outcome<f64> {
+fn write_encrypted(path: &Path, size: u64) -> CommandResult<f64> {
     let cannot = |error| Failure::file("write", path, &error);
     let key = UnboundKey::new(&AES_256_GCM, &[1; 32]);
     let key = LessSafeKey::new(key.map_err(|error| failed("prepare the cipher", &error))?);
@@ -82,11 +82,11 @@ fn write_encrypted(path: &Path, size: u64) -> Outcome<f64> {
 }
 
 /// Writing in order, ours and a bare loop, in MiB/s. Leaves the file that [`read`] reads.
-pub(super) fn write_in_order(places: &Places, size: u64) -> Outcome<(f64, f64)> {
+pub(super) fn write_in_order(places: &WorkloadPlaces, size: u64) -> CommandResult<(f64, f64)> {
     let (ours, bare) = (places.ours.join("large"), places.local.join("large"));
     let ours_settled = |_| {
         let speed = write(&ours, size)?;
-        // What goes to the clouds behind it is not to slow the other side down.
+        // Uploads in the background must not slow the other side down.
         settle(places)?;
         Ok(speed)
     };
@@ -95,13 +95,13 @@ pub(super) fn write_in_order(places: &Places, size: u64) -> Outcome<(f64, f64)> 
     Ok(both)
 }
 
-fn open_directly(path: &Path) -> Outcome<File> {
+fn open_directly(path: &Path) -> CommandResult<File> {
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(DIRECT).open(path);
     opened.map_err(|error| Failure::file("open", path, &error))
 }
 
-pub(super) fn read_in_order(path: &Path, size: u64) -> Outcome<f64> {
+pub(super) fn read_in_order(path: &Path, size: u64) -> CommandResult<f64> {
     let file = open_directly(path)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let began = Instant::now();
@@ -112,7 +112,7 @@ pub(super) fn read_in_order(path: &Path, size: u64) -> Outcome<f64> {
     Ok(mib_per_second(size, began))
 }
 
-fn read_at_random(path: &Path, size: u64) -> Outcome<f64> {
+fn read_at_random(path: &Path, size: u64) -> CommandResult<f64> {
     let file = open_directly(path)?;
     let mut buffer = vec![0; SMALL_BYTES];
     let blocks = (size / SMALL_BYTES as u64).max(1);
@@ -131,7 +131,7 @@ fn read_at_random(path: &Path, size: u64) -> Outcome<f64> {
 
 /// Reading in order and at random, ours and the null file system, in MiB/s. The first round, which
 /// does not count, brings the file into the gateway's memory.
-pub(super) fn read(places: &Places, size: u64) -> Outcome<((f64, f64), (f64, f64))> {
+pub(super) fn read(places: &WorkloadPlaces, size: u64) -> CommandResult<((f64, f64), (f64, f64))> {
     let (ours, null) = (places.ours.join("large"), places.null.join("large"));
     let in_order = in_turns(
         |_| read_in_order(&ours, size),

@@ -1,17 +1,18 @@
-//! A large file read from the gateway's disk cache, beside a loop that reads and decrypts the same.
+//! Reads a large file from the gateway's disk cache, compared with a loop that reads and decrypts
+//! the same.
 //!
-//! Before each time the gateway forgets what it has in memory, and the kernel what it has of the
-//! cache's files; so does the kernel of the file that the loop reads. Both then wait for the disk.
+//! Before each round the gateway drops its caches in memory, and the kernel drops its pages of the
+//! disk cache's files and of the loop's file. Both then wait for the disk.
 
-use super::Places;
+use super::WorkloadPlaces;
 use super::content::{mib_per_second, read_in_order};
 use super::in_turns;
 use crate::bench::failed;
-use crate::commands::{Report, Synced, WarmedPiece, sync_asked};
+use crate::commands::{MountReport, Synced, WarmedPiece, sync_asked};
 use crate::configuration::TierSetting;
 use crate::control::Question;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustix::fs::Advice;
 use std::fs::File;
@@ -23,27 +24,27 @@ use std::time::Instant;
 /// Bytes that are sealed together, as in the cache.
 const CHUNK_BYTES: usize = 256 << 10;
 const TAG_BYTES: usize = 16;
-/// Bytes that are brought to the cache with one question.
+/// Bytes to bring into the cache with one request.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Has the kernel forget a file, which it can once that is on the disk.
-fn leave_to_the_disk(path: &Path) -> Outcome<()> {
-    let cannot = |error| Failure::file("push out of memory", path, &error);
+/// Makes the kernel drop a file's pages, which it can once they are on the disk.
+fn leave_to_the_disk(path: &Path) -> CommandResult<()> {
+    let cannot = |error| Failure::file("drop the cached pages of", path, &error);
     let file = File::open(path).map_err(cannot)?;
     file.sync_all().map_err(cannot)?;
     let forgotten = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
     forgotten.map_err(|error| cannot(error.into()))
 }
 
-fn ask(places: &Places, question: Question) -> Outcome<Report> {
+fn ask(places: &WorkloadPlaces, question: Question) -> CommandResult<MountReport> {
     let runtime = tokio::runtime::Handle::current();
-    let answer = runtime.block_on(crate::control::ask::<Report>(&places.state, question))?;
+    let answer = runtime.block_on(crate::control::ask::<MountReport>(&places.state, question))?;
     answer.ok_or_else(|| Failure::new(Exit::Error, "the mount has ended"))
 }
 
-/// Waits until everything that was written is committed, so that what is measured next has the
-/// machine for itself and reads what was sealed.
-pub(super) fn settle(places: &Places) -> Outcome<()> {
+/// Waits until all written data is committed, so that the next measurement has the machine for
+/// itself and reads sealed content.
+pub(super) fn settle(places: &WorkloadPlaces) -> CommandResult<()> {
     let runtime = tokio::runtime::Handle::current();
     let asked = sync_asked(&places.state, None, TierSetting::Clouds);
     match runtime.block_on(asked)? {
@@ -53,9 +54,9 @@ pub(super) fn settle(places: &Places) -> Outcome<()> {
     }
 }
 
-/// Brings a file to the disk cache, which takes what is written and read only as it has time for
-/// it.
-fn warm(places: &Places, path: &Path, size: u64) -> Outcome<()> {
+/// Brings a file into the disk cache, which otherwise takes written and read content only as time
+/// permits.
+fn warm(places: &WorkloadPlaces, path: &Path, size: u64) -> CommandResult<()> {
     let found = path.metadata();
     let inode = found
         .map_err(|error| Failure::file("look at", path, &error))?
@@ -80,14 +81,19 @@ fn warm(places: &Places, path: &Path, size: u64) -> Outcome<()> {
     Ok(())
 }
 
-fn hits(report: &Report) -> Outcome<u64> {
+fn hits(report: &MountReport) -> CommandResult<u64> {
     let cache = report.cache.as_ref();
     let cache = cache.filter(|cache| cache.problem.is_none());
     let hits = cache.map(|cache| cache.hits);
     hits.ok_or_else(|| Failure::new(Exit::Error, "the mount has no disk cache"))
 }
 
-fn through_the_mount(places: &Places, path: &Path, size: u64, counts: bool) -> Outcome<f64> {
+fn through_the_mount(
+    places: &WorkloadPlaces,
+    path: &Path,
+    size: u64,
+    counts: bool,
+) -> CommandResult<f64> {
     let report = ask(places, Question::Forget)?;
     let cache = report.cache.as_ref().and_then(|cache| cache.path.clone());
     let directory = cache.unwrap_or_default();
@@ -107,7 +113,7 @@ fn through_the_mount(places: &Places, path: &Path, size: u64, counts: bool) -> O
     Ok(speed)
 }
 
-fn cipher() -> Outcome<LessSafeKey> {
+fn cipher() -> CommandResult<LessSafeKey> {
     let key = UnboundKey::new(&AES_256_GCM, &[2; 32]);
     let key = key.map_err(|error| failed("prepare the cipher", &error))?;
     Ok(LessSafeKey::new(key))
@@ -121,7 +127,7 @@ fn nonce(number: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-fn write_sealed(path: &Path, size: u64) -> Outcome<()> {
+fn write_sealed(path: &Path, size: u64) -> CommandResult<()> {
     let cannot = |error| Failure::file("write", path, &error);
     let (key, mut file) = (cipher()?, File::create(path).map_err(cannot)?);
     for number in 0..size / CHUNK_BYTES as u64 {
@@ -133,7 +139,7 @@ fn write_sealed(path: &Path, size: u64) -> Outcome<()> {
     file.sync_all().map_err(cannot)
 }
 
-fn bare(path: &Path, size: u64) -> Outcome<f64> {
+fn bare(path: &Path, size: u64) -> CommandResult<f64> {
     let cannot = |error| Failure::file("read", path, &error);
     leave_to_the_disk(path)?;
     let (key, file) = (cipher()?, File::open(path).map_err(cannot)?);
@@ -149,7 +155,7 @@ fn bare(path: &Path, size: u64) -> Outcome<f64> {
 }
 
 /// Reading in order from the disk cache, ours and a bare loop, in MiB/s.
-pub(super) fn read(places: &Places, size: u64) -> Outcome<(f64, f64)> {
+pub(super) fn read(places: &WorkloadPlaces, size: u64) -> CommandResult<(f64, f64)> {
     let (ours, sealed) = (places.ours.join("large"), places.local.join("sealed"));
     write_sealed(&sealed, size)?;
     settle(places)?;

@@ -1,7 +1,7 @@
-//! One operation after the other: what each takes, beside what the disk takes.
+//! Single operations: the latency of each, compared with the disk's.
 
-use super::{Places, median};
-use crate::failure::{Failure, Outcome};
+use super::{WorkloadPlaces, median};
+use crate::failure::{CommandResult, Failure};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 const OPERATIONS: u32 = 200;
-/// What an ordered operation may take beside the machine's fdatasync, of which there are three on
-/// its way.
+/// The time of an ordered operation in addition to three fdatasync calls of the machine.
 const BUDGET_MS: f64 = 1.0;
 const SYNCS: f64 = 3.0;
 
@@ -24,7 +23,7 @@ pub(super) struct Latencies {
     /// Of 4 KiB that were appended to a local file.
     fdatasync_ms: f64,
     mkdir_budget_ms: f64,
-    /// The budget over what it took.
+    /// The budget divided by the actual time.
     mkdir_ratio: f64,
 }
 
@@ -44,7 +43,7 @@ impl Latencies {
     }
 }
 
-fn each(path: &Path, mut work: impl FnMut(u32) -> std::io::Result<()>) -> Outcome<f64> {
+fn each(path: &Path, mut work: impl FnMut(u32) -> std::io::Result<()>) -> CommandResult<f64> {
     let mut times = Vec::new();
     for number in 0..OPERATIONS {
         let began = Instant::now();
@@ -54,7 +53,7 @@ fn each(path: &Path, mut work: impl FnMut(u32) -> std::io::Result<()>) -> Outcom
     Ok(median(times))
 }
 
-pub(super) fn measure(places: &Places) -> Outcome<Latencies> {
+pub(super) fn measure(places: &WorkloadPlaces) -> CommandResult<Latencies> {
     let root = places.ours.join("latency");
     fs::create_dir(&root).map_err(|error| Failure::file("create", &root, &error))?;
     let local = places.local.join("synced");

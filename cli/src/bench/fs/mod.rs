@@ -1,11 +1,11 @@
-//! `quorumfs bench fs`: the whole file system through the kernel, beside what FUSE allows at best.
+//! `quorumfs bench fs`: the whole file system through the kernel, compared with the best that FUSE
+//! allows.
 //!
 //! It starts a cluster of its own, four replicas and four directories that stand for clouds, mounts
-//! it, and mounts a file system that keeps nothing but names with the same options
-//! ([`quorumfs_fuse::null`]). Each workload runs on both in turn, round by round, so that whatever
-//! else the machine does happens to both; medians are compared. What a file system that keeps
-//! nothing cannot stand in for is compared with a bare loop of the same work, or with the local
-//! disk:
+//! it, and mounts a file system that stores only names with the same options
+//! ([`quorumfs_fuse::null`]). Each workload runs on both in turn, round by round, so that other
+//! load on the machine affects both; medians are compared. Workloads that need stored content are
+//! compared with a bare loop of the same work, or with the local disk:
 //!
 //! | Workload | Against |
 //! |---|---|
@@ -18,14 +18,14 @@
 //! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
 //!
 //! Our mount is of tier `local`. Large files are read past the kernel's cache. A ratio is always a
-//! part of the speed of what it is compared with: more is better.
+//! fraction of the speed that it is compared with: more is better.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`world`] | the cluster and the two mounts |
 //! | [`content`] | reading and writing of large files |
 //! | [`from_disk`] | reading from the disk cache |
-//! | [`trees`] | many small files: made, packed out, listed, looked at by git |
+//! | [`trees`] | many small files: made, unpacked, listed, examined by git |
 //! | [`latency`] | one operation after the other |
 
 mod content;
@@ -37,17 +37,17 @@ mod world;
 use crate::arguments::BenchFsArguments;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use serde::Serialize;
 use std::path::PathBuf;
-use world::World;
+use world::MountedCluster;
 
-/// How often each workload runs on each side, beside a first time that does not count.
+/// How often each workload runs on each side, after a first round that does not count.
 const ROUNDS: usize = 3;
 
-/// A speed in MiB/s, and what it is compared with.
+/// A speed in MiB/s, and the speed that it is compared with.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Throughput {
     mib_per_second: f64,
@@ -65,7 +65,7 @@ impl Throughput {
     }
 }
 
-/// A speed in files or operations per second, and what it is compared with.
+/// A speed in files or operations per second, and the speed that it is compared with.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Rate {
     files_per_second: f64,
@@ -85,13 +85,13 @@ impl Rate {
 
 /// One line.
 #[derive(Debug, Serialize)]
-struct Record {
+struct FsRecord {
     sequential_read: Throughput,
     /// From the disk cache, past the kernel's memory.
     sequential_read_disk: Throughput,
     /// Blocks of 4 KiB, one at a time.
     random_read: Throughput,
-    /// Until the journal on this machine's disk has all of it.
+    /// Until all of it is in the journal on this machine's disk.
     sequential_write: Throughput,
     create: Rate,
     read_small: Rate,
@@ -102,7 +102,7 @@ struct Record {
     open_directory: Rate,
     git_status: Rate,
     latency: latency::Latencies,
-    /// Of one core, while nobody asks for anything.
+    /// Of one core, while no requests arrive.
     idle_gateway_percent: f64,
     tier: &'static str,
     size_mib: u64,
@@ -110,7 +110,7 @@ struct Record {
     listed: u32,
 }
 
-impl Record {
+impl FsRecord {
     fn text(&self) -> String {
         let throughput = |name: &str, it: &Throughput, against: &str| {
             format!(
@@ -151,10 +151,10 @@ impl Record {
     }
 }
 
-/// Starts the cluster, measures, and says it in one line.
-pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> CommandResult {
     let mut stop = Stop::of_a_command()?;
-    let world = World::start(arguments.directory.as_deref(), arguments.size_mib).await?;
+    let world = MountedCluster::start(arguments.directory.as_deref(), arguments.size_mib).await?;
     let outcome = tokio::select! {
         outcome = measure(&world, arguments) => outcome,
         () = stop.wanted() => Err(Failure::new(Exit::Cancelled, "cancelled")),
@@ -162,7 +162,7 @@ pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> Outcome
     let stopped = world.stop().await;
     let record = outcome?;
     stopped?;
-    output.record("fs", &record, Record::text)?;
+    output.record("fs", &record, FsRecord::text)?;
     Ok(Exit::Success)
 }
 
@@ -170,7 +170,7 @@ fn note(text: &str) {
     eprintln!("bench fs: {text}");
 }
 
-async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record> {
+async fn measure(world: &MountedCluster, arguments: &BenchFsArguments) -> CommandResult<FsRecord> {
     let places = world.places();
     let (size_mib, files, listed) = (arguments.size_mib, arguments.files, arguments.listed);
     let size = size_mib << 20;
@@ -199,7 +199,7 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
     let latency = blocking(move || latency::measure(&places)).await?;
     note("nothing");
     let idle_gateway_percent = world.idle_percent().await?;
-    Ok(Record {
+    Ok(FsRecord {
         sequential_read: Throughput::of(sequential_read),
         sequential_read_disk: Throughput::of(sequential_read_disk),
         random_read: Throughput::of(random_read),
@@ -220,9 +220,9 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
     })
 }
 
-/// Where workloads run.
+/// The directories of the workloads.
 #[derive(Debug, Clone)]
-struct Places {
+struct WorkloadPlaces {
     /// The mount.
     ours: PathBuf,
     /// The null file system.
@@ -233,10 +233,10 @@ struct Places {
     state: StateDirectory,
 }
 
-/// The outcome of `work`, which may take long and wait for disks.
+/// The outcome of `work`, which may block.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Outcome<T> + Send + 'static,
-) -> Outcome<T> {
+    work: impl FnOnce() -> CommandResult<T> + Send + 'static,
+) -> CommandResult<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(Exit::Error, error.to_string())))
 }
@@ -248,9 +248,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Medians of a workload on either side, in turns; the first round does not count.
 fn in_turns(
-    mut ours: impl FnMut(usize) -> Outcome<f64>,
-    mut theirs: impl FnMut(usize) -> Outcome<f64>,
-) -> Outcome<(f64, f64)> {
+    mut ours: impl FnMut(usize) -> CommandResult<f64>,
+    mut theirs: impl FnMut(usize) -> CommandResult<f64>,
+) -> CommandResult<(f64, f64)> {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (one, other) = (ours(round)?, theirs(round)?);

@@ -1,9 +1,9 @@
-//! Many small files: made, read, removed, packed out, listed, looked at by git.
+//! Many small files: made, read, removed, unpacked, listed, examined by git.
 
-use super::{Places, in_turns};
+use super::{WorkloadPlaces, in_turns};
 use crate::bench::failed;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use std::time::Instant;
 const SMALL_BYTES: usize = 4 << 10;
 /// Files of a directory of a tree.
 const SIBLINGS: u32 = 100;
-/// Directories that are opened in one round, at least.
+/// The least number of directories to open in one round.
 const DIRECTORIES: usize = 2000;
-/// Who makes the files that are listed: that is not measured.
+/// Threads that make the files to list: that is not measured.
 const MAKERS: u32 = 4;
 
 fn per_second(count: u32, began: Instant) -> f64 {
@@ -30,7 +30,7 @@ pub(super) struct SmallFiles {
 }
 
 /// Makes, reads and removes small files in one directory, one after the other.
-fn life(root: &Path, count: u32) -> Outcome<[f64; 3]> {
+fn life(root: &Path, count: u32) -> CommandResult<[f64; 3]> {
     let directory = root.join("small");
     let make = |error| Failure::file("create", &directory, &error);
     fs::create_dir(&directory).map_err(make)?;
@@ -52,7 +52,7 @@ fn life(root: &Path, count: u32) -> Outcome<[f64; 3]> {
     Ok([create, read, remove])
 }
 
-pub(super) fn small_files(places: &Places, count: u32) -> Outcome<SmallFiles> {
+pub(super) fn small_files(places: &WorkloadPlaces, count: u32) -> CommandResult<SmallFiles> {
     // Once suffices: each file is a measurement, and its cost does not depend on a first time.
     let [create, read, remove] = life(&places.ours, count)?;
     let [null_create, null_read, null_remove] = life(&places.null, count)?;
@@ -63,8 +63,8 @@ pub(super) fn small_files(places: &Places, count: u32) -> Outcome<SmallFiles> {
     })
 }
 
-/// Runs a program to its end, without a word.
-fn run(program: &str, arguments: &[&OsStr]) -> Outcome<()> {
+/// Runs a program to its end, without output.
+fn run(program: &str, arguments: &[&OsStr]) -> CommandResult<()> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -81,7 +81,7 @@ fn run(program: &str, arguments: &[&OsStr]) -> Outcome<()> {
 }
 
 /// A tree of small files of different lengths below a directory.
-fn make_tree(root: &Path, count: u32) -> Outcome<()> {
+fn make_tree(root: &Path, count: u32) -> CommandResult<()> {
     for number in 0..count {
         let directory = root.join(format!("d{}", number / SIBLINGS));
         if number % SIBLINGS == 0 {
@@ -102,7 +102,7 @@ fn make_tree(root: &Path, count: u32) -> Outcome<()> {
 }
 
 /// `tar x` of a tree, in files per second. Leaves the last one below `untar`.
-pub(super) fn untar(places: &Places, count: u32) -> Outcome<(f64, f64)> {
+pub(super) fn untar(places: &WorkloadPlaces, count: u32) -> CommandResult<(f64, f64)> {
     let (tree, archive) = (places.local.join("tree"), places.local.join("tree.tar"));
     make_tree(&tree, count)?;
     let here: &OsStr = ".".as_ref();
@@ -130,7 +130,7 @@ pub(super) fn untar(places: &Places, count: u32) -> Outcome<(f64, f64)> {
 }
 
 /// `git status` of a tree without changes, in files per second, ours and on the local disk.
-pub(super) fn git_status(places: &Places, count: u32) -> Outcome<(f64, f64)> {
+pub(super) fn git_status(places: &WorkloadPlaces, count: u32) -> CommandResult<(f64, f64)> {
     let (ours, local) = (places.ours.join("untar"), places.local.join("tree"));
     let git = |root: &Path, words: &[&str]| {
         let mut all: Vec<&OsStr> = vec!["-C".as_ref(), root.as_os_str()];
@@ -154,7 +154,7 @@ pub(super) fn git_status(places: &Places, count: u32) -> Outcome<(f64, f64)> {
 }
 
 /// Makes empty files in directories of a hundred, several at a time.
-fn make_names(root: &Path, count: u32) -> Outcome<()> {
+fn make_names(root: &Path, count: u32) -> CommandResult<()> {
     fs::create_dir(root).map_err(|error| Failure::file("create", root, &error))?;
     let make = |maker: u32| {
         for first in (0..count).step_by(SIBLINGS as usize) {
@@ -182,8 +182,9 @@ fn make_names(root: &Path, count: u32) -> Outcome<()> {
     })
 }
 
-/// Looks at everything below a directory, as `find -ls` does; answers how much there was.
-fn walk(root: &Path) -> Outcome<u32> {
+/// Reads the attributes of everything below a directory, as `find -ls` does; returns the number of
+/// entries.
+fn walk(root: &Path) -> CommandResult<u32> {
     let cannot = |error| Failure::file("list", root, &error);
     let mut seen = 0;
     for entry in fs::read_dir(root).map_err(cannot)? {
@@ -197,15 +198,15 @@ fn walk(root: &Path) -> Outcome<u32> {
     Ok(seen)
 }
 
-/// Speeds of looking at a tree again, ours and the null file system.
+/// Speeds of listing a tree again, ours and the null file system.
 pub(super) struct Looks {
     pub(super) list: (f64, f64),
     pub(super) open_directory: (f64, f64),
 }
 
-/// Opens and closes each directory below `root`, in directories per second: of each the kernel
-/// asks, whatever it has in memory.
-fn open_directories(root: &Path, count: u32) -> Outcome<f64> {
+/// Opens and closes each directory below `root`, in directories per second: the kernel sends a
+/// request for each, whatever it has cached.
+fn open_directories(root: &Path, count: u32) -> CommandResult<f64> {
     let paths: Vec<PathBuf> = (0..count)
         .step_by(SIBLINGS as usize)
         .map(|first| root.join(format!("d{first}")))
@@ -219,7 +220,7 @@ fn open_directories(root: &Path, count: u32) -> Outcome<f64> {
 }
 
 /// A tree listed with attributes, in entries per second, and its directories opened.
-pub(super) fn list(places: &Places, count: u32) -> Outcome<Looks> {
+pub(super) fn list(places: &WorkloadPlaces, count: u32) -> CommandResult<Looks> {
     let (ours, null) = (places.ours.join("names"), places.null.join("names"));
     make_names(&ours, count)?;
     make_names(&null, count)?;

@@ -1,30 +1,30 @@
-//! The cluster that is measured, and what is mounted beside it.
+//! The measured cluster, and the mounts to compare it with.
 
-use super::{Places, blocking};
+use super::{WorkloadPlaces, blocking};
 use crate::arguments::DemoClouds;
 use crate::bench::failed;
 use crate::commands::volume::{CONFIGURATION, HEADING};
 use crate::configuration::{self, TierSetting, VolumeConfiguration};
-use crate::demo::{cluster::Cluster, keeper::State, layout::Demo};
+use crate::demo::{cluster::DemoCluster, layout::Demo, supervisor::State};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_fuse::{MountConfig, MountError, null::NullMounted};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long nothing is done, to see what that costs.
+/// How long the mount is left idle, to measure its cost.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// Before that: completion and heartbeats of what was measured die down.
+/// Before that: completion and heartbeats of the workloads end.
 const SETTLE_FOR: Duration = Duration::from_secs(5);
 
 /// A cluster with its mount, and a null file system.
-pub(super) struct World {
-    /// Removed when this goes.
+pub(super) struct MountedCluster {
+    /// Removed when this is dropped.
     directory: tempfile::TempDir,
     demo: Demo,
-    cluster: Cluster,
+    cluster: DemoCluster,
     null: Option<NullMounted>,
 }
 
@@ -32,10 +32,10 @@ fn refused(error: &MountError) -> Failure {
     Failure::new(Exit::Error, error.to_string())
 }
 
-impl World {
-    /// Makes everything in a new directory, in the one that is named or where temporary files go.
-    /// Its disk cache holds what is written of a large file of `size_mib` MiB in all rounds.
-    pub(super) async fn start(base: Option<&Path>, size_mib: u64) -> Outcome<Self> {
+impl MountedCluster {
+    /// Makes everything in a new directory, in the given one or where temporary files go. Its disk
+    /// cache has space for a large file of `size_mib` MiB in all rounds.
+    pub(super) async fn start(base: Option<&Path>, size_mib: u64) -> CommandResult<Self> {
         let base = base.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let directory = tempfile::Builder::new()
             .prefix("quorumfs-bench-")
@@ -49,7 +49,7 @@ impl World {
         configuration.cache.free_space_floor_mib = 0;
         configuration.mount.tier = TierSetting::Local;
         configuration::write(&path, &configuration, HEADING)?;
-        let cluster = Cluster::new(&demo)?;
+        let cluster = DemoCluster::new(&demo)?;
         if let Err(failure) = cluster.start().await {
             let _ = cluster.stop().await;
             demo.end().await;
@@ -77,16 +77,16 @@ impl World {
         self.directory.path().join("null")
     }
 
-    fn mount_null(&self) -> Outcome<NullMounted> {
+    fn mount_null(&self) -> CommandResult<NullMounted> {
         let place = self.null_place();
         directory::create_private(&place)?;
         directory::create_private(&self.directory.path().join("local"))?;
         NullMounted::mount(&MountConfig::new(place)).map_err(|error| refused(&error))
     }
 
-    /// Where workloads run.
-    pub(super) fn places(&self) -> Places {
-        Places {
+    /// The directories of the workloads.
+    pub(super) fn places(&self) -> WorkloadPlaces {
+        WorkloadPlaces {
             ours: self.demo.mount.clone(),
             null: self.null_place(),
             local: self.directory.path().join("local"),
@@ -94,8 +94,8 @@ impl World {
         }
     }
 
-    /// Stops and unmounts everything; the directory goes with the last of it.
-    pub(super) async fn stop(mut self) -> Outcome<()> {
+    /// Stops and unmounts everything, and removes the directory.
+    pub(super) async fn stop(mut self) -> CommandResult<()> {
         let place = self.null_place();
         let null = match self.null.take() {
             Some(null) => {
@@ -109,8 +109,8 @@ impl World {
         stopped.and(null)
     }
 
-    /// What part of a core the gateway uses while nothing is asked of it, in percent.
-    pub(super) async fn idle_percent(&self) -> Outcome<f64> {
+    /// The part of a core that the idle gateway uses, in percent.
+    pub(super) async fn idle_percent(&self) -> CommandResult<f64> {
         tokio::time::sleep(SETTLE_FOR).await;
         let State::Running { pid } = *self.cluster.gateway().watch().borrow() else {
             return Err(Failure::new(Exit::Error, "the gateway does not run"));
@@ -122,15 +122,15 @@ impl World {
     }
 }
 
-/// Seconds of processor time that a process has used, threads that ended included, to a hundredth.
-fn processor_seconds(pid: u32) -> Outcome<f64> {
+/// Processor time of a process in seconds, threads that ended included, to a hundredth.
+fn processor_seconds(pid: u32) -> CommandResult<f64> {
     let path = PathBuf::from(format!("/proc/{pid}/stat"));
     let text = fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
-    // The name, which may hold anything, ends at the last bracket; what was used is eleven fields
-    // on.
+    // The name, which may hold any bytes, ends at the last bracket; the processor time is eleven
+    // fields on.
     let fields = text.rsplit(')').next().unwrap_or_default();
     let ticks = fields.split_whitespace().skip(11).take(2);
     let ticks: Option<u64> = ticks.map(|it| it.parse::<u64>().ok()).sum();
-    let ticks = ticks.ok_or_else(|| failed("look at the gateway", &"strange statistics"))?;
+    let ticks = ticks.ok_or_else(|| failed("read the gateway's statistics", &"bad format"))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

@@ -1,15 +1,16 @@
-//! One cloud: whether it is there and ours, how quick it is, and whether each role's limits hold.
+//! One cloud: whether it is there and ours, how fast it is, and whether each role's limits hold.
 //!
 //! ```text
 //!  usual role    marker ── clock ── bucket: versions, retention
 //!  writer        creates the object of the trial
 //!  reader        gets it; must not create, overwrite, delete
 //!  writer        gets it; must not overwrite, delete
-//!  collector     lists; must not get, create, overwrite; deletes what the trial left
+//!  collector     lists; must not get, create, overwrite; deletes the objects of the trial
 //! ```
 //!
-//! Nothing is put where the marker is not right. A limit holds only if what exceeds it was refused:
-//! an object that is tried is there, made anew if a role that may too much deleted it.
+//! Nothing is put where the marker is not right. A limit holds only if the attempt to exceed it was
+//! refused: the object of an attempt exists, and is made anew if a role with too many rights
+//! deleted it.
 
 use super::finding::{Finding, Level};
 use super::limits::{Ended, judge, judge_clock};
@@ -24,28 +25,28 @@ use std::time::{Duration, Instant};
 
 /// How long one attempt may take.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How much is put.
+/// The size of the object.
 const BODY_BYTES: usize = 64;
 
 fn soon() -> Deadline {
     Deadline::after(WITHIN)
 }
 
-/// What is to be looked at.
+/// What to check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     pub(super) no_list: bool,
     pub(super) dry_run: bool,
 }
 
-/// Looks at one cloud.
+/// Checks one cloud.
 pub(super) async fn examine(cloud: &NamedCloud, scope: Scope) -> Vec<Finding> {
     let mut findings = Vec::new();
     let store = cloud.store(cloud.usual()).await;
     let begun = Instant::now();
     if let Err(error) = store.check(soon()).await {
         findings.push(unusable(&cloud.name, &error).of(cloud.usual()));
-        // Its clock may be why.
+        // A wrong clock may be the reason.
         if let Ok(Some(store)) = cloud.attach_remote(cloud.usual()).await {
             findings.extend(clock(&cloud.name, &store).await);
         }
@@ -54,7 +55,8 @@ pub(super) async fn examine(cloud: &NamedCloud, scope: Scope) -> Vec<Finding> {
     let text = format!("{} is there, and this volume's", cloud.location);
     findings.push(Finding::new(Level::Ok, &cloud.name, "marker", text).took(begun.elapsed()));
     if matches!(cloud.location, Location::Local(_)) {
-        let text = "a directory has no roles: whoever may write there may overwrite and delete";
+        let text =
+            "a directory has no roles: a process that may write there may overwrite and delete";
         findings.push(Finding::new(
             Level::Warning,
             &cloud.name,
@@ -78,7 +80,7 @@ pub(super) async fn examine(cloud: &NamedCloud, scope: Scope) -> Vec<Finding> {
     findings
 }
 
-/// A cloud that cannot be used.
+/// An unusable cloud.
 fn unusable(cloud: &str, error: &StoreError) -> Finding {
     let exit = match store_exit(error.kind) {
         Exit::Error => Exit::CloudsUnreachable,
@@ -92,7 +94,7 @@ async fn clock(cloud: &str, store: &RemoteStore) -> Option<Finding> {
     Some(judge_clock(cloud, ahead))
 }
 
-/// What the bucket's settings mean.
+/// The meaning of the bucket's settings.
 fn bucket(cloud: &str, container: Container) -> Vec<Finding> {
     let find = |level, check, text: &str| Finding::new(level, cloud, check, text.to_owned());
     let locked = match container.locked {
@@ -100,7 +102,7 @@ fn bucket(cloud: &str, container: Container) -> Vec<Finding> {
         Some(false) => find(
             Level::Ok,
             "retention",
-            "its bucket has no retention: what its credentials may not is all that protects it",
+            "its bucket has no retention: only the limits of its credentials protect it",
         ),
         None => find(
             Level::Warning,
@@ -171,7 +173,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// What can be seen without trying anything.
+    /// Checks that need no attempt.
     async fn look(&mut self) {
         let looking = self.store(self.cloud.usual()).unwrap_or(&self.writer);
         let mut findings: Vec<_> = clock(&self.cloud.name, looking).await.into_iter().collect();
@@ -179,18 +181,18 @@ impl<'a> Trial<'a> {
             let Some(store) = self.store(role) else {
                 continue;
             };
-            let told = store.container(soon()).await.unwrap_or_default();
+            let settings = store.container(soon()).await.unwrap_or_default();
             let known = self.container;
             self.container = Container {
-                versioned: known.versioned.or(told.versioned),
-                locked: known.locked.or(told.locked),
+                versioned: known.versioned.or(settings.versioned),
+                locked: known.locked.or(settings.locked),
             };
         }
         findings.extend(bucket(&self.cloud.name, self.container));
         self.findings.extend(findings);
     }
 
-    /// Tries one thing, and judges it; whether it was done.
+    /// Tries one operation and judges the result; returns whether it succeeded.
     async fn attempt(&mut self, role: Role, attempt: Attempt, name: &ObjectName) -> bool {
         let Some(store) = self.store(role) else {
             return false;
@@ -227,11 +229,11 @@ impl<'a> Trial<'a> {
                 Role::Reader | Role::Writer => (Attempt::Get, Attempt::List),
             };
             if !self.attempt(role, first, &name).await {
-                // Credentials that are wrong are refused everything, which proves nothing.
+                // Wrong credentials are refused everything, which proves nothing.
                 continue;
             }
             self.attempt(role, second, &name).await;
-            // What another role has made there would be a refusal that proves nothing.
+            // An existing object of another role would be a refusal that proves nothing.
             let other = match random_name(&self.cloud.name) {
                 Ok(other) => other,
                 Err(finding) => {
@@ -259,7 +261,7 @@ impl<'a> Trial<'a> {
         self.clean_up(there).await;
     }
 
-    /// Deletes what the trial left, with whoever's credentials do.
+    /// Deletes the objects of the trial, with the first credentials that may.
     async fn clean_up(&mut self, there: Vec<ObjectName>) {
         let mut left = Vec::new();
         for name in there {
@@ -278,14 +280,14 @@ impl<'a> Trial<'a> {
         }
         let text = match (left.first(), self.container.versioned) {
             (None, Some(true)) => {
-                "what was put to try the limits is deleted again, and kept by its \
-                                   bucket as an old version"
+                "the objects of the trial are deleted again, and its bucket keeps them as \
+                 old versions"
                     .to_owned()
             }
-            (None, _) => "what was put to try the limits is deleted again".to_owned(),
+            (None, _) => "the objects of the trial are deleted again".to_owned(),
             (Some(first), _) => format!(
-                "what was put to try the limits stays: {} of {BODY_BYTES} bytes, {first}; nobody \
-                 here may delete it now, and nobody misses it if the collector does",
+                "objects of the trial stay: {} of {BODY_BYTES} bytes, {first}; no credentials here \
+                 may delete them now, and the collector may do so at any time",
                 left.len()
             ),
         };
@@ -294,7 +296,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// A name like those of the volume's objects, which nothing has.
+/// An unused name of the form of the volume's objects.
 fn random_name(cloud: &str) -> Result<ObjectName, Finding> {
     let mut random = [0; 17];
     let failed = |text: String| Finding::new(Level::Problem, cloud, "trial", text);

@@ -1,10 +1,10 @@
-//! What was found: one line for people, one record for programs, and how bad it is.
+//! A finding: one line for people, one record for programs, and its severity.
 
 use crate::clouds::Role;
 use crate::exit::Exit;
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
@@ -29,18 +29,18 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What it is about: `machine`, `replicas`, or a cloud's name.
+    /// Its subject: `machine`, `replicas`, or a cloud's name.
     pub(super) about: String,
-    /// Whose credentials.
+    /// The role whose credentials were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) role: Option<Role>,
-    /// What was looked at, in one word that does not change.
+    /// The check, in one word that does not change.
     pub(super) check: &'static str,
-    /// What was found.
+    /// The result.
     pub(super) text: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,13 +48,13 @@ pub(super) struct Finding {
     /// How long it took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) milliseconds: Option<u64>,
-    /// The exit code that follows if nothing is worse.
+    /// The exit code unless a worse one follows.
     #[serde(skip)]
     pub(super) exit: Exit,
 }
 
 impl Finding {
-    /// Something found of `about`.
+    /// A finding about `about`.
     pub(super) fn new(level: Level, about: &str, check: &'static str, text: String) -> Self {
         Self {
             level,
@@ -72,31 +72,31 @@ impl Finding {
         }
     }
 
-    /// With whose credentials.
+    /// Adds the role whose credentials were used.
     pub(super) fn of(mut self, role: Role) -> Self {
         self.role = Some(role);
         self
     }
 
-    /// With what to do.
+    /// Adds what to do.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// With the exit code of a problem.
+    /// Adds the exit code of a problem.
     pub(super) fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// With how long it took.
+    /// Adds how long it took.
     pub(super) fn took(mut self, length: std::time::Duration) -> Self {
         self.milliseconds = u64::try_from(length.as_millis()).ok();
         self
     }
 
-    /// The line for people.
+    /// The text form.
     pub(super) fn line(&self) -> String {
         let role = self
             .role
@@ -117,8 +117,7 @@ impl Finding {
     }
 }
 
-/// The exit code of all of it: a limit that is missing comes first, for nobody notices that
-/// otherwise.
+/// The overall exit code. A missing limit comes first, since it goes unnoticed otherwise.
 pub(super) fn exit(findings: &[Finding]) -> Exit {
     let worst = findings.iter().max_by_key(|finding| {
         let clouds = finding.exit == Exit::CloudsUnreachable;

@@ -1,4 +1,4 @@
-//! What each role may and may not do, and what it means if it is otherwise. Nothing is asked here.
+//! What each role may and may not do, and what a deviation means. Nothing is asked here.
 
 use super::finding::{Finding, Level};
 use crate::clouds::Role;
@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_backends::remote::Attempt;
 
-/// What people call it.
+/// The names of an attempt in messages.
 fn doing(attempt: Attempt) -> (&'static str, &'static str) {
     match attempt {
         Attempt::Create => ("create objects", "creates"),
@@ -31,13 +31,13 @@ pub(super) fn may(role: Role, attempt: Attempt, no_list: bool) -> Option<bool> {
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was done.
+    /// It succeeded.
     Done,
-    /// It was not, for this reason.
+    /// It failed, for this reason.
     Refused(StoreErrorKind, String),
 }
 
-/// Whether a refusal is about what may be done, and not about the weather.
+/// Whether a refusal is about permissions, and not a passing failure.
 fn is_no(kind: StoreErrorKind) -> bool {
     use StoreErrorKind as Kind;
     matches!(
@@ -46,7 +46,7 @@ fn is_no(kind: StoreErrorKind) -> bool {
     )
 }
 
-/// What to take away, and where it is written how.
+/// Which right to take away, and where to find the policies.
 fn take_away(attempt: Attempt) -> String {
     let what = match attempt {
         Attempt::Create => "the right to put",
@@ -61,7 +61,8 @@ fn take_away(attempt: Attempt) -> String {
     format!("take away {what}: docs/CLOUDS.md, \"Roles\", has the policies")
 }
 
-/// What an attempt's end means; `retained` is whether the bucket destroys nothing for a while.
+/// The meaning of an attempt's result; `retained` is whether the bucket destroys nothing for a
+/// while.
 pub(super) fn judge(
     cloud: &str,
     role: Role,
@@ -78,7 +79,7 @@ pub(super) fn judge(
         (true, Ended::Refused(kind, _))
             if attempt == Attempt::Delete && retained && is_no(*kind) =>
         {
-            let text = "was refused to delete what is younger than the retention";
+            let text = "was refused to delete objects that are younger than the retention";
             find(Level::Ok, text.to_owned())
         }
         (true, Ended::Refused(_, detail)) => {
@@ -88,15 +89,15 @@ pub(super) fn judge(
             find(Level::Ok, format!("was refused to {doing}"))
         }
         (false, Ended::Refused(_, detail)) => {
-            let text = format!("whether it may {doing} was not to be found out: {detail}");
+            let text = format!("whether it may {doing} could not be determined: {detail}");
             find(Level::Problem, text).exit(Exit::CloudsUnreachable)
         }
         (false, Ended::Done) if attempt == Attempt::Overwrite && retained => {
-            let text = "may lay new versions over objects; the bucket keeps the old ones within \
+            let text = "may put new versions over objects; the bucket keeps the old ones during \
                         its retention";
             find(Level::Warning, text.to_owned()).remedy(
-                "nothing is destroyed; reads take other clouds until somebody deletes the new \
-                 versions. If the provider can demand If-None-Match, let it",
+                "nothing is destroyed; reads use other clouds until the new versions are \
+                 deleted. If the provider can require If-None-Match, let it",
             )
         }
         (false, Ended::Done) => {
@@ -105,12 +106,12 @@ pub(super) fn judge(
     })
 }
 
-/// A clock may be off by so many seconds before it is said, and by so many before providers refuse
-/// signatures.
+/// From this many seconds on a clock's deviation is a warning, and from that many on a problem,
+/// since providers refuse signatures then.
 const AHEAD_WARN: u64 = 60;
 const AHEAD_MAX: u64 = 15 * 60;
 
-/// What the difference of two clocks means.
+/// The meaning of the difference of two clocks.
 pub(super) fn judge_clock(cloud: &str, ahead: i64) -> Finding {
     let (off, way) = (
         ahead.unsigned_abs(),
@@ -118,7 +119,7 @@ pub(super) fn judge_clock(cloud: &str, ahead: i64) -> Finding {
     );
     let text = format!("this machine's clock is {off} s {way} the cloud's");
     let find = |level| Finding::new(level, cloud, "clock", text.clone());
-    let remedy = "set this machine's clock: let it follow a time server";
+    let remedy = "set this machine's clock: synchronise it with a time server";
     match off {
         0..=2 => Finding::new(Level::Ok, cloud, "clock", "the clocks agree".to_owned()),
         3..=AHEAD_WARN => find(Level::Ok),
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_do_everything_may_too_much_in_each_role() {
+    fn credentials_that_allow_everything_are_too_wide_in_each_role() {
         let all = |role| ALL.map(|attempt| level(role, attempt, false, &Ended::Done));
         let (ok, too_much) = (Some(Level::Ok), Some(Level::TooMuch));
         assert_eq!(all(Role::Reader), [too_much, too_much, ok, None, too_much]);
@@ -174,7 +175,7 @@ mod tests {
             let unknown = level(Role::Writer, attempt, false, &silent);
             assert_eq!(unknown, Some(Level::Problem));
         }
-        // What nobody may delete yet is no fault of the collector's.
+        // An object that no role may delete yet is no fault of the collector's.
         let collects = |retained| level(Role::Collector, Attempt::Delete, retained, &denied);
         assert_eq!(
             [true, false].map(collects),

@@ -1,4 +1,4 @@
-//! What this machine has to have.
+//! The requirements on this machine.
 
 use super::finding::{Finding, Level};
 use crate::clouds::{NamedCloud, Role};
@@ -13,7 +13,7 @@ const MACHINE: &str = "machine";
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
-/// Whether a mount can be made here.
+/// Whether mounting is possible here.
 pub(super) fn mounting() -> Vec<Finding> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = match device {
@@ -22,7 +22,7 @@ pub(super) fn mounting() -> Vec<Finding> {
             let text = format!("this user may not open {DEVICE}; nothing can be mounted");
             Finding::new(Level::Problem, MACHINE, "fuse", text)
                 .exit(Exit::CannotMount)
-                .remedy("`chmod 666 /dev/fuse` as root; for good, a rule of udev")
+                .remedy("`chmod 666 /dev/fuse` as root; permanently with a udev rule")
         }
         Err(error) => {
             let text = format!("{DEVICE} does not open: {error}; nothing can be mounted");
@@ -42,11 +42,11 @@ pub(super) fn mounting() -> Vec<Finding> {
             Finding::new(Level::Ok, MACHINE, "fusermount", text)
         }
         (None, true) => {
-            let text = format!("{HELPER} is not there; root mounts without it");
+            let text = format!("{HELPER} is missing; root mounts without it");
             Finding::new(Level::Ok, MACHINE, "fusermount", text)
         }
         (None, false) => {
-            let text = format!("{HELPER} is not there; only root can mount");
+            let text = format!("{HELPER} is missing; only root can mount");
             Finding::new(Level::Problem, MACHINE, "fusermount", text)
                 .exit(Exit::CannotMount)
                 .remedy("install fuse3")
@@ -55,13 +55,13 @@ pub(super) fn mounting() -> Vec<Finding> {
     vec![device, helper]
 }
 
-/// Whether what a mount may take is there.
+/// Whether a mount's memory budget is available.
 pub(super) fn memory(budget: &MemoryBudget) -> Option<Finding> {
-    let told = fs::read_to_string("/proc/meminfo").ok()?;
-    Some(judge_memory(budget, available_mib(&told)?))
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(judge_memory(budget, available_mib(&meminfo)?))
 }
 
-/// What programs can still get, by `/proc/meminfo`.
+/// The available memory, by `/proc/meminfo`.
 fn available_mib(meminfo: &str) -> Option<u64> {
     let mut lines = meminfo.lines();
     let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -72,12 +72,12 @@ fn available_mib(meminfo: &str) -> Option<u64> {
 fn judge_memory(budget: &MemoryBudget, available_mib: u64) -> Finding {
     let (wanted_mib, from) = (budget.bytes >> 20, &budget.from);
     let text =
-        format!("a mount may take {wanted_mib} MiB ({from}), {available_mib} MiB can be had");
+        format!("a mount may take {wanted_mib} MiB ({from}), {available_mib} MiB are available");
     let find = |level| Finding::new(level, MACHINE, "memory", text.clone());
     match wanted_mib <= available_mib {
         true => find(Level::Ok),
         false => find(Level::Warning)
-            .remedy("lower `memory_mib` of [data], unless it is a mount that has it already"),
+            .remedy("lower `memory_mib` of [data], unless a running mount has that memory already"),
     }
 }
 
@@ -87,14 +87,14 @@ fn which(program: &str) -> Option<PathBuf> {
     places.find(|place| place.is_file())
 }
 
-/// Whether the files with credentials are their owner's alone.
+/// Whether only their owner may read the files with credentials.
 pub(super) fn credentials(clouds: &[&NamedCloud]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for cloud in clouds {
         for role in [Role::Reader, Role::Writer, Role::Collector] {
             let file = cloud.credentials(role).map(|path| (path, mode(path)));
             let Some((path, Ok(mode))) = file else {
-                // What cannot be read is said by whoever needs it.
+                // Unreadable files are reported by the check that needs them.
                 continue;
             };
             if mode & 0o077 != 0 {
@@ -108,8 +108,8 @@ pub(super) fn credentials(clouds: &[&NamedCloud]) -> Vec<Finding> {
             let text = "the collector's credentials are on this machine";
             let finding = Finding::new(Level::Warning, &cloud.name, "collector", text.to_owned());
             findings.push(finding.of(Role::Collector).remedy(
-                "keep them off machines that mount: whoever steals them there can delete. Nothing \
-                 that mounts, reads or writes needs them",
+                "keep them off machines that mount: a thief could delete with them. Mounting, \
+                 reading and writing do not need them",
             ));
         }
     }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_said() {
-        let told = "MemTotal:       16000000 kB\nMemAvailable:    1048576 kB\n";
-        assert_eq!(available_mib(told), Some(1024));
+        let meminfo = "MemTotal:       16000000 kB\nMemAvailable:    1048576 kB\n";
+        assert_eq!(available_mib(meminfo), Some(1024));
         assert_eq!(available_mib("MemTotal: 5 kB"), None);
         let level = |mib: u64| judge_memory(&MemoryBudget::configured(mib << 20), 1024).level;
         assert_eq!(

@@ -1,24 +1,24 @@
-//! What is written beside what it will replace, in the volume, and what of that a killed command
-//! left.
+//! Temporary entries in the volume for copies in progress, and the removal of those that a killed
+//! command left.
 //!
-//! A copy has a name of its own until it is whole, so that under the name that the user gave there
-//! is what was there or all that is new, and never a part. A command that is killed cannot remove
-//! such an entry. So before it makes one it says so in a file of the state directory, which it
-//! holds locked as long as it lives:
+//! A copy has a temporary name until it is complete, so that the user's name leads to the old
+//! content or to all of the new, and never to a part. A killed command cannot remove such an entry.
+//! So before it makes one it records that in a file of the state directory, which it holds locked
+//! as long as it lives:
 //!
 //! ```text
 //! copies/ID      a line for each directory of the volume with entries `.quorumfs-ID-N`: its inode
 //! ```
 //!
-//! The next command that copies into the volume from this state directory takes up each of these
-//! files that is not locked, removes what is left of those entries, and then the file. Entries of
-//! commands on other machines are theirs. What cannot be removed now does not keep anything from
-//! being copied: it is logged, and tried again.
+//! The next command that copies into the volume from this state directory takes each of these files
+//! that is not locked, removes the remaining entries, and then the file. Entries of commands on
+//! other machines are left to those machines. A failure to remove an entry does not stop the new
+//! copy: it is logged, and retried later.
 
 use super::caller;
 use crate::directory::{StateDirectory, create_private};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -31,22 +31,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DIRECTORY: &str = "copies";
-/// Of entries of one directory, so many are looked at in one call.
+/// Entries of a directory to read in one call.
 const PAGE: usize = 512;
 /// Digits of an id.
 const ID_DIGITS: usize = 16;
 
-/// The entries of this command.
+/// The temporary entries of this command.
 #[derive(Debug)]
 pub(super) struct Aside {
     id: String,
     path: PathBuf,
-    said: Mutex<Said>,
+    record: Mutex<AsideRecord>,
     next: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Said {
+struct AsideRecord {
     file: File,
     directories: BTreeSet<u64>,
     /// Entries that were not renamed or removed yet, with their directories.
@@ -58,8 +58,8 @@ fn prefix(id: &str) -> String {
 }
 
 impl Aside {
-    /// Begins; removes first what earlier commands left.
-    pub(super) async fn begin(state: &StateDirectory, fs: &FileSystem) -> Outcome<Self> {
+    /// Begins; first removes the remains of earlier commands.
+    pub(super) async fn begin(state: &StateDirectory, fs: &FileSystem) -> CommandResult<Self> {
         let directory = state.join(DIRECTORY);
         create_private(&directory)?;
         clear(&directory, fs).await?;
@@ -68,7 +68,7 @@ impl Aside {
             .map_err(|error| Failure::new(Exit::Error, format!("no randomness: {error}")))?;
         let id = format!("{:016x}", u64::from_be_bytes(bytes));
         let path = directory.join(&id);
-        // Under this name no other command takes it up before it is locked.
+        // Under this name no other command takes it before it is locked.
         let unlocked = path.with_extension("new");
         let failed = |error| Failure::file("write", &path, &error);
         let file = OpenOptions::new()
@@ -82,7 +82,7 @@ impl Aside {
             .map_err(failed)?;
         Ok(Self {
             id,
-            said: Mutex::new(Said {
+            record: Mutex::new(AsideRecord {
                 file,
                 directories: BTreeSet::new(),
                 left: BTreeMap::new(),
@@ -92,34 +92,35 @@ impl Aside {
         })
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, AsideRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A name that nothing has, for an entry of `directory`. It is said before it is used.
-    pub(super) fn name(&self, directory: InodeId) -> Outcome<Vec<u8>> {
-        let mut said = self.said();
-        if said.directories.insert(directory.0) {
+    /// An unused name for an entry of `directory`. It is recorded before it is used.
+    pub(super) fn name(&self, directory: InodeId) -> CommandResult<Vec<u8>> {
+        let mut record = self.record();
+        if record.directories.insert(directory.0) {
             let line = format!("{}\n", directory.0);
-            said.file
+            record
+                .file
                 .write_all(line.as_bytes())
                 .map_err(|error| Failure::file("write", &self.path, &error))?;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{number}", prefix(&self.id)).into_bytes();
-        said.left.insert(name.clone(), directory.0);
+        record.left.insert(name.clone(), directory.0);
         Ok(name)
     }
 
-    /// The entry has its own name by now, or is gone.
+    /// The entry has its final name by now, or is gone.
     pub(super) fn is_gone(&self, name: &[u8]) {
-        self.said().left.remove(name);
+        self.record().left.remove(name);
     }
 
-    /// Ends: removes what is left of copies that were cut off. If there is any, more of it may yet
-    /// come, so that the next command looks once more.
+    /// Ends: removes the remains of interrupted copies. If there are any, more may still arrive, so
+    /// the next command checks again.
     pub(super) async fn end(&self, fs: &FileSystem) {
-        let left = std::mem::take(&mut self.said().left);
+        let left = std::mem::take(&mut self.record().left);
         for (name, directory) in &left {
             let _ = fs.unlink(&caller(), InodeId(*directory), name).await;
         }
@@ -133,12 +134,12 @@ fn forget(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "it is not removed");
+        tracing::warn!(path = %path.display(), %error, "the file cannot be removed");
     }
 }
 
-/// Removes what commands left that were killed.
-async fn clear(directory: &Path, fs: &FileSystem) -> Outcome<()> {
+/// Removes the remains of killed commands.
+async fn clear(directory: &Path, fs: &FileSystem) -> CommandResult<()> {
     let failed = |error| Failure::file("read", directory, &error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -149,15 +150,15 @@ async fn clear(directory: &Path, fs: &FileSystem) -> Outcome<()> {
         let Ok(file) = OpenOptions::new().append(true).open(&path) else {
             continue;
         };
-        // One that is held belongs to a command that still runs.
+        // A locked file belongs to a command that still runs.
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let Ok(said) = fs::read_to_string(&path) else {
+        let Ok(record) = fs::read_to_string(&path) else {
             continue;
         };
         let mut whole = true;
-        for directory in said.lines().filter_map(|line| line.parse().ok()) {
+        for directory in record.lines().filter_map(|line| line.parse().ok()) {
             let removed = remove_in(fs, InodeId(directory), prefix(&id).as_bytes()).await;
             whole &= match removed {
                 Ok(whole) => whole,
@@ -167,14 +168,14 @@ async fn clear(directory: &Path, fs: &FileSystem) -> Outcome<()> {
         }
         match whole {
             true => forget(&path),
-            false => tracing::warn!(id = %id, "what a copy left is not all removed"),
+            false => tracing::warn!(id = %id, "the remains of a copy could not all be removed"),
         }
     }
     Ok(())
 }
 
-/// Removes the entries of one command in a directory, as far as they are still there; says whether
-/// nothing of its own is left. What another user gave such a name is that user's.
+/// Removes the remaining entries of one command in a directory; returns whether none of them is
+/// left. An entry that another user gave such a name is that user's.
 async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result<bool, VfsError> {
     let handle = fs.opendir(&caller(), directory, false).await?;
     let mut offset = 0;

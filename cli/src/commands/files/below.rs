@@ -1,17 +1,17 @@
-//! A directory of this machine, and what is written below it.
+//! A local directory, and writing below it.
 //!
-//! What is copied out of a volume was named by those who may write there, and the directory that it
-//! goes to may hold what an earlier copy left. So everything below the directory that the user
-//! named is opened from it, name by name, and no link is followed: not for a directory on the way,
-//! not for a file that is replaced, not for a mode or an owner that is set. The way to that
-//! directory is the user's own, links included.
+//! Names that are copied out of a volume come from its writers, and the target directory may hold
+//! the results of an earlier copy. So everything below the directory that the user named is opened
+//! relative to it, name by name, and no link is followed: not for a directory on the way, not for a
+//! file that is replaced, not for a mode or an owner that is set. The path to that directory is the
+//! user's own, links included.
 //!
-//! A file has no name until it is whole (`O_TMPFILE`; where a file system has none, a random name
-//! that was not there before), and takes the place of what was there in one step.
+//! A file has no name until it is complete (`O_TMPFILE`; on file systems without it, an unused
+//! random name), and replaces an existing file in one step.
 
-use super::{comes_before_the_mode, is_left_out, say_left_out};
+use super::{comes_before_the_mode, is_left_out, log_left_out};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -21,29 +21,29 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const SET_GROUP: u32 = 0o2000;
-/// How often another random name is tried.
+/// How many random names to try.
 const TRIES: usize = 16;
 
-/// A directory, opened.
+/// An open directory.
 #[derive(Debug)]
 pub(super) struct Below {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// What an inode is to have besides its content. `None` leaves it as it is.
+/// Properties of an inode apart from its content. `None` leaves one as it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
     pub(super) owner: Option<(u32, u32)>,
     pub(super) mode: Option<u32>,
-    /// Whether a set-group-id bit stays that it has already.
+    /// Whether an existing set-group-id bit stays.
     pub(super) keeps_group: bool,
-    /// Whether it has those access control lists that are among the attributes, and no others.
+    /// Whether it gets exactly the access control lists among the attributes, and no others.
     pub(super) lists: bool,
-    /// Of the last access, and of the last change: seconds since 1970 and nanoseconds.
+    /// Times of access and of modification: seconds since 1970 and nanoseconds.
     pub(super) accessed: Option<(i64, u32)>,
     pub(super) modified: Option<(i64, u32)>,
-    /// Extended attributes, access control lists among them: a name and a value each.
+    /// Extended attributes, access control lists included: a name and a value each.
     pub(super) extended: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -65,9 +65,9 @@ impl Marks {
         })
     }
 
-    /// Gives them to an open file or directory. The owner comes first: a change of it takes set-id
-    /// bits and capabilities away, and before it no bit may be set that is meant for another owner.
-    fn give(&self, to: &OwnedFd, path: &Path) -> Outcome<()> {
+    /// Sets them on an open file or directory. The owner comes first: changing it removes set-id
+    /// bits and capabilities, and before that no bit may be set that is meant for another owner.
+    fn give(&self, to: &OwnedFd, path: &Path) -> CommandResult<()> {
         let failed = |doing: &str, error: Errno| Failure::file(doing, path, &error.into());
         if let Some((uid, gid)) = self.owner {
             let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -83,7 +83,7 @@ impl Marks {
             self.drop_lists(to);
         }
         if let Some(mode) = self.mode {
-            // What a directory has from the one above it stays, as it does with `mkdir`.
+            // The bit that a directory inherits from its parent stays, as with `mkdir`.
             let kept = match self.keeps_group {
                 true => rustix::fs::fstat(to).map_or(0, |found| found.st_mode & SET_GROUP),
                 false => 0,
@@ -98,24 +98,24 @@ impl Marks {
         Ok(())
     }
 
-    /// Takes off the access control lists that it has from the directory above: they would give
-    /// rights that the source does not.
+    /// Removes the access control lists that it inherited: they would give rights that the source
+    /// does not.
     fn drop_lists(&self, to: &OwnedFd) {
         for list in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
             if !self.extended.iter().any(|(name, _)| name == list) {
-                // It has none, or its file system knows none.
+                // It has none, or its file system does not support them.
                 let _ = rustix::fs::fremovexattr(to, list);
             }
         }
     }
 }
 
-fn set_all(to: &OwnedFd, all: &[&(Vec<u8>, Vec<u8>)], path: &Path) -> Outcome<()> {
+fn set_all(to: &OwnedFd, all: &[&(Vec<u8>, Vec<u8>)], path: &Path) -> CommandResult<()> {
     for (name, value) in all {
         let none = rustix::fs::XattrFlags::empty();
         match rustix::fs::fsetxattr(to, name.as_slice(), value, none) {
             Ok(()) => {}
-            Err(error) if is_left_out(error) => say_left_out(name, path),
+            Err(error) if is_left_out(error) => log_left_out(name, path),
             Err(error) => {
                 let doing = format!("set the attribute {} of", String::from_utf8_lossy(name));
                 return Err(Failure::file(&doing, path, &error.into()));
@@ -127,9 +127,9 @@ fn set_all(to: &OwnedFd, all: &[&(Vec<u8>, Vec<u8>)], path: &Path) -> Outcome<()
 
 impl Below {
     /// A directory that the user named.
-    pub(super) fn open(path: &Path) -> Outcome<Self> {
+    pub(super) fn open(path: &Path) -> CommandResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // An empty path is where the command was started.
+        // An empty path is the current directory.
         let named = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -143,13 +143,13 @@ impl Below {
         })
     }
 
-    /// What something in it is called, for messages.
+    /// The path of an entry, for messages.
     pub(super) fn path_of(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What is called so, if anything is; of a link, the link.
-    pub(super) fn look(&self, name: &OsStr) -> Outcome<Option<Stat>> {
+    /// The entry of this name, if it exists; a link itself, not its target.
+    pub(super) fn look(&self, name: &OsStr) -> CommandResult<Option<Stat>> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
@@ -167,9 +167,9 @@ impl Below {
             .hint("remove it first; links in the target are not followed")
     }
 
-    /// The directory of this name: made, or the one that is there; and whether it was made.
-    pub(super) fn directory(&self, name: &OsStr) -> Outcome<(Self, bool)> {
-        // Closed to other users until it is full and has its own mode.
+    /// The directory of this name, made if it is missing; and whether it was made.
+    pub(super) fn directory(&self, name: &OsStr) -> CommandResult<(Self, bool)> {
+        // Closed to other users until it is complete and has its final mode.
         let made = match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -179,17 +179,17 @@ impl Below {
     }
 
     /// The directory itself: device, number, mode, owner.
-    pub(super) fn itself(&self) -> Outcome<Stat> {
+    pub(super) fn itself(&self) -> CommandResult<Stat> {
         rustix::fs::fstat(&self.fd)
             .map_err(|error| Failure::file("read", &self.path, &error.into()))
     }
 
-    /// Of which volume of ours it is, if it is in a mount of one.
+    /// The volume of ours that it is in, if it is in a mount of one.
     pub(super) fn volume(&self) -> Option<Vec<u8>> {
         super::source::volume_of(&self.fd)
     }
 
-    fn enter(&self, name: &OsStr) -> Outcome<Self> {
+    fn enter(&self, name: &OsStr) -> CommandResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => Ok(Self {
@@ -201,14 +201,20 @@ impl Below {
         }
     }
 
-    /// Gives this directory its marks.
-    pub(super) fn mark(&self, marks: &Marks) -> Outcome<()> {
+    /// Sets the properties of this directory.
+    pub(super) fn mark(&self, marks: &Marks) -> CommandResult<()> {
         marks.give(&self.fd, &self.path)
     }
 
-    /// Gives a file its marks that has its content already: the one that was seen, with one name,
-    /// since another name may lead to another user's file. Says whether it was that one.
-    pub(super) fn mark_file(&self, name: &OsStr, seen: &Stat, marks: &Marks) -> Outcome<bool> {
+    /// Sets the properties of a file that has its content already, if it is still the inspected
+    /// file and has one name, since another name may lead to another user's file. Returns whether
+    /// it was that one.
+    pub(super) fn mark_file(
+        &self,
+        name: &OsStr,
+        seen: &Stat,
+        marks: &Marks,
+    ) -> CommandResult<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::openat(&self.fd, name, flags, Mode::empty()) else {
             return Ok(false);
@@ -222,12 +228,12 @@ impl Below {
         Ok(true)
     }
 
-    /// A new file that has no name yet.
-    pub(super) fn part(&self, name: &OsStr) -> Outcome<Part<'_>> {
+    /// A new file without a name.
+    pub(super) fn part(&self, name: &OsStr) -> CommandResult<TemporaryCopy<'_>> {
         let mode = Mode::from_raw_mode(0o600);
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.fd, ".", flags, mode) {
-            Ok(fd) => Ok(Part {
+            Ok(fd) => Ok(TemporaryCopy {
                 below: self,
                 file: File::from(fd),
                 temporary: None,
@@ -237,7 +243,7 @@ impl Below {
                 let (fd, temporary) = self.under_a_new_name(name, |temporary| {
                     rustix::fs::openat(&self.fd, temporary, flags, mode)
                 })?;
-                Ok(Part {
+                Ok(TemporaryCopy {
                     below: self,
                     file: File::from(fd),
                     temporary: Some(temporary),
@@ -247,12 +253,12 @@ impl Below {
         }
     }
 
-    /// Does `make` with random names until one was free.
+    /// Calls `make` with random names until one is unused.
     fn under_a_new_name<T>(
         &self,
         name: &OsStr,
         make: impl Fn(&OsStr) -> Result<T, Errno>,
-    ) -> Outcome<(T, OsString)> {
+    ) -> CommandResult<(T, OsString)> {
         let mut last = Errno::EXIST;
         for _ in 0..TRIES {
             let mut bytes = [0; 8];
@@ -272,10 +278,10 @@ impl Below {
         Err(self.failed("write", name, last))
     }
 
-    /// Gives what was made under a name of its own the name that it is for.
-    fn replace(&self, temporary: &OsStr, name: &OsStr) -> Outcome<()> {
+    /// Renames an entry from its temporary name to its final one.
+    fn replace(&self, temporary: &OsStr, name: &OsStr) -> CommandResult<()> {
         let renamed = rustix::fs::renameat(&self.fd, temporary, &self.fd, name);
-        // Two names of one inode are not renamed onto each other: both stay.
+        // Renaming a name onto another of the same inode does nothing, and both stay.
         let _ = rustix::fs::unlinkat(&self.fd, temporary, AtFlags::empty());
         renamed.map_err(|error| match error {
             Errno::ISDIR => self.in_the_way(name, "file or link"),
@@ -283,8 +289,13 @@ impl Below {
         })
     }
 
-    /// A symbolic link, in the place of whatever file or link was there.
-    pub(super) fn symlink(&self, name: &OsStr, leads_to: &OsStr, marks: &Marks) -> Outcome<()> {
+    /// Makes a symbolic link, in place of an existing file or link.
+    pub(super) fn symlink(
+        &self,
+        name: &OsStr,
+        leads_to: &OsStr,
+        marks: &Marks,
+    ) -> CommandResult<()> {
         let ((), temporary) = self.under_a_new_name(name, |temporary| {
             rustix::fs::symlinkat(leads_to, &self.fd, temporary)
         })?;
@@ -307,8 +318,8 @@ impl Below {
         self.replace(&temporary, name)
     }
 
-    /// Another name of a file that was copied before, which is called `names` from `top` on.
-    pub(super) fn link(&self, name: &OsStr, top: &Self, names: &[OsString]) -> Outcome<()> {
+    /// Makes another name of a file that was copied before, which has the path `names` below `top`.
+    pub(super) fn link(&self, name: &OsStr, top: &Self, names: &[OsString]) -> CommandResult<()> {
         let Some((first, directories)) = names.split_last() else {
             return Err(self.failed("link", name, Errno::NOENT));
         };
@@ -324,18 +335,18 @@ impl Below {
     }
 }
 
-/// A file that has no name yet, or only one of its own; gone if it is dropped.
+/// A file without a name, or with a temporary one; removed if it is dropped.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct TemporaryCopy<'a> {
     below: &'a Below,
-    /// Where its content goes.
+    /// The file, for writing its content.
     pub(super) file: File,
     temporary: Option<OsString>,
 }
 
-impl Part<'_> {
-    /// Syncs it and puts it in the place of whatever file or link was there.
-    pub(super) fn finish(mut self, name: &OsStr, marks: &Marks) -> Outcome<()> {
+impl TemporaryCopy<'_> {
+    /// Syncs it and puts it in place of an existing file or link.
+    pub(super) fn finish(mut self, name: &OsStr, marks: &Marks) -> CommandResult<()> {
         let below = self.below;
         let path = below.path_of(name);
         let fd = self
@@ -349,7 +360,7 @@ impl Part<'_> {
         if let Some(temporary) = self.temporary.take() {
             return below.replace(&temporary, name);
         }
-        // The only way to give it a name that takes no right of the superuser's.
+        // The only way to name it without a superuser's right.
         let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let named = |name: &OsStr| {
             let flags = AtFlags::SYMLINK_FOLLOW;
@@ -366,7 +377,7 @@ impl Part<'_> {
     }
 }
 
-impl Drop for Part<'_> {
+impl Drop for TemporaryCopy<'_> {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             let _ = rustix::fs::unlinkat(&self.below.fd, temporary, AtFlags::empty());

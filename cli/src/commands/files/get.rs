@@ -1,31 +1,31 @@
-//! `get`: files and directories of the volume onto this machine.
+//! `get`: copies files and directories of the volume to this machine.
 //!
-//! All who may write into the volume decide what comes out of it, so that nothing of it is
-//! believed more than its content:
+//! The volume's writers decide everything that comes out of it, so nothing of it is trusted except
+//! its content:
 //!
 //! - A name is a name and never a path; below the target no link is followed ([`Below`]).
-//! - A file is there under its name once it is whole, and not before.
-//! - What was there before keeps its mode, and a directory its owner and times; the directory that
-//!   the user named does so with `--archive` too.
-//! - Modes of what is new are those of the volume without what the user's umask takes away, and
-//!   without set-id and sticky bits: the copy belongs to who makes it, and a set-id file of the
-//!   superuser's would be whatever its author likes. With `--archive` the superuser gets owners
-//!   first and then all bits.
+//! - A file gets its name once it is complete, and not before.
+//! - An existing file keeps its mode, and a directory its owner and times; the directory that the
+//!   user named does so with `--archive` too.
+//! - New inodes get the mode of the volume, reduced by the user's umask and without set-id and
+//!   sticky bits: the copy belongs to the user who makes it, and a set-id file of the superuser
+//!   could be anything that its author likes. With `--archive` the superuser sets owners first and
+//!   then all bits.
 //!
-//! A file that has the size and the time of last change that it has in the volume is not read
-//! again, so that a copy that was cut short goes on where it was.
+//! A file whose size and time of modification are the same as in the volume is not read again, so
+//! that an interrupted copy continues where it was.
 
 use super::below::{Below, Marks, write_at};
 use super::list::print;
 use super::walk::{entries, find, shown};
 use super::{
-    CHUNK_BYTES, OWNER, Progress, ROOT_NUMBER, Summary, Taking, caller, closing, into_itself,
-    is_taken, is_unchanged, number_in_a_mount, open, printable, refused,
+    CHUNK_BYTES, CommandProgress, OWNER, ROOT_NUMBER, Summary, Taking, caller, closing,
+    into_itself, is_taken, is_unchanged, number_in_a_mount, open, printable, refused,
 };
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType, HandleId, InodeId, Seek};
 use rustix::fs::{FileType as LocalType, Stat};
@@ -36,11 +36,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of fewer bytes are read whole, without a question for holes.
+/// Files of fewer bytes are read whole, without looking for holes.
 const HOLES_FROM: u64 = 64 << 10;
 
-/// Copies out.
-pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn get(
+    general: &General,
+    arguments: &GetArguments,
+    output: Output,
+) -> CommandResult {
     if arguments.target.as_os_str() == "-" {
         return to_standard_output(general, arguments, output).await;
     }
@@ -53,13 +57,13 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
     for source in &arguments.sources {
         let source = shown(source);
         if !names.insert(source.file_name().map(OsStr::to_os_string)) {
-            let message = format!("{} and another source have one name", source.display());
+            let message = format!("{} and another source have the same name", source.display());
             return Err(Failure::new(Exit::Usage, message).hint("copy them one after the other"));
         }
     }
     let taking = Taking::new(arguments.archive, arguments.all);
     let opened = Opened::to_read(general).await?;
-    let mut progress = Progress::new(output);
+    let mut progress = CommandProgress::new(output);
     let mut outcome = Ok(());
     for source in &arguments.sources {
         let source = shown(source);
@@ -87,13 +91,13 @@ async fn to_standard_output(
     general: &General,
     arguments: &GetArguments,
     output: Output,
-) -> Outcome {
+) -> CommandResult {
     let [source] = &arguments.sources[..] else {
         let message = "standard output takes one file";
         return Err(Failure::new(Exit::Usage, message).hint("name one source"));
     };
     let opened = Opened::to_read(general).await?;
-    let mut progress = Progress::new(output);
+    let mut progress = CommandProgress::new(output);
     let source = shown(source);
     let outcome = match print(opened.file_system(), &source).await {
         Ok(bytes) => {
@@ -109,8 +113,8 @@ async fn to_standard_output(
     progress.end(Summary::copied)
 }
 
-/// The directory here that a source goes to, and its name there; none, if it is that directory.
-fn place(source: &Path, target: &Path, into: bool) -> Outcome<(Below, Option<OsString>)> {
+/// The local directory that a source goes to, and its name there; no name if it is that directory.
+fn place(source: &Path, target: &Path, into: bool) -> CommandResult<(Below, Option<OsString>)> {
     match source.file_name() {
         name if into => Ok((Below::open(target)?, name.map(OsStr::to_os_string))),
         _ => match target.file_name() {
@@ -119,15 +123,15 @@ fn place(source: &Path, target: &Path, into: bool) -> Outcome<(Below, Option<OsS
                 Ok((Below::open(parent)?, Some(name.to_os_string())))
             }
             None => {
-                let message = format!("{} is not there", target.display());
+                let message = format!("{} does not exist", target.display());
                 Err(Failure::new(Exit::Path, message).hint("make the directory first"))
             }
         },
     }
 }
 
-/// If the target is in a mount of this very volume, the directories that it is in, and itself, as
-/// the mount numbers them.
+/// If the target is in a mount of this very volume: the target and its parents, by the mount's
+/// inode numbers.
 fn above(top: &Below, target: &Path, fs: &FileSystem) -> Option<BTreeSet<u64>> {
     use std::os::unix::fs::MetadataExt;
     let here = top.itself().ok()?;
@@ -147,32 +151,32 @@ fn above(top: &Below, target: &Path, fs: &FileSystem) -> Option<BTreeSet<u64>> {
     Some(above)
 }
 
-/// Something that is still to do.
+/// A step of a copy.
 enum Task {
-    /// One inode: where it is in the volume, the directory here that it goes to, its names from the
-    /// top on.
+    /// Copy one inode: its path in the volume, its local directory, its names below the top.
     Copy(PathBuf, Arc<Below>, Vec<OsString>, Attributes),
-    /// A directory that is full: only now may it get a mode that forbids to write, and times that
-    /// what was made in it would change.
+    /// Finish a full directory: only now may it get a mode that forbids writing, and times that
+    /// making entries would change.
     Leave(PathBuf, Arc<Below>, Marks),
 }
 
-/// One source on its way.
+/// One source in progress.
 struct Copy<'a> {
     fs: &'a FileSystem,
     taking: Taking,
-    /// The directory that everything goes below.
+    /// The directory above everything that is copied.
     top: Arc<Below>,
-    /// Where it goes is in this very volume: what nothing may be copied into, being part of it.
+    /// If the target is in this very volume: directories that may not be copied, since they contain
+    /// the target.
     above: Option<BTreeSet<u64>>,
-    /// Files with several names that were copied: their names from the top on.
+    /// Copied files with several names: their names below the top.
     linked: BTreeMap<InodeId, Vec<OsString>>,
-    progress: &'a mut Progress,
+    progress: &'a mut CommandProgress,
 }
 
 impl Copy<'_> {
-    /// Copies a source and, without recursion, everything below it.
-    async fn tree(&mut self, source: PathBuf, name: Option<OsString>) -> Outcome<()> {
+    /// Copies a source and everything below it, without recursion.
+    async fn tree(&mut self, source: PathBuf, name: Option<OsString>) -> CommandResult<()> {
         let found = match find(self.fs, &source).await {
             Ok(found) => found,
             Err(failure) => return self.progress.failed(&source, failure),
@@ -209,7 +213,7 @@ impl Copy<'_> {
         below: Arc<Below>,
         names: Vec<OsString>,
         found: Attributes,
-    ) -> Outcome<()> {
+    ) -> CommandResult<()> {
         let name = names.last().cloned().unwrap_or_default();
         let copied = match found.file_type() {
             FileType::Directory => {
@@ -237,7 +241,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Makes a directory, or takes the one that is there, and has it left once it is full.
+    /// Makes a directory, or takes the existing one, and schedules its last step for when it is
+    /// full.
     async fn directory(
         &mut self,
         tasks: &mut Vec<Task>,
@@ -245,7 +250,7 @@ impl Copy<'_> {
         below: &Below,
         name: &OsStr,
         found: &Attributes,
-    ) -> Outcome<Arc<Below>> {
+    ) -> CommandResult<Arc<Below>> {
         let number = number_in_a_mount(self.fs, found.inode);
         if self.above.as_ref().is_some_and(|it| it.contains(&number)) {
             return Err(into_itself(source, &below.path_of(name)));
@@ -265,7 +270,7 @@ impl Copy<'_> {
                 ..self.marks(source, found).await?
             })
         } else if there.st_uid == caller().uid && there.st_mode & OWNER != OWNER {
-            // What its owner may not fill is opened for as long as it is filled.
+            // A directory that its owner may not fill is opened meanwhile.
             let mode = |mode| Marks {
                 mode: Some(mode & 0o7777),
                 ..Marks::default()
@@ -281,7 +286,7 @@ impl Copy<'_> {
         Ok(directory)
     }
 
-    /// Has what is in a directory copied.
+    /// Schedules the entries of a directory.
     async fn enter(
         &mut self,
         tasks: &mut Vec<Task>,
@@ -289,14 +294,14 @@ impl Copy<'_> {
         directory: Arc<Below>,
         names: Vec<OsString>,
         inode: InodeId,
-    ) -> Outcome<()> {
+    ) -> CommandResult<()> {
         let all = match entries(self.fs, inode, &source).await {
             Ok(all) => all,
             Err(failure) => return self.progress.failed(&source, failure),
         };
         for (entry, attributes) in all.into_iter().rev() {
             let Some(name) = safe(&entry.name) else {
-                let message = format!("`{}` is no name for a file", printable(&entry.name));
+                let message = format!("`{}` is not a valid file name", printable(&entry.name));
                 let failure = Failure::new(Exit::Damaged, message);
                 self.progress.failed(&source, failure)?;
                 continue;
@@ -314,7 +319,7 @@ impl Copy<'_> {
         below: &Below,
         name: &OsStr,
         found: &Attributes,
-    ) -> Outcome<Option<u64>> {
+    ) -> CommandResult<Option<u64>> {
         let leads_to = self.fs.readlink(found.inode).await;
         let leads_to = leads_to.map_err(|error| refused(source, &error))?;
         let marks = Marks {
@@ -326,7 +331,7 @@ impl Copy<'_> {
         Ok(Some(0))
     }
 
-    /// Copies a file; nothing, if it is there already.
+    /// Copies a file, unless it is there already.
     async fn file(
         &mut self,
         source: &Path,
@@ -334,7 +339,7 @@ impl Copy<'_> {
         names: &[OsString],
         name: &OsStr,
         found: &Attributes,
-    ) -> Outcome<Option<u64>> {
+    ) -> CommandResult<Option<u64>> {
         let several = self.taking.archive && found.links > 1;
         if several && let Some(first) = self.linked.get(&found.inode) {
             below.link(name, &self.top, first)?;
@@ -353,7 +358,7 @@ impl Copy<'_> {
             && !self.taking.archive
             && LocalType::from_raw_mode(there.st_mode) == LocalType::RegularFile
         {
-            // What is replaced keeps the rights that it was given here.
+            // A replaced file keeps the rights that it was given here.
             marks.mode = Some(there.st_mode & 0o777);
         }
         let unchanged = |there: &Stat| !self.taking.all && is_unchanged(found, there);
@@ -377,8 +382,8 @@ impl Copy<'_> {
         Ok(copied)
     }
 
-    /// What the copy is to have of an inode besides its content.
-    async fn marks(&self, source: &Path, found: &Attributes) -> Outcome<Marks> {
+    /// The properties of the copy apart from its content.
+    async fn marks(&self, source: &Path, found: &Attributes) -> CommandResult<Marks> {
         let Taking {
             archive, superuser, ..
         } = self.taking;
@@ -406,13 +411,13 @@ fn safe(name: &[u8]) -> Option<OsString> {
     (!unsafe_name).then(|| OsString::from_vec(name.to_vec()))
 }
 
-/// The extended attributes that the user takes along.
+/// The extended attributes to copy.
 async fn extended(
     fs: &FileSystem,
     source: &Path,
     inode: InodeId,
     superuser: bool,
-) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+) -> CommandResult<Vec<(Vec<u8>, Vec<u8>)>> {
     let unread = |error| refused(source, &error);
     let names = fs.listxattr(&caller(), inode).await.map_err(unread)?;
     let mut all = Vec::new();
@@ -424,14 +429,14 @@ async fn extended(
     Ok(all)
 }
 
-/// Copies content; what was never written stays a hole. Gives how many bytes the file has.
+/// Copies content and preserves holes. Returns the size of the file.
 async fn fill(
     fs: &FileSystem,
     source: &Path,
     path: &Path,
     into: &std::fs::File,
     found: &Attributes,
-) -> Outcome<u64> {
+) -> CommandResult<u64> {
     let handle = open(fs, found.inode, source).await?;
     let copied = copy(fs, source, path, into, found, handle).await;
     let _ = fs.release(handle).await;
@@ -445,7 +450,7 @@ async fn copy(
     into: &std::fs::File,
     found: &Attributes,
     handle: HandleId,
-) -> Outcome<u64> {
+) -> CommandResult<u64> {
     let unread = |error| refused(source, &error);
     let unwritten = |error| Failure::file("write", path, &error);
     let whole = found.size < HOLES_FROM;
@@ -468,14 +473,14 @@ async fn copy(
         write_at(into, &chunk, offset).map_err(unwritten)?;
         offset += chunk.len() as u64;
     }
-    // It may end with a hole; and it may be shorter by now, or longer than what was read.
+    // The file may end with a hole, and may have changed its length meanwhile.
     let now = fs.getattr(found.inode).await.map_err(unread)?.size;
     let size = found.size.min(now).max(offset);
     into.set_len(size).map_err(unwritten)?;
     Ok(size)
 }
 
-/// The next place of a kind, if there is one before the end.
+/// The next offset of a kind, if there is one before the end.
 async fn next(
     fs: &FileSystem,
     handle: HandleId,

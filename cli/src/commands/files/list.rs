@@ -1,11 +1,11 @@
 //! `ls` and `cat`.
 
 use super::walk::{entries, find, shown};
-use super::{CHUNK_BYTES, Progress, closing, open, printable, refused};
+use super::{CHUNK_BYTES, CommandProgress, closing, open, printable, refused};
 use crate::arguments::{CatArguments, General, LsArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::output::paths::escape;
 use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType};
@@ -16,7 +16,7 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Listed {
     name: String,
-    /// Every byte of it, if it is no text.
+    /// All of its bytes, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_escaped: Option<String>,
     kind: &'static str,
@@ -107,14 +107,18 @@ pub(crate) fn date(seconds: i64) -> String {
     )
 }
 
-/// Lists a directory, or one file.
-pub(crate) async fn ls(general: &General, arguments: &LsArguments, output: Output) -> Outcome {
+/// Runs `ls`.
+pub(crate) async fn ls(
+    general: &General,
+    arguments: &LsArguments,
+    output: Output,
+) -> CommandResult {
     let opened = Opened::to_read(general).await?;
     let outcome = list(opened.file_system(), arguments, output).await;
     closing(opened, outcome).await
 }
 
-async fn list(fs: &FileSystem, arguments: &LsArguments, output: Output) -> Outcome {
+async fn list(fs: &FileSystem, arguments: &LsArguments, output: Output) -> CommandResult {
     let path = shown(&arguments.path);
     let found = find(fs, &path).await?;
     let listed = if found.file_type() == FileType::Directory {
@@ -132,10 +136,14 @@ async fn list(fs: &FileSystem, arguments: &LsArguments, output: Output) -> Outco
     Ok(Exit::Success)
 }
 
-/// Writes files to standard output. With `--json` only what fails is said in JSON.
-pub(crate) async fn cat(general: &General, arguments: &CatArguments, output: Output) -> Outcome {
+/// Runs `cat`. With `--json` only errors are printed as JSON.
+pub(crate) async fn cat(
+    general: &General,
+    arguments: &CatArguments,
+    output: Output,
+) -> CommandResult {
     let opened = Opened::to_read(general).await?;
-    let mut progress = Progress::new(output);
+    let mut progress = CommandProgress::new(output);
     let mut outcome = Ok(());
     for path in &arguments.paths {
         let path = shown(path);
@@ -151,7 +159,7 @@ pub(crate) async fn cat(general: &General, arguments: &CatArguments, output: Out
     }
 }
 
-pub(super) async fn print(fs: &FileSystem, path: &Path) -> Outcome<u64> {
+pub(super) async fn print(fs: &FileSystem, path: &Path) -> CommandResult<u64> {
     let found = find(fs, path).await?;
     if found.file_type() != FileType::File {
         let message = format!("{} is a {}", path.display(), kind(found.file_type()));

@@ -1,16 +1,16 @@
 //! `put`, `get`, `ls`, `cat`, `rm`: files of the volume without a mount.
 //!
 //! Each opens a session of its own, works through the same file system that a mount shows to the
-//! kernel, as the user who started it, and ends the session. What fails is said for each path;
-//! if others succeeded the command ends with [`Exit::Partial`].
+//! kernel, as the user who started it, and ends the session. Errors are reported for each path; if
+//! other paths succeeded, the command ends with [`Exit::Partial`].
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`walk`] | paths of the volume as inodes |
 //! | [`mod@put`], [`mod@get`] | copying in and out |
-//! | [`below`] | what is written on this machine, and through no link |
-//! | [`source`] | what is read of this machine, and through no link |
-//! | [`aside`] | what is written in the volume before it takes its place |
+//! | [`below`] | writing on this machine, without following links |
+//! | [`source`] | reading on this machine, without following links |
+//! | [`aside`] | temporary entries in the volume for copies in progress |
 //! | [`list`] | `ls` and `cat` |
 //! | [`remove`] | `rm` |
 
@@ -31,7 +31,7 @@ pub(crate) use remove::rm;
 use super::explain::vfs_failure;
 use super::opened::Opened;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{
     Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode, VfsError,
@@ -42,15 +42,15 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much is read or written in one call.
+/// Bytes to read or write in one call.
 const CHUNK_BYTES: u32 = 1 << 20;
 
-/// What the kernel calls the root of every mount.
+/// The kernel's inode number of every mount's root.
 const ROOT_NUMBER: u64 = 1;
-/// What the owner of a directory needs to fill it.
+/// The rights that the owner of a directory needs to fill it.
 const OWNER: u32 = 0o700;
 
-/// The number that an inode has in a mount of the volume.
+/// The inode number that an inode has in a mount of the volume.
 fn number_in_a_mount(fs: &FileSystem, inode: InodeId) -> u64 {
     match inode == fs.root() {
         true => ROOT_NUMBER,
@@ -58,7 +58,7 @@ fn number_in_a_mount(fs: &FileSystem, inode: InodeId) -> u64 {
     }
 }
 
-/// Whether a file of the volume and one here have the same size and time of last change.
+/// Whether a file of the volume and a local one have the same size and time of modification.
 fn is_unchanged(there: &Attributes, here: &Stat) -> bool {
     there.file_type() == FileType::File
         && LocalType::from_raw_mode(here.st_mode) == LocalType::RegularFile
@@ -70,25 +70,25 @@ fn into_itself(source: &Path, target: &Path) -> Failure {
     let (source, target) = (source.display(), target.display());
     let message = format!("{source} cannot be copied into itself ({target})");
     Failure::new(Exit::Path, message)
-        .hint("both are directories of this very volume; copy it beside itself")
+        .hint("both are directories of this very volume; copy it next to itself")
 }
 
-/// What a copy takes along.
+/// What a copy preserves.
 #[derive(Clone, Copy, Debug)]
 struct Taking {
     /// Times of access, attributes, access control lists, hard links; owners, for the superuser.
     archive: bool,
     superuser: bool,
-    /// What looks unchanged as well.
+    /// Whether to copy unchanged files as well.
     all: bool,
-    /// Bits that the user does not give.
+    /// The user's umask.
     umask: u32,
 }
 
 impl Taking {
     fn new(archive: bool, all: bool) -> Self {
         use rustix::fs::Mode;
-        // No call only reads it.
+        // There is no call that only reads it.
         let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
         rustix::process::umask(umask);
         Self {
@@ -99,8 +99,8 @@ impl Taking {
         }
     }
 
-    /// The mode of a new copy. A set-id bit is given only with the owner that it speaks for: the
-    /// copy of another user's file would otherwise run as who copied it.
+    /// The mode of a new copy. A set-id bit is set only together with the owner whose rights it
+    /// gives: the copy of another user's file would otherwise run as the copying user.
     fn mode(&self, of: u32) -> u32 {
         match (self.archive, self.superuser) {
             (true, true) => of & 0o7777,
@@ -110,34 +110,35 @@ impl Taking {
     }
 }
 
-/// Whether a user may take an attribute along. The others are the superuser's, and what a security
-/// module of one machine says is often in the way on another.
+/// Whether a user may copy an attribute. The others are the superuser's, and attributes of one
+/// machine's security module are often in the way on another.
 fn is_taken(superuser: bool, name: &[u8]) -> bool {
     superuser || name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
 }
 
-/// What is given before the mode, which may take the right to give it away.
+/// Whether to set an attribute before the mode, which may take away the right to set it.
 fn comes_before_the_mode(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 
-/// An attribute that the other side does not have, or not from this user: the copy counts without.
+/// Whether an attribute is unsupported on the other side, or not permitted to this user: the copy
+/// counts without it.
 fn is_left_out(errno: Errno) -> bool {
     matches!(errno, Errno::OPNOTSUPP | Errno::PERM)
 }
 
-/// Says once for a command that attributes were left out.
-fn say_left_out(name: &[u8], path: &Path) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
+/// Logs once per command that attributes were left out.
+fn log_left_out(name: &[u8], path: &Path) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
         let (name, path) = (String::from_utf8_lossy(name), path.display());
         tracing::warn!("the attribute {name} of {path}, and others, cannot be set there");
     }
 }
 
-/// What one command has done so far.
+/// The progress of one command.
 #[derive(Debug)]
-struct Progress {
+struct CommandProgress {
     output: Output,
     summary: Summary,
     last: Option<(PathBuf, Failure)>,
@@ -147,19 +148,19 @@ struct Progress {
 struct Summary {
     done: u64,
     failed: u64,
-    /// Was there already.
+    /// Paths that were there already.
     skipped: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Refusal<'a> {
+struct PathFailure<'a> {
     path: &'a str,
     code: u8,
     message: &'a str,
 }
 
-impl Progress {
+impl CommandProgress {
     fn new(output: Output) -> Self {
         Self {
             output,
@@ -179,18 +180,18 @@ impl Progress {
         self.summary.skipped += 1;
     }
 
-    /// One path failed: says so, and goes on.
-    fn failed(&mut self, path: &Path, failure: Failure) -> Outcome<()> {
+    /// One path failed: reports it, and goes on.
+    fn failed(&mut self, path: &Path, failure: Failure) -> CommandResult<()> {
         self.summary.failed += 1;
         match self.last.replace((path.to_path_buf(), failure)) {
-            Some((path, earlier)) => self.say(&path, &earlier),
+            Some((path, earlier)) => self.report(&path, &earlier),
             None => Ok(()),
         }
     }
 
-    fn say(&self, path: &Path, failure: &Failure) -> Outcome<()> {
+    fn report(&self, path: &Path, failure: &Failure) -> CommandResult<()> {
         let path = path.display().to_string();
-        let record = Refusal {
+        let record = PathFailure {
             path: &path,
             code: failure.exit.code(),
             message: &failure.message,
@@ -203,20 +204,20 @@ impl Progress {
         }
     }
 
-    /// Says what has not been said yet: the command ends otherwise.
-    fn say_all(&mut self) -> Outcome<()> {
+    /// Reports the failures that are still pending, before the command ends in another way.
+    fn report_all(&mut self) -> CommandResult<()> {
         match self.last.take() {
-            Some((path, failure)) => self.say(&path, &failure),
+            Some((path, failure)) => self.report(&path, &failure),
             None => Ok(()),
         }
     }
 
-    /// How the command ends: a lone failure is the command's own.
-    fn end(mut self, people: impl FnOnce(&Summary) -> String) -> Outcome {
+    /// The result of the command: a lone failure is the command's own.
+    fn end(mut self, people: impl FnOnce(&Summary) -> String) -> CommandResult {
         match self.last.take() {
             Some((_, failure)) if self.summary.done + self.summary.skipped == 0 => Err(failure),
             Some((path, failure)) => {
-                self.say(&path, &failure)?;
+                self.report(&path, &failure)?;
                 self.output
                     .record("summary", &self.summary, |_| String::new())?;
                 Ok(Exit::Partial)
@@ -230,7 +231,7 @@ impl Progress {
 }
 
 impl Summary {
-    /// What was copied, for people.
+    /// The text form after copying.
     fn copied(&self) -> String {
         let copied = format!("Copied {}, {} bytes", counted(self.done), self.bytes);
         match self.skipped {
@@ -240,7 +241,7 @@ impl Summary {
     }
 }
 
-/// How many files, directories and links, in words.
+/// The number of files, directories and links, in words.
 fn counted(paths: u64) -> String {
     match paths {
         1 => "1 path".to_string(),
@@ -254,7 +255,7 @@ fn caller() -> Caller {
 }
 
 /// Opens a file to read it, if the user may.
-async fn open(fs: &FileSystem, inode: InodeId, path: &Path) -> Outcome<HandleId> {
+async fn open(fs: &FileSystem, inode: InodeId, path: &Path) -> CommandResult<HandleId> {
     const MAY_READ: u8 = 4;
     let opening = async {
         fs.access(&caller(), inode, MAY_READ).await?;
@@ -266,14 +267,14 @@ async fn open(fs: &FileSystem, inode: InodeId, path: &Path) -> Outcome<HandleId>
         .map_err(|error| refused(path, &error))
 }
 
-/// Ends the session whatever the outcome was; what could not be committed is a failure.
-async fn closing<T>(opened: Opened, outcome: Outcome<T>) -> Outcome<T> {
+/// Ends the session whatever the outcome was; a failure to commit is a failure of the command.
+async fn closing<T>(opened: Opened, outcome: CommandResult<T>) -> CommandResult<T> {
     let closed = opened.close().await;
     let value = outcome?;
     closed.map(|()| value)
 }
 
-/// What a call on a path of the volume failed with.
+/// The failure of a call on a path of the volume.
 fn refused(path: &Path, error: &VfsError) -> Failure {
     let failure = vfs_failure(error);
     let reason = match error {

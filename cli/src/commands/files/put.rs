@@ -1,19 +1,19 @@
-//! `put`: files and directories of this machine into the volume.
+//! `put`: copies files and directories of this machine into the volume.
 //!
-//! Regular files, directories and symbolic links, with their modes and modification times; what is
-//! neither is said and skipped. A copy is written [`Aside`] and takes its name once the clouds have
-//! it and the order names it: whatever happens meanwhile, under the name is what was there before
-//! or all of the copy. A file that has the size and the time of last change that it has here is not
-//! copied again, so that a copy that was cut short goes on where it was.
+//! It copies regular files, directories and symbolic links, with their modes and modification
+//! times; other inodes are reported and skipped. A copy is written under a temporary name
+//! ([`Aside`]) and renamed once its content is on the clouds and committed: whatever happens
+//! meanwhile, the user's name leads to the old content or to all of the copy. A file whose size and
+//! time of modification are the same in the volume is not copied again, so that an interrupted copy
+//! continues where it was.
 //!
-//! What was there before keeps its mode, and a directory its owner and times. Modes of what is new
-//! are those of the source without what the user's umask takes away, and without set-id and
-//! sticky bits: the copy belongs to who makes it. With `--archive` the superuser gives owners first
-//! and then all bits.
+//! An existing file keeps its mode, and a directory its owner and times. New inodes get the mode of
+//! the source, reduced by the user's umask and without set-id and sticky bits: the copy belongs to
+//! the user who makes it. With `--archive` the superuser sets owners first and then all bits.
 //!
-//! Small files share objects on the clouds if they are written at the same time, so many of them
-//! are under way at once: read one after the other, as fast as this machine gives them, and closed
-//! whenever the clouds have them. Directories, links and large files are done in their turn.
+//! Small files that are written at the same time share objects on the clouds, so many of them are
+//! in progress at once: they are read one after the other, as fast as this machine allows, and
+//! closed when the clouds have them. Directories, links and large files are copied one at a time.
 
 mod copier;
 mod tree;
@@ -21,11 +21,11 @@ mod tree;
 use super::aside::Aside;
 use super::source::Source;
 use super::walk::{child, find, missing, names, parent, shown};
-use super::{Progress, ROOT_NUMBER, Summary, Taking, caller, closing};
+use super::{CommandProgress, ROOT_NUMBER, Summary, Taking, caller, closing};
 use crate::arguments::{General, PutArguments};
 use crate::commands::opened::{Access, Configured, Opened};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use copier::Copier;
@@ -37,26 +37,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tree::Tree;
 
-/// Where something goes: a directory of the volume, and the name there.
-struct Place {
+/// The target of a copy: a directory of the volume, and the name there.
+struct PutTarget {
     directory: InodeId,
     name: Vec<u8>,
     path: PathBuf,
 }
 
-/// Copies in.
-pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn put(
+    general: &General,
+    arguments: &PutArguments,
+    output: Output,
+) -> CommandResult {
     let configured = Configured::read(general)?;
     let mut stop = Stop::of_a_command()?;
     let opened = tokio::select! {
         opened = Opened::open(&configured, Access::Command) => opened?,
         () = stop.wanted() => return Err(cancelled()),
     };
-    let mut progress = Progress::new(output);
+    let mut progress = CommandProgress::new(output);
     let copying = copy(&configured, &opened, arguments, &mut progress, &mut stop);
     let outcome = match copying.await {
         Err(failure) if failure.exit == Exit::Cancelled => {
-            progress.say_all()?;
+            progress.report_all()?;
             let message = format!("stopped; {}", progress.summary.copied());
             Err(Failure { message, ..failure })
         }
@@ -70,14 +74,14 @@ pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Out
     progress.end(Summary::copied)
 }
 
-/// Copies, and removes what is left if it was cut off.
+/// Copies, and removes the remains if it was interrupted.
 async fn copy(
     configured: &Configured,
     opened: &Opened,
     arguments: &PutArguments,
-    progress: &mut Progress,
+    progress: &mut CommandProgress,
     stop: &mut Stop,
-) -> Outcome<()> {
+) -> CommandResult<()> {
     let fs = opened.file_system();
     let aside = tokio::select! {
         begun = Aside::begin(configured.state(), fs) => begun?,
@@ -96,7 +100,7 @@ async fn copy(
         tokio::select! {
             outcome = &mut copying => outcome,
             () = stop.wanted() => {
-                // What is on its way is finished; who is impatient says it again.
+                // Copies in progress are finished; a second signal ends the process at once.
                 copier.stopped.store(true, Ordering::Relaxed);
                 tokio::select! {
                     outcome = &mut copying => outcome,
@@ -116,7 +120,11 @@ fn cancelled() -> Failure {
 }
 
 impl Copier {
-    async fn all(&self, arguments: &PutArguments, progress: &mut Progress) -> Outcome<()> {
+    async fn all(
+        &self,
+        arguments: &PutArguments,
+        progress: &mut CommandProgress,
+    ) -> CommandResult<()> {
         let target = shown(&arguments.target);
         let into = match find(&self.fs, &target).await {
             Ok(found) if found.file_type() == FileType::Directory => Some(found.inode),
@@ -131,7 +139,7 @@ impl Copier {
         if into.is_none() && arguments.target.as_os_str().as_bytes().ends_with(b"/") {
             let message = format!("{} is not a directory", target.display());
             return Err(Failure::new(Exit::Path, message)
-                .hint("leave the last slash away to give the copy that name"));
+                .hint("omit the trailing slash to give the copy that name"));
         }
         let mut taken = BTreeSet::new();
         let mut copies = Vec::new();
@@ -141,12 +149,12 @@ impl Copier {
                     let name = name_of(source)?;
                     if !taken.insert(name.clone()) {
                         let message =
-                            format!("{} and another source have one name", source.display());
+                            format!("{} and another source have the same name", source.display());
                         return Err(Failure::new(Exit::Usage, message)
                             .hint("copy them one after the other"));
                     }
                     let path = target.join(std::ffi::OsStr::from_bytes(&name));
-                    Place {
+                    PutTarget {
                         directory,
                         name,
                         path,
@@ -154,7 +162,7 @@ impl Copier {
                 }
                 None => {
                     let (directory, name) = parent(&self.fs, &target).await?;
-                    Place {
+                    PutTarget {
                         directory,
                         name: name.as_bytes().to_vec(),
                         path: target.clone(),
@@ -178,8 +186,8 @@ impl Copier {
         Ok(())
     }
 
-    /// The target and all directories that it is in, as the kernel numbers them in a mount.
-    async fn above(&self, target: &Path) -> Outcome<BTreeSet<u64>> {
+    /// The target and all of its parents, by the inode numbers that the kernel sees in a mount.
+    async fn above(&self, target: &Path) -> CommandResult<BTreeSet<u64>> {
         let mut above = BTreeSet::from([ROOT_NUMBER, self.fs.root().0]);
         let mut here = self.fs.root();
         for name in names(target) {
@@ -195,22 +203,22 @@ impl Copier {
     }
 }
 
-/// What a source is called in the directory that it goes to.
-fn name_of(source: &Path) -> Outcome<Vec<u8>> {
+/// The name of a source in its target directory.
+fn name_of(source: &Path) -> CommandResult<Vec<u8>> {
     if source.as_os_str() == "-" {
         return Err(Failure::new(Exit::Usage, "standard input has no name")
-            .hint("name the file that it becomes as the target"));
+            .hint("give the name of the new file as the target"));
     }
     let name_of = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
-    // `.` and `..` have a name of their own only when it is known where they lead.
+    // `.` and `..` have a name only once they are resolved.
     let name = name_of(source).or_else(|| name_of(&std::fs::canonicalize(source).ok()?));
     name.ok_or_else(|| {
-        let message = format!("{} has no name to be copied under", source.display());
+        let message = format!("{} has no name for its copy", source.display());
         Failure::new(Exit::Usage, message).hint("give the copy a name of its own as the target")
     })
 }
 
-fn in_the_way(place: &Place, of: &str) -> Failure {
+fn in_the_way(place: &PutTarget, of: &str) -> Failure {
     let message = format!("{} is in the way of a {of}", place.path.display());
     Failure::new(Exit::Path, message).hint("remove it first")
 }

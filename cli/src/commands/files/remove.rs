@@ -1,11 +1,11 @@
-//! `rm`: files, and with `--recursive` directories with all that is in them.
+//! `rm`: removes files, and with `--recursive` directories with all their content.
 
 use super::walk::{Listed, child, missing, parent, shown};
-use super::{Progress, caller, closing, counted, refused};
+use super::{CommandProgress, caller, closing, counted, refused};
 use crate::arguments::{General, RmArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, FileType, InodeId, VfsError};
 use std::ffi::OsStr;
@@ -16,21 +16,25 @@ use tokio::task::JoinSet;
 /// How many names are removed at once.
 const UNDER_WAY_MAX: usize = 256;
 
-/// Something to remove, by its entry.
+/// An entry to remove.
 struct Doomed {
     directory: InodeId,
     name: Vec<u8>,
     inode: InodeId,
     kind: FileType,
     path: PathBuf,
-    /// Its content is gone already.
+    /// Whether its content is gone already.
     emptied: bool,
 }
 
-/// Removes.
-pub(crate) async fn rm(general: &General, arguments: &RmArguments, output: Output) -> Outcome {
+/// Runs the command.
+pub(crate) async fn rm(
+    general: &General,
+    arguments: &RmArguments,
+    output: Output,
+) -> CommandResult {
     let opened = Opened::for_a_command(general).await?;
-    let mut progress = Progress::new(output);
+    let mut progress = CommandProgress::new(output);
     let mut outcome = Ok(());
     for path in &arguments.paths {
         let path = shown(path);
@@ -45,13 +49,13 @@ pub(crate) async fn rm(general: &General, arguments: &RmArguments, output: Outpu
     progress.end(|summary| format!("Removed {}.", counted(summary.done)))
 }
 
-async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> Outcome<Doomed> {
+async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> CommandResult<Doomed> {
     let (directory, name) = parent(fs, path).await?;
     let found = child(fs, directory, name.as_bytes(), path).await?;
     let found = found.ok_or_else(|| missing(path))?;
     if found.file_type() == FileType::Directory && !recursive {
         let message = format!("{} is a directory", path.display());
-        return Err(Failure::new(Exit::Path, message).hint("say --recursive to remove it whole"));
+        return Err(Failure::new(Exit::Path, message).hint("use --recursive to remove it whole"));
     }
     Ok(Doomed {
         directory,
@@ -64,8 +68,12 @@ async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> Outcome<Doomed> 
 }
 
 /// Removes a tree, children before parents, without recursion. Files are removed while their
-/// directory is listed, many at once: however many there are, few are held.
-async fn remove(fs: &FileSystem, doomed: Doomed, progress: &mut Progress) -> Outcome<()> {
+/// directory is listed, many at once, so memory stays bounded.
+async fn remove(
+    fs: &FileSystem,
+    doomed: Doomed,
+    progress: &mut CommandProgress,
+) -> CommandResult<()> {
     let mut waiting = vec![doomed];
     let mut under_way = UnderWay::default();
     while let Some(mut doomed) = waiting.pop() {
@@ -74,7 +82,7 @@ async fn remove(fs: &FileSystem, doomed: Doomed, progress: &mut Progress) -> Out
         } else if doomed.emptied {
             under_way.end(progress).await?;
             let removed = fs.rmdir(&caller(), doomed.directory, &doomed.name).await;
-            tell(&doomed.path, removed, progress)?;
+            report(&doomed.path, removed, progress)?;
         } else {
             let (directory, path) = (doomed.inode, doomed.path.clone());
             let listed = Listed::open(fs, directory, &path).await;
@@ -116,8 +124,12 @@ async fn remove(fs: &FileSystem, doomed: Doomed, progress: &mut Progress) -> Out
     under_way.end(progress).await
 }
 
-/// Says what came of one path.
-fn tell(path: &Path, removed: Result<(), VfsError>, progress: &mut Progress) -> Outcome<()> {
+/// Reports the result for one path.
+fn report(
+    path: &Path,
+    removed: Result<(), VfsError>,
+    progress: &mut CommandProgress,
+) -> CommandResult<()> {
     match removed {
         Ok(()) => {
             progress.done(0);
@@ -134,13 +146,13 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Removes one more, once there is room.
+    /// Removes one more, once fewer than the maximum are in progress.
     async fn begin(
         &mut self,
         fs: &FileSystem,
         doomed: Doomed,
-        progress: &mut Progress,
-    ) -> Outcome<()> {
+        progress: &mut CommandProgress,
+    ) -> CommandResult<()> {
         while self.files.len() >= UNDER_WAY_MAX {
             self.one(progress).await?;
         }
@@ -152,16 +164,16 @@ impl UnderWay {
         Ok(())
     }
 
-    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
+    async fn one(&mut self, progress: &mut CommandProgress) -> CommandResult<()> {
         match self.files.join_next().await {
             None => Ok(()),
-            Some(Ok((path, removed))) => tell(&path, removed, progress),
+            Some(Ok((path, removed))) => report(&path, removed, progress),
             Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
         }
     }
 
     /// Waits for all of them.
-    async fn end(&mut self, progress: &mut Progress) -> Outcome<()> {
+    async fn end(&mut self, progress: &mut CommandProgress) -> CommandResult<()> {
         while !self.files.is_empty() {
             self.one(progress).await?;
         }

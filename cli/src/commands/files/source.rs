@@ -1,12 +1,12 @@
-//! What is copied into the volume: files of this machine, opened name by name and through no link.
+//! The sources of a copy into the volume: local files, opened name by name without following links.
 //!
-//! Others may change the tree while it is read. A directory or file that has become a link between
-//! two looks is not followed: it would have the superuser's copy hold what only the superuser may
-//! read.
+//! Others may change the tree while it is read. A directory or file that has become a link since it
+//! was inspected is not followed: otherwise the superuser's copy could hold content that only the
+//! superuser may read.
 
 use super::{CHUNK_BYTES, is_taken};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -19,20 +19,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// The longest value of an attribute that Linux knows.
+/// The longest value of an attribute on Linux.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// An inode of this machine, by the directory that it is in, opened, and its name there.
+/// A local inode, by its open directory and its name there.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     directory: Option<Arc<OwnedFd>>,
     name: OsString,
-    /// What it is called, for messages.
+    /// Its path, for messages.
     pub(super) path: PathBuf,
 }
 
-/// What an inode is, without its content.
-pub(super) enum Kind {
+/// The kind of an inode.
+pub(super) enum SourceKind {
     File,
     Directory,
     Link,
@@ -40,12 +40,12 @@ pub(super) enum Kind {
 }
 
 impl Source {
-    /// What the user named: the way there is the user's own, links included; a link at its end is
-    /// copied as a link.
+    /// A source that the user named: the path to it is the user's own, links included; a link at
+    /// its end is copied as a link.
     pub(super) fn named(path: &Path) -> Self {
         Self {
             directory: None,
-            // A slash at the end would have a link followed, as it does everywhere.
+            // A slash at the end follows a link, as everywhere.
             name: path.as_os_str().to_os_string(),
             path: path.to_path_buf(),
         }
@@ -62,42 +62,42 @@ impl Source {
         Failure::file("read", &self.path, &error.into())
     }
 
-    /// What it is.
-    pub(super) fn look(&self) -> Outcome<(Kind, Stat)> {
+    /// Its kind and attributes.
+    pub(super) fn look(&self) -> CommandResult<(SourceKind, Stat)> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let found = rustix::fs::statat(self.at(), &self.name, flags);
         let found = found.map_err(|error| self.unread(error))?;
         let kind = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Link,
-            _ => Kind::Other,
+            FileType::RegularFile => SourceKind::File,
+            FileType::Directory => SourceKind::Directory,
+            FileType::Symlink => SourceKind::Link,
+            _ => SourceKind::Other,
         };
         Ok((kind, found))
     }
 
-    /// Opens the file that it is, and says what exactly was opened.
-    pub(super) fn open(&self) -> Outcome<(File, Stat)> {
+    /// Opens the file; returns the attributes of the opened one.
+    pub(super) fn open(&self) -> CommandResult<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(self.at(), &self.name, flags, Mode::empty())
             .map_err(|error| self.unread(error))?;
         let found = rustix::fs::fstat(&fd).map_err(|error| self.unread(error))?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            let message = format!("{} is no file any more", self.path.display());
+            let message = format!("{} is no longer a file", self.path.display());
             return Err(Failure::new(Exit::Path, message));
         }
         Ok((File::from(fd), found))
     }
 
-    /// Where the link leads that it is.
-    pub(super) fn leads_to(&self) -> Outcome<Vec<u8>> {
+    /// The target of the link.
+    pub(super) fn leads_to(&self) -> CommandResult<Vec<u8>> {
         rustix::fs::readlinkat(self.at(), &self.name, Vec::new())
             .map(|target| target.into_bytes())
             .map_err(|error| self.unread(error))
     }
 
-    /// Opens the directory that it is: itself, and what is in it, sorted by name.
-    pub(super) fn enter(&self) -> Outcome<(Arc<OwnedFd>, Vec<Self>)> {
+    /// Opens the directory; returns it and its entries, sorted by name.
+    pub(super) fn enter(&self) -> CommandResult<(Arc<OwnedFd>, Vec<Self>)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(self.at(), &self.name, flags, Mode::empty())
             .map_err(|error| self.unread(error))?;
@@ -120,23 +120,22 @@ impl Source {
         Ok((opened, children))
     }
 
-    /// What it is called in its directory.
+    /// Its name in its directory.
     pub(super) fn name(&self) -> &OsStr {
         &self.name
     }
 }
 
-/// The extended attributes of what is open that the user takes along, access control lists among
-/// them.
+/// The extended attributes of an open inode that are to be copied, access control lists included.
 pub(super) fn extended(
     of: impl AsFd,
     path: &Path,
     superuser: bool,
-) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+) -> CommandResult<Vec<(Vec<u8>, Vec<u8>)>> {
     let unread = |error: Errno| Failure::file("read the attributes of", path, &error.into());
     let mut names = vec![0; VALUE_BYTES_MAX];
     let length = match rustix::fs::flistxattr(&of, &mut names[..]) {
-        // A file system without any.
+        // A file system without attributes.
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         length => length.map_err(unread)?,
     };
@@ -156,15 +155,15 @@ pub(super) fn extended(
     Ok(all)
 }
 
-/// Of which volume of ours an open directory is, if it is in a mount of one.
+/// The volume of ours that an open directory is in, if it is in a mount of one.
 pub(super) fn volume_of(directory: impl AsFd) -> Option<Vec<u8>> {
     let mut value = [0; 64];
     let length = rustix::fs::fgetxattr(directory, "user.quorumfs.volume", &mut value[..]).ok()?;
     value.get(..length).map(<[u8]>::to_vec)
 }
 
-/// The next place at which a file has content, at or after `offset`, and where that ends; nothing
-/// if no more comes. A file system that knows no holes has content everywhere.
+/// The next range with content at or after `offset`; nothing if there is none. On a file system
+/// without holes all of a file is content.
 pub(super) fn next_data(
     file: &File,
     offset: u64,
@@ -196,7 +195,7 @@ pub(super) fn read_at(file: &File, offset: u64, length: usize) -> std::io::Resul
     Ok(bytes)
 }
 
-/// Reads a file from its beginning, as far as it has so many bytes.
+/// Reads a file from its beginning, up to so many bytes.
 pub(super) fn read_whole(file: &File, length: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -212,8 +211,9 @@ pub(super) fn read_whole(file: &File, length: usize) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// What standard input gives, a chunk at a time, and an error if there is one; closed at its end.
-/// It is read by a thread of its own: a read that waits for ever would keep a runtime from ending.
+/// The content of standard input, a chunk at a time, and an error if there is one; closed at the
+/// end. A thread of its own reads it: a read that blocks for ever would keep the runtime from
+/// ending.
 pub(super) fn standard_input() -> Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = channel(1);
     std::thread::spawn(move || {
@@ -238,7 +238,7 @@ pub(super) fn standard_input() -> Receiver<std::io::Result<Vec<u8>>> {
     receiver
 }
 
-/// A name as the volume takes it.
+/// The bytes of a name, as the volume takes it.
 pub(super) fn bytes_of(name: &OsStr) -> Vec<u8> {
     name.as_bytes().to_vec()
 }

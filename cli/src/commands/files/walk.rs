@@ -1,17 +1,17 @@
 //! Paths of the volume as inodes: from the root, name by name.
 //!
-//! Symbolic links on the way are not followed: whoever can write into the volume could otherwise
-//! lead a command elsewhere. `.` is skipped and `..` goes back, as typed.
+//! Symbolic links on the way are not followed: otherwise a writer of the volume could lead a
+//! command elsewhere. `.` is skipped and `..` goes back, as typed.
 
 use super::{caller, refused};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::vfs::{Attributes, DirectoryEntry, FileSystem, HandleId, InodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Entries that are asked for at a time.
+/// Entries to ask for at a time.
 const ENTRIES_MAX: usize = 512;
 
 /// The names of a path, from the root.
@@ -27,15 +27,15 @@ pub(super) fn names(path: &Path) -> Vec<&OsStr> {
     names
 }
 
-/// The path as it is shown: absolute, without `.` and `..`.
+/// The path in messages: absolute, without `.` and `..`.
 pub(super) fn shown(path: &Path) -> PathBuf {
     let mut shown = PathBuf::from("/");
     shown.extend(names(path));
     shown
 }
 
-/// What lies at `path`.
-pub(super) async fn find(fs: &FileSystem, path: &Path) -> Outcome<Attributes> {
+/// The inode at `path`.
+pub(super) async fn find(fs: &FileSystem, path: &Path) -> CommandResult<Attributes> {
     let mut here = fs.root();
     let names = names(path);
     let mut found = fs
@@ -52,7 +52,10 @@ pub(super) async fn find(fs: &FileSystem, path: &Path) -> Outcome<Attributes> {
 }
 
 /// The directory that holds the last name of `path`, and that name.
-pub(super) async fn parent<'a>(fs: &FileSystem, path: &'a Path) -> Outcome<(InodeId, &'a OsStr)> {
+pub(super) async fn parent<'a>(
+    fs: &FileSystem,
+    path: &'a Path,
+) -> CommandResult<(InodeId, &'a OsStr)> {
     let mut names = names(path);
     let Some(last) = names.pop() else {
         let message = format!("{} is the volume's root", path.display());
@@ -68,7 +71,7 @@ pub(super) async fn child(
     directory: InodeId,
     name: &[u8],
     path: &Path,
-) -> Outcome<Option<Attributes>> {
+) -> CommandResult<Option<Attributes>> {
     fs.lookup(&caller(), directory, name)
         .await
         .map_err(|error| refused(path, &error))
@@ -83,12 +86,12 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    /// Opens it; `path` is what it is called.
+    /// Opens it; `path` is for messages.
     pub(super) async fn open(
         fs: &'a FileSystem,
         directory: InodeId,
         path: &'a Path,
-    ) -> Outcome<Self> {
+    ) -> CommandResult<Self> {
         let opened = fs.opendir(&caller(), directory, false).await;
         Ok(Self {
             fs,
@@ -99,7 +102,7 @@ impl<'a> Listed<'a> {
     }
 
     /// The next entries but `.` and `..`; none at the end.
-    pub(super) async fn page(&mut self) -> Outcome<Vec<(DirectoryEntry, Attributes)>> {
+    pub(super) async fn page(&mut self) -> CommandResult<Vec<(DirectoryEntry, Attributes)>> {
         loop {
             let page = self
                 .fs
@@ -129,7 +132,7 @@ pub(super) async fn entries(
     fs: &FileSystem,
     directory: InodeId,
     path: &Path,
-) -> Outcome<Vec<(DirectoryEntry, Attributes)>> {
+) -> CommandResult<Vec<(DirectoryEntry, Attributes)>> {
     let mut listed = Listed::open(fs, directory, path).await?;
     let mut all = Vec::new();
     loop {
@@ -145,7 +148,7 @@ pub(super) async fn entries(
 
 pub(super) fn missing(path: &Path) -> Failure {
     let message = format!(
-        "{}: there is nothing of that name in the volume",
+        "{}: no such file or directory in the volume",
         path.display()
     );
     Failure::new(Exit::Path, message)

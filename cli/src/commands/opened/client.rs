@@ -1,6 +1,6 @@
-//! Whom a volume's client talks to.
+//! The servers of a volume's client.
 
-use super::{CONNECT_WITHIN, Exit, Failure, Outcome, VolumeConfiguration};
+use super::{CONNECT_WITHIN, CommandResult, Exit, Failure, VolumeConfiguration};
 use crate::commands::volume::public_key;
 use quorumfs_bft_runtime::client::{ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Whom to talk to: the genesis says whose keys count, the configuration where they are.
+/// The client's configuration: the genesis names the keys that count, the configuration their
+/// addresses.
 pub(super) fn client_config(
     configuration: &VolumeConfiguration,
     volume: &Volume,
     path: &Path,
-) -> Outcome<ClientConfig> {
+) -> CommandResult<ClientConfig> {
     let wrong = |what: String| {
         Failure::new(Exit::WrongCluster, format!("{}: {what}", path.display()))
             .hint("take the configuration that `quorumfs volume create` wrote for this volume")

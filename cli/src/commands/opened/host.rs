@@ -1,32 +1,33 @@
-//! What a mount leaves on this machine's disk to open the volume with: the host key, and the
+//! The keys that a mount leaves on this machine's disk to open the volume: the host key, and the
 //! clouds' shares of the volume's key.
 
 use super::{Access, Configured};
 use crate::commands::explain::key_failure;
-use crate::failure::Outcome;
+use crate::failure::CommandResult;
 use quorumfs_gateway::keys::{HostKey, ShareCache};
 use std::path::PathBuf;
 
 /// The file with the host key, in the state directory.
 const HOST_KEY: &str = "host.key";
-/// The file with shares that the clouds gave, in the state directory.
+/// The file with cached shares of the clouds, in the state directory.
 const KEPT_SHARES: &str = "clouds.shares";
 
 impl Configured {
-    /// What locks everything that a mount leaves on this machine's disk.
-    pub(crate) fn host_key(&self) -> Outcome<HostKey> {
+    /// The key that seals everything that a mount leaves on this machine's disk.
+    pub(crate) fn host_key(&self) -> CommandResult<HostKey> {
         let (path, volume) = (self.state.join(HOST_KEY), &self.volume);
         HostKey::open_or_create(&path, volume.id(), volume.principal())
             .map_err(|error| key_failure(&error))
     }
 
-    /// Where that key lies.
+    /// The path of that key.
     pub(in crate::commands) fn host_key_path(&self) -> PathBuf {
         self.state.join(HOST_KEY)
     }
 
-    /// Has the volume keep the clouds' shares of its key on this machine, unless that is not
-    /// wanted. A command uses and renews what a mount has kept, and keeps nothing that was not.
+    /// Makes the volume cache the clouds' shares of its key on this machine, unless that is
+    /// switched off. A command uses and renews shares that a mount has cached, and caches no
+    /// others.
     pub(super) fn keep_shares(&self, access: Access) {
         let kept = self.state.join(KEPT_SHARES).exists();
         if self.is_guest || !(kept || matches!(access, Access::Mount { .. })) {
@@ -40,11 +41,11 @@ impl Configured {
             Ok(kept) if self.configuration.keys.keep_cloud_secret => self.volume.cache_shares(kept),
             Ok(kept) => {
                 if let Err(error) = kept.forget() {
-                    tracing::warn!(%error, "what was kept of the clouds' shares stays");
+                    tracing::warn!(%error, "the cached shares of the clouds could not be removed");
                 }
             }
             Err(failure) => {
-                tracing::warn!(%failure, "the clouds' shares of the key are not kept here");
+                tracing::warn!(%failure, "the clouds' shares of the key are not cached here");
             }
         }
     }

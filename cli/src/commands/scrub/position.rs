@@ -1,11 +1,11 @@
-//! How far a scrub came, in the state directory, for the next one.
+//! The position of a scrub, in the state directory, for the next one.
 //!
-//! `scrub.position` is one object of JSON: what the scrub looks for, behind which object it goes
-//! on, and what was found so far. It is a hint: one that is missing or makes no sense begins anew.
+//! `scrub.position` is one object of JSON: the scrub's options, the object after which it goes on,
+//! and the findings so far. It is a hint: if it is missing or invalid, the scrub begins anew.
 
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::blocks::ScrubReport;
 use quorumfs_metadata::identity::ObjectId;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 const FILE: &str = "scrub.position";
 
-/// What a scrub looks for. Only one that looks for the same goes on where another stopped.
+/// The options of a scrub. Only one with equal options goes on where another stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wanted {
     pub(super) cloud: Option<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
     pub(super) repair: bool,
 }
 
-/// What was found.
+/// Findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) objects: u64,
@@ -37,21 +37,21 @@ pub(super) struct Counts {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SavedPosition {
     v: u32,
     wanted: Wanted,
     after: String,
     counts: Counts,
 }
 
-/// Where a scrub is.
+/// The position of a scrub.
 #[derive(Debug)]
 pub(super) struct Position {
     path: PathBuf,
     wanted: Wanted,
-    /// What earlier ones found before it.
+    /// The findings of earlier ones.
     pub(super) before: Counts,
-    /// Behind which object it goes on.
+    /// The object after which it goes on.
     pub(super) after: Option<ObjectId>,
     kept: Option<ObjectId>,
 }
@@ -70,13 +70,13 @@ fn object(digits: &str) -> Option<ObjectId> {
 }
 
 impl Position {
-    /// Where the last one that wanted the same was stopped, or the beginning.
+    /// Where the last one with the same options was stopped, or the beginning.
     pub(super) fn find(state: &StateDirectory, wanted: Wanted) -> Self {
         let path = state.join(FILE);
-        let kept: Option<Kept> = fs::read(&path)
+        let kept: Option<SavedPosition> = fs::read(&path)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .filter(|kept: &Kept| kept.v == 1 && kept.wanted == wanted);
+            .filter(|kept: &SavedPosition| kept.v == 1 && kept.wanted == wanted);
         let found = kept.and_then(|kept| Some((object(&kept.after)?, kept.counts)));
         let (after, before) = found.map_or((None, Counts::default()), |(id, it)| (Some(id), it));
         Self {
@@ -88,7 +88,7 @@ impl Position {
         }
     }
 
-    /// What was found with what earlier ones found.
+    /// The findings, with those of earlier ones.
     pub(super) fn counts(&self, report: &ScrubReport) -> Counts {
         Counts {
             objects: self.before.objects + report.objects,
@@ -102,12 +102,12 @@ impl Position {
         }
     }
 
-    /// Keeps how far it came, if it came any further, and what it had found up to there.
-    pub(super) fn keep(&mut self, report: &ScrubReport) -> Outcome<()> {
+    /// Stores the position, if it has moved, and the findings up to there.
+    pub(super) fn keep(&mut self, report: &ScrubReport) -> CommandResult<()> {
         let Some(after) = report.position.filter(|it| self.kept != Some(*it)) else {
             return Ok(());
         };
-        let kept = Kept {
+        let kept = SavedPosition {
             v: 1,
             wanted: self.wanted,
             after: digits(after),
@@ -120,8 +120,8 @@ impl Position {
         Ok(())
     }
 
-    /// It has seen everything: the next one begins anew.
-    pub(super) fn forget(&self) -> Outcome<()> {
+    /// The scrub is complete: the next one begins anew.
+    pub(super) fn forget(&self) -> CommandResult<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Failure::file("remove", &self.path, &error))

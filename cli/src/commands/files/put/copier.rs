@@ -1,14 +1,14 @@
-//! A file or link on its way into the volume: aside first, then in its place.
+//! Copies a file or link into the volume: under a temporary name first, then in its place.
 
 use super::super::aside::Aside;
 use super::super::source;
 use super::super::walk::child;
 use super::super::{
-    CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, refused, say_left_out,
+    CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, log_left_out, refused,
 };
-use super::{Place, cancelled, in_the_way};
+use super::{PutTarget, cancelled, in_the_way};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::vfs::{
     AttributeChange, Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode,
     RenameMode, SetMode, TimeChange, Timestamp, VfsError,
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// How often a copy of standard input looks whether it is to stop.
+/// How often a copy of standard input checks whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is copied of a file.
+/// The content of a file.
 pub(super) enum Content {
     /// All of it, read already.
     Read(Vec<u8>),
@@ -33,21 +33,21 @@ pub(super) enum Content {
     StandardInput,
 }
 
-/// What the copy is to have besides its content.
+/// Properties of the copy apart from its content.
 #[derive(Default)]
 pub(super) struct Marks {
     pub(super) owner: Option<(u32, u32)>,
-    /// None for a link, which has none of its own.
+    /// None for a link, which has no mode of its own.
     pub(super) mode: Option<u16>,
     pub(super) accessed: Option<Timestamp>,
     pub(super) modified: Option<Timestamp>,
     pub(super) extended: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Access control lists that it has from its directory, and its source does not have.
+    /// Access control lists that it inherits from its directory, and its source does not have.
     pub(super) dropped: Vec<&'static [u8]>,
 }
 
 impl Marks {
-    /// Takes off what a list of the directory gives, and the source does not have.
+    /// Drops inherited lists that the source does not have.
     pub(super) fn without_lists_of(&mut self, made: &Attributes) {
         let lists = [
             (made.acl.access, &b"system.posix_acl_access"[..]),
@@ -61,7 +61,7 @@ impl Marks {
     }
 }
 
-/// What copies; cheap to clone.
+/// The copier; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Copier {
     pub(super) fs: FileSystem,
@@ -73,14 +73,14 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    pub(super) fn go_on(&self) -> Outcome<()> {
+    pub(super) fn go_on(&self) -> CommandResult<()> {
         match self.stopped.load(Ordering::Relaxed) {
             true => Err(cancelled()),
             false => Ok(()),
         }
     }
 
-    pub(super) async fn standard_input(&self, place: &Place) -> Outcome<u64> {
+    pub(super) async fn standard_input(&self, place: &PutTarget) -> CommandResult<u64> {
         let marks = Marks {
             owner: None,
             mode: Some((0o666 & !self.taking.umask) as u16),
@@ -118,15 +118,15 @@ impl Copier {
         }
     }
 
-    /// Gives an inode its marks: the owner first, since a change of it takes set-id bits away; then
-    /// what the mode may take the right to give.
+    /// Sets the properties of an inode: the owner first, since changing it removes set-id bits;
+    /// then attributes that the mode may take away the right to set.
     pub(super) async fn mark(
         &self,
         inode: InodeId,
         handle: Option<HandleId>,
         marks: &Marks,
         path: &Path,
-    ) -> Outcome<()> {
+    ) -> CommandResult<()> {
         let failed = |error| refused(path, &error);
         if let Some((uid, gid)) = marks.owner {
             let change = AttributeChange {
@@ -168,12 +168,12 @@ impl Copier {
         inode: InodeId,
         all: impl Iterator<Item = &(Vec<u8>, Vec<u8>)>,
         path: &Path,
-    ) -> Outcome<()> {
+    ) -> CommandResult<()> {
         for (name, value) in all {
             let (caller, mode) = (&self.caller, SetMode::Any);
             match self.fs.setxattr(caller, inode, name, value, mode).await {
                 Ok(()) => {}
-                Err(error) if is_left_out(error.errno()) => say_left_out(name, path),
+                Err(error) if is_left_out(error.errno()) => log_left_out(name, path),
                 Err(error) => {
                     let failure = refused(path, &error);
                     let name = String::from_utf8_lossy(name);
@@ -185,22 +185,23 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies a file aside, and then into its place. Gives its bytes and its inode.
+    /// Copies a file under a temporary name, and then into its place. Returns its bytes and its
+    /// inode.
     pub(super) async fn file(
         &self,
         source: &Path,
         content: Content,
         mut marks: Marks,
-        place: &Place,
+        place: &PutTarget,
         there: Option<Attributes>,
-    ) -> Outcome<(u64, InodeId)> {
+    ) -> CommandResult<(u64, InodeId)> {
         if there.is_some_and(|it| it.file_type() == FileType::Directory) {
             return Err(in_the_way(place, "file"));
         }
         if let Some(there) = there.filter(|it| it.file_type() == FileType::File)
             && !self.taking.archive
         {
-            // What is replaced keeps the rights that it was given there.
+            // A replaced file keeps the rights that it was given there.
             marks.mode = Some(there.mode.0 & 0o777);
         }
         let failed = |error| refused(&place.path, &error);
@@ -211,7 +212,7 @@ impl Copier {
             truncate: false,
             keep_atime: false,
         };
-        // Closed to other users until it is whole and has its own mode.
+        // Closed to other users until it is complete and has its final mode.
         let (made, handle) = self
             .fs
             .create(&self.caller, place.directory, &aside, 0o600, open, true)
@@ -246,27 +247,27 @@ impl Copier {
         }
     }
 
-    /// Why something could not be made aside; then nothing of it is there.
-    pub(super) fn not_made(&self, error: VfsError, aside: &[u8], place: &Place) -> Failure {
+    /// The failure of making a temporary entry, which then does not exist.
+    pub(super) fn not_made(&self, error: VfsError, aside: &[u8], place: &PutTarget) -> Failure {
         self.aside.is_gone(aside);
         let failure = refused(&place.path, &error);
         match error.errno() {
             Errno::ACCESS | Errno::PERM => failure
-                .or_hint("a copy is made beside its place: that takes the right to write there"),
+                .or_hint("a copy is made next to its target: that needs the right to write there"),
             _ => failure,
         }
     }
 
-    /// Removes what was made aside.
-    pub(super) async fn remove(&self, aside: &[u8], place: &Place) {
+    /// Removes a temporary entry.
+    pub(super) async fn remove(&self, aside: &[u8], place: &PutTarget) {
         let removed = self.fs.unlink(&self.caller, place.directory, aside).await;
         if removed.is_ok() || removed.is_err_and(|error| error.errno() == Errno::NOENT) {
             self.aside.is_gone(aside);
         }
     }
 
-    /// Gives what was made aside the name that it is for.
-    pub(super) async fn replace(&self, aside: &[u8], place: &Place) -> Outcome<()> {
+    /// Renames a temporary entry to its final name.
+    pub(super) async fn replace(&self, aside: &[u8], place: &PutTarget) -> CommandResult<()> {
         let (directory, mode) = (place.directory, RenameMode::Replace);
         let renamed = self
             .fs
@@ -285,8 +286,8 @@ impl Copier {
         content: Content,
         handle: HandleId,
         inode: InodeId,
-        place: &Place,
-    ) -> Outcome<u64> {
+        place: &PutTarget,
+    ) -> CommandResult<u64> {
         let unread = |error| Failure::file("read", source, &error);
         match content {
             Content::Read(bytes) => {
@@ -312,7 +313,7 @@ impl Copier {
             }
             Content::Open(file, size) => {
                 let file = Arc::new(file);
-                // Some files say no size and have content all the same (those of /proc).
+                // Some files report no size and have content all the same (those of /proc).
                 let (mut offset, mut end) = (0, if size == 0 { u64::MAX } else { 0 });
                 loop {
                     self.go_on()?;
@@ -337,7 +338,7 @@ impl Copier {
                     self.write(handle, offset, &chunk, place).await?;
                     offset += chunk.len() as u64;
                 }
-                // It ends with a hole, or is shorter by now.
+                // The file ends with a hole, or was truncated meanwhile.
                 let now = file.metadata().map_err(unread)?.len();
                 let size = size.min(now).max(offset);
                 if offset < size {
@@ -360,8 +361,8 @@ impl Copier {
         handle: HandleId,
         offset: u64,
         bytes: &[u8],
-        place: &Place,
-    ) -> Outcome<()> {
+        place: &PutTarget,
+    ) -> CommandResult<()> {
         let written = self.fs.write(handle, offset, bytes).await;
         written
             .map(drop)

@@ -1,12 +1,12 @@
-//! One source with everything below it.
+//! Copies one source with everything below it.
 
-use super::super::source::{self, Kind, Source};
+use super::super::source::{self, Source, SourceKind};
 use super::super::walk::child;
-use super::super::{OWNER, Progress, into_itself, is_unchanged, number_in_a_mount, refused};
+use super::super::{CommandProgress, OWNER, into_itself, is_unchanged, number_in_a_mount, refused};
 use super::copier::{Content, Copier, Marks};
-use super::{Place, in_the_way};
+use super::{PutTarget, in_the_way};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::vfs::{Attributes, FileType, InodeId};
 use rustix::fs::Stat;
 use rustix::io::Errno;
@@ -15,22 +15,22 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use tokio::task::{JoinSet, spawn_blocking};
 
-/// Files of fewer bytes are under way together.
+/// Files of fewer bytes are copied concurrently.
 const SMALL_BYTES: u64 = 512 << 10;
-/// How many of them, and how many bytes they may be.
+/// The most of them, and the most bytes.
 const UNDER_WAY_MAX: usize = 512;
 const UNDER_WAY_BYTES_MAX: u64 = 32 << 20;
 
-/// One source on its way, with everything below it.
+/// One source in progress, with everything below it.
 pub(super) struct Tree<'a> {
     copier: &'a Copier,
-    /// The target and what it is in, as a mount numbers them.
+    /// The target and its parents, by the inode numbers of a mount.
     above: &'a BTreeSet<u64>,
-    /// Devices here that are, or are not, mounts of this volume.
+    /// For local devices, whether they are mounts of this volume.
     same_volume: BTreeMap<u64, bool>,
-    /// Files with several names that were copied, by device and number here.
+    /// Copied files with several names, by local device and inode number.
     linked: BTreeMap<(u64, u64), InodeId>,
-    /// Directories that get their marks once everything is in them.
+    /// Directories that get their properties once they are full.
     full: Vec<(InodeId, Marks, PathBuf)>,
     under_way: UnderWay,
 }
@@ -51,9 +51,9 @@ impl<'a> Tree<'a> {
     pub(super) async fn copy(
         &mut self,
         source: Source,
-        place: Place,
-        progress: &mut Progress,
-    ) -> Outcome<()> {
+        place: PutTarget,
+        progress: &mut CommandProgress,
+    ) -> CommandResult<()> {
         let mut waiting = vec![(source, place)];
         let mut stopped = Ok(());
         while let Some((source, place)) = waiting.pop() {
@@ -71,7 +71,7 @@ impl<'a> Tree<'a> {
                     break;
                 }
                 Err(failure) => {
-                    // What is on its way is finished whatever else ends.
+                    // Copies in progress are finished even if others fail.
                     if let Err(failure) = progress.failed(&source.path, failure) {
                         stopped = Err(failure);
                         break;
@@ -79,7 +79,8 @@ impl<'a> Tree<'a> {
                 }
             }
         }
-        // What is on its way is finished, and what was begun is left in order, stopped or not.
+        // Copies in progress are finished, and directories completed, whether it was stopped or
+        // not.
         self.under_way.end(progress).await?;
         for (inode, marks, path) in std::mem::take(&mut self.full).into_iter().rev() {
             if let Err(failure) = self.copier.mark(inode, None, &marks, &path).await {
@@ -92,16 +93,16 @@ impl<'a> Tree<'a> {
     async fn one(
         &mut self,
         source: &Source,
-        place: Place,
-        waiting: &mut Vec<(Source, Place)>,
-        progress: &mut Progress,
-    ) -> Outcome<Copied> {
+        place: PutTarget,
+        waiting: &mut Vec<(Source, PutTarget)>,
+        progress: &mut CommandProgress,
+    ) -> CommandResult<Copied> {
         let (kind, found) = source.look()?;
         match kind {
-            Kind::Directory => self.directory(source, &place, waiting).await,
-            Kind::Link => self.link(source, &found, &place).await,
-            Kind::File => self.file(source, place, progress).await,
-            Kind::Other => {
+            SourceKind::Directory => self.directory(source, &place, waiting).await,
+            SourceKind::Link => self.link(source, &found, &place).await,
+            SourceKind::File => self.file(source, place, progress).await,
+            SourceKind::Other => {
                 let path = source.path.display();
                 let message = format!("{path} is neither file, directory nor link");
                 Err(Failure::new(Exit::Path, message).hint("it was skipped"))
@@ -109,7 +110,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Whether something open is in a mount of the volume that is copied to.
+    /// Whether an open inode is in a mount of the target volume.
     fn is_of_this_volume(&mut self, open: impl AsFd, device: u64) -> bool {
         let volume = self.copier.fs.volume_name();
         let known = self.same_volume.entry(device);
@@ -121,9 +122,9 @@ impl<'a> Tree<'a> {
     async fn directory(
         &mut self,
         source: &Source,
-        place: &Place,
-        waiting: &mut Vec<(Source, Place)>,
-    ) -> Outcome<Copied> {
+        place: &PutTarget,
+        waiting: &mut Vec<(Source, PutTarget)>,
+    ) -> CommandResult<Copied> {
         let copier = self.copier;
         let (opened, children) = source.enter()?;
         let found = rustix::fs::fstat(&opened)
@@ -141,7 +142,7 @@ impl<'a> Tree<'a> {
             self.full.push((inode, marks, place.path.clone()));
         }
         for child in children.into_iter().rev() {
-            let place = Place {
+            let place = PutTarget {
                 directory: inode,
                 name: source::bytes_of(child.name()),
                 path: place.path.join(child.name()),
@@ -151,24 +152,24 @@ impl<'a> Tree<'a> {
         Ok(Copied::Whole(0))
     }
 
-    /// The directory that is filled, and what it gets once it is full.
+    /// The directory to fill, and its properties for the end.
     async fn filled(
         &self,
         source: &Source,
         opened: impl AsFd,
         found: &Stat,
-        place: &Place,
+        place: &PutTarget,
         mut there: Option<Attributes>,
-    ) -> Outcome<(InodeId, Option<Marks>)> {
+    ) -> CommandResult<(InodeId, Option<Marks>)> {
         let copier = self.copier;
         let failed = |error| refused(&place.path, &error);
         let mut made = false;
         if there.is_none() {
-            // Closed to other users until it is full and has its own mode.
+            // Closed to other users until it is full and has its final mode.
             let (fs, caller) = (&copier.fs, &copier.caller);
             match fs.mkdir(caller, place.directory, &place.name, OWNER).await {
                 Ok(attributes) => (there, made) = (Some(attributes), true),
-                // Another copy was faster.
+                // Another copy made it meanwhile.
                 Err(error) if error.errno() == Errno::EXIST => {
                     fs.drop_caches();
                     there = child(fs, place.directory, &place.name, &place.path).await?;
@@ -183,12 +184,12 @@ impl<'a> Tree<'a> {
             if copier.taking.archive {
                 marks.without_lists_of(&there);
             } else {
-                // What it has from the directory above it stays, as it does with `mkdir`.
+                // The bit that it inherits from its parent stays, as with `mkdir`.
                 marks.mode = marks.mode.map(|mode| mode | there.mode.0 & 0o2000);
             }
             return Ok((there.inode, Some(marks)));
         }
-        // What its owner may not fill is opened for as long as it is filled.
+        // A directory that its owner may not fill is opened meanwhile.
         if there.uid.0 == copier.caller.uid && u32::from(there.mode.0) & OWNER != OWNER {
             let only = |mode| Marks {
                 mode: Some(mode),
@@ -201,14 +202,19 @@ impl<'a> Tree<'a> {
         Ok((there.inode, None))
     }
 
-    fn extended(&self, of: impl AsFd, source: &Source) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn extended(&self, of: impl AsFd, source: &Source) -> CommandResult<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.copier.taking.archive {
             true => source::extended(of, &source.path, self.copier.taking.superuser),
             false => Ok(Vec::new()),
         }
     }
 
-    async fn link(&self, source: &Source, found: &Stat, place: &Place) -> Outcome<Copied> {
+    async fn link(
+        &self,
+        source: &Source,
+        found: &Stat,
+        place: &PutTarget,
+    ) -> CommandResult<Copied> {
         let (copier, fs) = (self.copier, &self.copier.fs);
         let leads_to = source.leads_to()?;
         let there = child(fs, place.directory, &place.name, &place.path).await?;
@@ -243,9 +249,9 @@ impl<'a> Tree<'a> {
     async fn file(
         &mut self,
         source: &Source,
-        place: Place,
-        progress: &mut Progress,
-    ) -> Outcome<Copied> {
+        place: PutTarget,
+        progress: &mut CommandProgress,
+    ) -> CommandResult<Copied> {
         let copier = self.copier;
         let (file, found) = source.open()?;
         let there = child(&copier.fs, place.directory, &place.name, &place.path).await?;
@@ -274,7 +280,7 @@ impl<'a> Tree<'a> {
             return Ok(Copied::Unchanged);
         }
         let size = u64::try_from(found.st_size).unwrap_or_default();
-        // Those that say no size may have content all the same; one byte shows it.
+        // Files that report no size may have content all the same; reading one byte tells.
         let one = match size {
             0 => source::read_whole(&file, 1),
             _ => Ok(Vec::new()),
@@ -309,13 +315,13 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// A further name of a file that was copied before.
+    /// Makes another name of a file that was copied before.
     async fn another_name(
         &self,
         inode: InodeId,
-        place: &Place,
+        place: &PutTarget,
         there: Option<Attributes>,
-    ) -> Outcome<Copied> {
+    ) -> CommandResult<Copied> {
         let fs = &self.copier.fs;
         match there {
             Some(it) if it.inode == inode => return Ok(Copied::Unchanged),
@@ -334,23 +340,23 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What became of one path.
+/// The result for one path.
 enum Copied {
     Whole(u64),
     UnderWay,
     Unchanged,
 }
 
-/// Small files on their way.
+/// Small files in progress.
 #[derive(Default)]
 struct UnderWay {
-    files: JoinSet<(u64, PathBuf, Outcome<u64>)>,
+    files: JoinSet<(u64, PathBuf, CommandResult<u64>)>,
     bytes: u64,
 }
 
 impl UnderWay {
-    /// Waits until one more of so many bytes may begin.
-    async fn room_for(&mut self, bytes: u64, progress: &mut Progress) -> Outcome<()> {
+    /// Waits until a copy of so many bytes may begin.
+    async fn room_for(&mut self, bytes: u64, progress: &mut CommandProgress) -> CommandResult<()> {
         while self.files.len() >= UNDER_WAY_MAX
             || (!self.files.is_empty() && self.bytes.saturating_add(bytes) > UNDER_WAY_BYTES_MAX)
         {
@@ -362,7 +368,7 @@ impl UnderWay {
     fn begin(
         &mut self,
         bytes: u64,
-        copying: impl Future<Output = (PathBuf, Outcome<u64>)> + Send + 'static,
+        copying: impl Future<Output = (PathBuf, CommandResult<u64>)> + Send + 'static,
     ) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.files.spawn(async move {
@@ -371,8 +377,8 @@ impl UnderWay {
         });
     }
 
-    /// Waits for one that is done.
-    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
+    /// Waits until one is done.
+    async fn one(&mut self, progress: &mut CommandProgress) -> CommandResult<()> {
         match self.files.join_next().await {
             None => Ok(()),
             Some(Ok((bytes, source, outcome))) => {
@@ -388,7 +394,7 @@ impl UnderWay {
     }
 
     /// Waits for all of them.
-    async fn end(&mut self, progress: &mut Progress) -> Outcome<()> {
+    async fn end(&mut self, progress: &mut CommandProgress) -> CommandResult<()> {
         while !self.files.is_empty() {
             self.one(progress).await?;
         }

@@ -1,15 +1,15 @@
-//! What the kernel shows of what is changed beside the mount.
+//! What the kernel shows after another client's changes.
 
 use super::soon;
-use crate::common::World;
+use crate::common::MountedVolume;
 use quorumfs_gateway::vfs::Caller;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 #[test]
-fn what_the_kernel_keeps_for_long_is_taken_back_when_somebody_else_changes_something() {
-    let world = World::new();
+fn a_change_by_another_client_invalidates_the_kernel_cache() {
+    let world = MountedVolume::new();
     fs::create_dir(world.path("d")).unwrap();
     for number in 0..200 {
         fs::write(world.path(&format!("d/f{number}")), "content").unwrap();
@@ -24,7 +24,7 @@ fn what_the_kernel_keeps_for_long_is_taken_back_when_somebody_else_changes_somet
         assert_eq!(listed, 200);
     };
     look();
-    // Long enough for what was believed for a second to be asked for again, and kept.
+    // Long enough that answers valid for a second are asked for again, and cached for longer.
     std::thread::sleep(Duration::from_millis(1200));
     look();
     let before = world.file_system.as_ref().unwrap().status().queries;
@@ -32,30 +32,30 @@ fn what_the_kernel_keeps_for_long_is_taken_back_when_somebody_else_changes_somet
     let asked = world.file_system.as_ref().unwrap().status().queries - before;
     assert!(asked < 5, "{asked} questions");
 
-    let beside = world.beside();
+    let other = world.other_client();
     let root = Caller::user(0, 0, vec![]);
     world.runtime.block_on(async {
-        let top = beside.lookup(&root, beside.root(), b"d").await;
+        let top = other.lookup(&root, other.root(), b"d").await;
         let directory = top.unwrap().unwrap().inode;
-        let file = beside.lookup(&root, directory, b"f7").await;
+        let file = other.lookup(&root, directory, b"f7").await;
         let change = quorumfs_gateway::vfs::AttributeChange {
             mode: Some(0o600),
             ..Default::default()
         };
         let file = file.unwrap().unwrap().inode;
-        beside.setattr(&root, file, None, change).await.unwrap();
-        beside
+        other.setattr(&root, file, None, change).await.unwrap();
+        other
             .mknod(&root, directory, b"new", 0o100_600, 0)
             .await
             .unwrap();
-        beside.unlink(&root, directory, b"f8").await.unwrap();
+        other.unlink(&root, directory, b"f8").await.unwrap();
     });
     soon("a mode", || {
         let found = fs::metadata(world.path("d/f7")).unwrap();
         found.permissions().mode() & 0o777 == 0o600
     });
     soon("a new name", || world.path("d/new").exists());
-    soon("a name that went", || !world.path("d/f8").exists());
+    soon("a removed name", || !world.path("d/f8").exists());
     soon("a listing", || {
         let listed = fs::read_dir(world.path("d")).unwrap();
         let names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();

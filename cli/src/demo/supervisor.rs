@@ -1,5 +1,5 @@
-//! Keeps one child process running: starts it, waits until it is ready, starts it again when it
-//! dies, with growing pauses, and stops it by its own process id.
+//! Supervises one child process: starts it, waits until it is ready, restarts it when it dies, with
+//! growing pauses, and stops it by its process id.
 //!
 //! ```text
 //!            start()                   `ready` line
@@ -10,18 +10,18 @@
 //!    │                       └─ Waiting (0.2 s, doubling to 10 s) ─┘
 //! ```
 //!
-//! What always holds:
-//! * a child is signalled only between its start and its reaping, so that the process id is its
-//!   own;
-//! * a child lives in a process group of its own, so that Ctrl-C on the terminal reaches the demo
-//!   alone, which then stops the children in order;
+//! Invariants:
+//! * a child is signalled only between its start and its reaping, so that its process id is not
+//!   reused;
+//! * a child has its own process group, so that Ctrl-C on the terminal reaches the demo alone,
+//!   which then stops the children in order;
 //! * a child whose parent vanishes sees its standard input end, and stops by itself;
-//! * what a child complains about goes to a log file of bounded size, and why it died as well;
-//! * a child that fails in order says so in its last record, with the message, the hint and the
-//!   exit code that whoever started it would have got.
+//! * a child's errors and the reason of its death go to a log file of bounded size;
+//! * a child that fails in an orderly way reports it in its last record, with the message, the hint
+//!   and the exit code of the failure.
 
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use crate::logging;
 use crate::output;
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,32 +40,32 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A child that ran for so long is not in a crash loop.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
-/// At a start, a longer log is put aside, and the one put aside before it is dropped. While it runs
-/// the child does so.
+/// At a start, a longer log is set aside in place of the previous one. While it runs, the child
+/// does so itself.
 const LOG_BYTES_MAX: u64 = logging::BYTES_MAX;
-/// Longer lines are no record.
+/// A longer line is not a record.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 const LAST_RECORD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Which program, under which name, with which log.
+/// The program, its name and its log.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
-    /// What it is called in messages and what its log is named after.
+    /// Its name in messages and the name of its log.
     pub(crate) name: String,
     /// The program.
     pub(crate) program: PathBuf,
     /// Its arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Where the log goes.
+    /// The path of the log.
     pub(crate) log: PathBuf,
 }
 
-/// What a child is doing.
+/// The state of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing, as was wished.
+    /// Not running, as ordered.
     Down,
-    /// It was started and has not said that it is ready.
+    /// Started, and not ready yet.
     Starting,
     /// It is ready.
     Running {
@@ -80,43 +80,43 @@ pub(crate) enum State {
 }
 
 #[derive(Debug)]
-enum Wish {
+enum Order {
     Start,
     Stop { how: Signal },
 }
 
-/// A child that is kept running.
+/// The handle of a supervised child.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     name: String,
     log: PathBuf,
-    wishes: mpsc::Sender<(Wish, oneshot::Sender<()>)>,
+    orders: mpsc::Sender<(Order, oneshot::Sender<()>)>,
     state: watch::Receiver<State>,
 }
 
-impl Keeper {
-    /// Takes charge of a child that is not running yet.
+impl Supervisor {
+    /// Supervises a child that does not run yet.
     pub(crate) fn new(recipe: Recipe) -> Self {
-        let (wishes, wished) = mpsc::channel(4);
+        let (orders, received) = mpsc::channel(4);
         let (sender, state) = watch::channel(State::Down);
         let (name, log) = (recipe.name.clone(), recipe.log.clone());
-        tokio::spawn(keep(recipe, wished, sender));
+        tokio::spawn(supervise(recipe, received, sender));
         Self {
             name,
             log,
-            wishes,
+            orders,
             state,
         }
     }
 
-    /// What it is doing now, and notice of changes.
+    /// Its current state and later changes.
     pub(crate) fn watch(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Starts it and waits until it is ready. Fails with its own words if it dies before.
-    pub(crate) async fn start(&self) -> Outcome<()> {
-        self.wish(Wish::Start).await?;
+    /// Starts it and waits until it is ready. Fails with the child's own error if it dies before.
+    pub(crate) async fn start(&self) -> CommandResult<()> {
+        self.order(Order::Start).await?;
         let mut state = self.state.clone();
         let ready = state.wait_for(|state| !matches!(state, State::Starting));
         let because = |reason: String| Failure::new(Exit::Error, reason);
@@ -126,7 +126,7 @@ impl Keeper {
                 State::Waiting { failure } => failure.clone(),
                 State::Down | State::Starting => because("it was stopped meanwhile".to_string()),
             },
-            Ok(Err(_)) => because("its keeper is gone".to_string()),
+            Ok(Err(_)) => because("its supervisor is gone".to_string()),
             Err(_) => because(format!(
                 "it was not ready within {} s",
                 READY_WITHIN.as_secs()
@@ -137,34 +137,39 @@ impl Keeper {
         Err(failure.or_hint(format!("its log is {}", self.log.display())))
     }
 
-    /// Asks it to stop, waits for that, and leaves it down.
-    pub(crate) async fn stop(&self) -> Outcome<()> {
-        self.wish(Wish::Stop { how: Signal::TERM }).await
+    /// Asks it to stop, waits for its end, and leaves it down.
+    pub(crate) async fn stop(&self) -> CommandResult<()> {
+        self.order(Order::Stop { how: Signal::TERM }).await
     }
 
-    /// Kills it on the spot and leaves it down.
-    pub(crate) async fn kill(&self) -> Outcome<()> {
-        self.wish(Wish::Stop { how: Signal::KILL }).await
+    /// Kills it at once and leaves it down.
+    pub(crate) async fn kill(&self) -> CommandResult<()> {
+        self.order(Order::Stop { how: Signal::KILL }).await
     }
 
-    async fn wish(&self, wish: Wish) -> Outcome<()> {
-        let gone = || Failure::new(Exit::Error, format!("the keeper of {} is gone", self.name));
+    async fn order(&self, order: Order) -> CommandResult<()> {
+        let gone = || {
+            Failure::new(
+                Exit::Error,
+                format!("the supervisor of {} is gone", self.name),
+            )
+        };
         let (done, seen) = oneshot::channel();
-        self.wishes.send((wish, done)).await.map_err(|_| gone())?;
+        self.orders.send((order, done)).await.map_err(|_| gone())?;
         seen.await.map_err(|_| gone())
     }
 }
 
-async fn keep(
+async fn supervise(
     recipe: Recipe,
-    mut wishes: mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+    mut orders: mpsc::Receiver<(Order, oneshot::Sender<()>)>,
     state: watch::Sender<State>,
 ) {
-    while let Some((wish, done)) = wishes.recv().await {
-        if matches!(wish, Wish::Start) {
+    while let Some((order, done)) = orders.recv().await {
+        if matches!(order, Order::Start) {
             state.send_replace(State::Starting);
             let _ = done.send(());
-            match keep_up(&recipe, &mut wishes, &state).await {
+            match keep_running(&recipe, &mut orders, &state).await {
                 Some(stopped) => {
                     state.send_replace(State::Down);
                     let _ = stopped.send(());
@@ -177,10 +182,10 @@ async fn keep(
     }
 }
 
-/// Runs the child over and over until a stop is wished; `None` once nobody can wish any more.
-async fn keep_up(
+/// Restarts the child until an order to stop it; returns `None` once the handle is gone.
+async fn keep_running(
     recipe: &Recipe,
-    wishes: &mut mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+    orders: &mut mpsc::Receiver<(Order, oneshot::Sender<()>)>,
     state: &watch::Sender<State>,
 ) -> Option<oneshot::Sender<()>> {
     let mut pause = PAUSE_MIN;
@@ -188,11 +193,11 @@ async fn keep_up(
         let began = Instant::now();
         let failure = match spawn(recipe) {
             Ok(mut child) => {
-                // Held here, for waiting for a child closes it, by which the child would stop.
+                // Kept open here: waiting for a child closes it, and then the child would stop.
                 let _stdin = child.stdin.take();
                 tokio::select! {
                     failure = follow(&mut child, &recipe.log, state) => failure,
-                    stopped = stop_wished(wishes) => {
+                    stopped = stop_ordered(orders) => {
                         let how = stopped.as_ref().map_or(Signal::TERM, |(how, _)| *how);
                         end(&mut child, how).await;
                         return stopped.map(|(_, done)| done);
@@ -209,21 +214,21 @@ async fn keep_up(
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            stopped = stop_wished(wishes) => return stopped.map(|(_, done)| done),
+            stopped = stop_ordered(orders) => return stopped.map(|(_, done)| done),
         }
         pause = pause.saturating_mul(2).min(PAUSE_MAX);
         state.send_replace(State::Starting);
     }
 }
 
-/// Waits for the next wish to stop; a wish to start what is being kept up is fulfilled already.
-async fn stop_wished(
-    wishes: &mut mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+/// Waits for the next order to stop; an order to start a running child is fulfilled already.
+async fn stop_ordered(
+    orders: &mut mpsc::Receiver<(Order, oneshot::Sender<()>)>,
 ) -> Option<(Signal, oneshot::Sender<()>)> {
     loop {
-        match wishes.recv().await? {
-            (Wish::Start, done) => drop(done.send(())),
-            (Wish::Stop { how }, done) => return Some((how, done)),
+        match orders.recv().await? {
+            (Order::Start, done) => drop(done.send(())),
+            (Order::Stop { how }, done) => return Some((how, done)),
         }
     }
 }
@@ -246,7 +251,7 @@ fn open_log(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Reports that the child is ready when it says so, and why it ended when it does.
+/// Reports when the child is ready, and returns why it ended.
 async fn follow(child: &mut Child, log: &Path, state: &watch::Sender<State>) -> Failure {
     let stdout = child.stdout.take();
     let pid = child.id();
@@ -261,7 +266,8 @@ async fn follow(child: &mut Child, log: &Path, state: &watch::Sender<State>) -> 
         tokio::select! {
             () = &mut reading => child.wait().await,
             ended = child.wait() => {
-                // What it said last may still be in the pipe, which whoever it started may hold.
+                // Its last record may still be in the pipe, which processes that it started may
+                // hold open.
                 let _ = tokio::time::timeout(LAST_RECORD_WITHIN, reading).await;
                 ended
             }
@@ -270,7 +276,7 @@ async fn follow(child: &mut Child, log: &Path, state: &watch::Sender<State>) -> 
     if let Some(failure) = last {
         return failure;
     }
-    let reason = match (ended, last_words(log)) {
+    let reason = match (ended, last_error(log)) {
         (Ok(status), Some(words)) => format!("it ended with {}: {words}", describe(status)),
         (Ok(status), None) => format!("it ended with {}", describe(status)),
         (Err(error), _) => format!("it cannot be waited for: {error}"),
@@ -278,7 +284,7 @@ async fn follow(child: &mut Child, log: &Path, state: &watch::Sender<State>) -> 
     Failure::new(Exit::Error, reason)
 }
 
-/// Reads to the end what a child tells; `last` is what it failed with, if it said so.
+/// Reads all of a child's records; `last` is the failure that it reported, if any.
 async fn read_records(
     stdout: impl AsyncRead + Unpin,
     pid: u32,
@@ -304,7 +310,7 @@ async fn read_records(
     }
 }
 
-/// Ends a child: a polite signal and some patience, or none.
+/// Ends a child: with a signal and some patience, or at once.
 async fn end(child: &mut Child, how: Signal) {
     signal(child, how);
     if tokio::time::timeout(STOP_WITHIN, child.wait())
@@ -337,7 +343,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Writes down why a child died where people look for it.
+/// Logs why a child died.
 fn note(log: &Path, failure: &Failure) {
     use std::io::Write;
     let Ok(mut log) = open_log(log) else { return };
@@ -347,8 +353,8 @@ fn note(log: &Path, failure: &Failure) {
     }
 }
 
-/// The last error that a child wrote, to be shown where its death is.
-fn last_words(log: &Path) -> Option<String> {
+/// The last error that a child wrote, to show with its death.
+fn last_error(log: &Path) -> Option<String> {
     const TAIL_BYTES: u64 = 4096;
     use std::io::{Read, Seek, SeekFrom};
     let mut file = File::open(log).ok()?;
@@ -369,8 +375,8 @@ fn last_words(log: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn shell(directory: &Path, script: &str) -> Keeper {
-        Keeper::new(Recipe {
+    fn shell(directory: &Path, script: &str) -> Supervisor {
+        Supervisor::new(Recipe {
             name: "child".to_string(),
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
@@ -378,8 +384,8 @@ mod tests {
         })
     }
 
-    fn pid(keeper: &Keeper) -> u32 {
-        match *keeper.watch().borrow() {
+    fn pid(supervisor: &Supervisor) -> u32 {
+        match *supervisor.watch().borrow() {
             State::Running { pid } => pid,
             ref state => panic!("{state:?}"),
         }
@@ -390,27 +396,27 @@ mod tests {
     #[tokio::test]
     async fn a_child_that_dies_comes_back() {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = shell(directory.path(), READY);
-        keeper.start().await.unwrap();
-        let first = pid(&keeper);
+        let supervisor = shell(directory.path(), READY);
+        supervisor.start().await.unwrap();
+        let first = pid(&supervisor);
         let raw = Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
         kill_process(raw, Signal::KILL).unwrap();
-        let mut state = keeper.watch();
+        let mut state = supervisor.watch();
         let back = |state: &State| matches!(state, State::Running { pid } if *pid != first);
         let waited = tokio::time::timeout(Duration::from_secs(20), state.wait_for(back)).await;
         waited.unwrap().unwrap();
-        keeper.stop().await.unwrap();
+        supervisor.stop().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_child_keeps_its_input_open_while_it_is_kept() {
+    async fn the_input_of_a_child_stays_open_while_it_runs() {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = shell(directory.path(), READY);
-        keeper.start().await.unwrap();
-        let first = pid(&keeper);
+        let supervisor = shell(directory.path(), READY);
+        supervisor.start().await.unwrap();
+        let first = pid(&supervisor);
         tokio::time::sleep(PAUSE_MIN * 2).await;
         assert_eq!(
-            pid(&keeper),
+            pid(&supervisor),
             first,
             "its standard input ended, and so did it"
         );
@@ -419,38 +425,38 @@ mod tests {
     #[tokio::test]
     async fn a_child_that_was_killed_on_purpose_stays_down_until_it_is_started() {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = shell(directory.path(), READY);
-        keeper.start().await.unwrap();
-        let first = pid(&keeper);
-        keeper.kill().await.unwrap();
+        let supervisor = shell(directory.path(), READY);
+        supervisor.start().await.unwrap();
+        let first = pid(&supervisor);
+        supervisor.kill().await.unwrap();
         tokio::time::sleep(PAUSE_MIN * 3).await;
-        assert_eq!(*keeper.watch().borrow(), State::Down);
+        assert_eq!(*supervisor.watch().borrow(), State::Down);
         assert!(!Path::new(&format!("/proc/{first}/exe")).exists());
-        keeper.start().await.unwrap();
-        assert_ne!(pid(&keeper), first);
+        supervisor.start().await.unwrap();
+        assert_ne!(pid(&supervisor), first);
     }
 
     #[tokio::test]
     async fn a_child_that_never_starts_is_reported_in_its_own_words() {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = shell(directory.path(), "echo 'error: no such luck' >&2; exit 7");
-        let failure = keeper.start().await.unwrap_err();
+        let supervisor = shell(directory.path(), "echo 'error: no such luck' >&2; exit 7");
+        let failure = supervisor.start().await.unwrap_err();
         assert!(
             failure.message.contains("exit code 7: no such luck"),
             "{failure}"
         );
-        keeper.stop().await.unwrap();
+        supervisor.stop().await.unwrap();
     }
 
     #[tokio::test]
     async fn a_child_that_fails_in_order_is_quoted_with_hint_and_exit_code() {
         let directory = tempfile::tempdir().unwrap();
         let record = r#"{"v":1,"type":"error","code":7,"message":"no device","hint":"load it"}"#;
-        let keeper = shell(directory.path(), &format!("echo '{record}'; exit 7"));
-        let failure = keeper.start().await.unwrap_err();
+        let supervisor = shell(directory.path(), &format!("echo '{record}'; exit 7"));
+        let failure = supervisor.start().await.unwrap_err();
         let expected = Failure::new(Exit::CannotMount, "child did not start: no device");
         assert_eq!(failure, expected.hint("load it"));
-        keeper.stop().await.unwrap();
+        supervisor.stop().await.unwrap();
         let log = fs::read_to_string(directory.path().join("child.log")).unwrap();
         assert!(
             log.starts_with("error: no device\n hint: load it\n"),
@@ -459,12 +465,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_whose_keeper_goes_away_is_gone_too() {
+    async fn a_child_ends_with_its_supervisor() {
         let directory = tempfile::tempdir().unwrap();
-        let keeper = shell(directory.path(), READY);
-        keeper.start().await.unwrap();
-        let path = format!("/proc/{}/exe", pid(&keeper));
-        drop(keeper);
+        let supervisor = shell(directory.path(), READY);
+        supervisor.start().await.unwrap();
+        let path = format!("/proc/{}/exe", pid(&supervisor));
+        drop(supervisor);
         for _ in 0..200 {
             if !Path::new(&path).exists() {
                 return;

@@ -1,19 +1,19 @@
-//! What the bench and its replicas say to each other: one JSON object a line.
+//! The messages between the bench and its replicas: one JSON object a line.
 //!
 //! ```text
-//!   replica ──Hello──► bench      where it listens, under which key
-//!   bench ───Setting──► replica   everything else
-//!   replica ──Sample──► bench     once it runs, and after every further line of the bench
-//!   end of input                  the replica stops
+//!   replica ──Hello──────────► bench      its address and key
+//!   bench ───ReplicaSetting──► replica    everything else
+//!   replica ──Sample─────────► bench      once it runs, and after every further line of the bench
+//!   end of input                          the replica stops
 //! ```
 //!
-//! A replica makes its own key and takes a free port before it says either, so no secret crosses
-//! and no port can be lost to somebody else in between.
+//! A replica makes its own key and takes a free port before it sends either, so no secret is
+//! transmitted and no other process can take the port in between.
 
 use super::replica::CLUSTER;
 use crate::commands::volume::public_key;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
@@ -29,9 +29,9 @@ pub(super) struct Hello {
     pub(super) key: String,
 }
 
-/// What a replica is told.
+/// A replica's setting.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Setting {
+pub(super) struct ReplicaSetting {
     pub(super) replica: u16,
     pub(super) up: u16,
     pub(super) right: u16,
@@ -43,12 +43,12 @@ pub(super) struct Setting {
     pub(super) durability: String,
     pub(super) reply_bytes: u32,
     pub(super) directory: PathBuf,
-    /// Writes a second that are made durable for nobody.
+    /// Additional durable writes a second.
     pub(super) flushes: u32,
-    pub(super) part: Part,
+    pub(super) part: BenchRole,
 }
 
-impl Setting {
+impl ReplicaSetting {
     pub(super) fn cluster(&self) -> ClusterId {
         if self.signed {
             CLUSTER
@@ -57,13 +57,13 @@ impl Setting {
         }
     }
 
-    pub(super) fn fault_model(&self) -> Outcome<FaultModel> {
+    pub(super) fn fault_model(&self) -> CommandResult<FaultModel> {
         let count = u16::try_from(self.members.len()).unwrap_or(u16::MAX);
         let model = FaultModel::new(self.up, self.right, count);
         model.map_err(|error| Failure::new(Exit::Usage, error.to_string()))
     }
 
-    pub(super) fn replicas(&self) -> Outcome<Vec<Member>> {
+    pub(super) fn replicas(&self) -> CommandResult<Vec<Member>> {
         let member = |(number, member): (u16, &Hello)| {
             Ok(Member {
                 id: ReplicaId(number),
@@ -76,31 +76,31 @@ impl Setting {
     }
 }
 
-/// What a process is in the bench.
+/// The role of a process in the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Part {
+pub(super) enum BenchRole {
     /// A correct replica.
     Correct,
-    /// The messages of a replica without what is behind them: see [`super::bare`].
-    Bare,
-    /// A replica that says what it proposes so many milliseconds late.
+    /// The messages of a replica alone: see [`super::baseline`].
+    Baseline,
+    /// A replica that sends its proposals so many milliseconds late.
     SlowLeader(u64),
-    /// A replica that passes over what this session asks for while it leads.
+    /// A replica that ignores this session's requests while it leads.
     UnfairLeader(u64),
-    /// No replica at all: see [`super::attackers`].
+    /// Not a replica: see [`super::attackers`].
     Attacker(Attack),
 }
 
-/// What an attacker does, as fast as it can.
+/// The behaviour of an attacker, as fast as it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Attack {
     /// A client that repeats one request.
     Requests,
-    /// A client that repeats one request as large as may be.
+    /// A client that repeats one request of the largest size.
     Huge,
     /// A client that asks for the status.
     Questions,
-    /// Clients under ever new keys whose signatures do not hold.
+    /// Clients under ever new keys whose signatures are invalid.
     BadSignatures,
     /// A replica that repeats a vote.
     Votes,
@@ -108,7 +108,7 @@ pub(super) enum Attack {
     Fetches,
 }
 
-/// What a replica, or an attacker, has done so far.
+/// Counters of a replica or an attacker.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Sample {
     pub(super) processor_seconds: f64,
@@ -116,6 +116,6 @@ pub(super) struct Sample {
     pub(super) batches: u64,
     pub(super) requests: u64,
     pub(super) operations: u64,
-    /// What was made durable for nobody.
+    /// Additional durable writes.
     pub(super) flushes: u64,
 }

@@ -1,19 +1,20 @@
-//! Which sessions of this state directory may still have the volume mounted.
+//! The sessions of this state directory that may still have the volume mounted.
 //!
-//! A volume has one mount, and the order knows whose: a session. One whose process was killed keeps
-//! it until the replicas end the session for its silence, half an hour later, and to them its mount
-//! may live yet. On this machine that is known: whoever mounts from a state directory holds its
-//! lock, so no other process does. What a mount leaves there is the number of its session, and the
-//! next one takes the volume over from that session and no other, without being told to.
+//! A volume has one mount, and its session is ordered. If the mount's process was killed, its
+//! session keeps the volume until the replicas end it for its silence, half an hour later; to them
+//! the mount may still be alive. On this machine more is known: a mount holds the lock of its state
+//! directory, so while another mount holds that lock, the earlier process has ended. A mount leaves
+//! the id of its session in the directory, and the next one takes over the volume from that session
+//! and no other, without `--takeover`.
 //!
-//! What always holds:
-//! * A number is written before its session asks for the mount, and stays until a later one has it:
-//!   whenever a process dies, what may hold the volume stands there.
-//! * A directory that was copied says nothing. Its original may be mounted elsewhere, and the two
-//!   would take the volume from each other in turns. So the file holds its own inode's number,
-//!   which a copy does not have; who mounts from a copy is refused, and decides. (A copy of a whole
-//!   disk is not noticed.)
-//! * A file that is damaged, gone, or about another cluster says nothing either.
+//! Invariants:
+//! * An id is written before its session asks for the mount, and stays until a later session has
+//!   it: whenever a process dies, the sessions that may hold the volume are recorded.
+//! * A copied directory is ignored. Its original may be mounted elsewhere, and the two would take
+//!   the volume from each other in turns. So the file holds its own inode number, which a copy does
+//!   not have; a mount from a copy is refused, and its user decides. (A copy of a whole disk is not
+//!   noticed.)
+//! * A file that is damaged, missing, or about another cluster is ignored as well.
 
 use crate::directory;
 use quorumfs_bft::identity::{ClusterId, SessionId};
@@ -28,24 +29,23 @@ use std::path::PathBuf;
 /// The file in a volume's state directory.
 pub(super) const FILE: &str = "mounted";
 
-/// Mounts in a row of which nobody heard whether they came about: older ones are forgotten.
+/// Consecutive mounts of unknown outcome; older ones are forgotten.
 const SESSIONS_MAX: usize = 8;
 
-/// The file, and whose sessions it is about.
+/// The file, and the cluster of its sessions.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct MountedSessions {
     path: PathBuf,
     cluster: ClusterId,
 }
 
-impl Held {
+impl MountedSessions {
     pub(super) fn new(path: PathBuf, cluster: ClusterId) -> Self {
         Self { path, cluster }
     }
 
-    /// Makes an open session the one that has the volume mounted. Whoever else has it loses it if
-    /// `takeover` says so, or if that was a process of this directory's, of which the caller holds
-    /// the lock.
+    /// Makes an open session the one that has the volume mounted. Another holder loses it if
+    /// `takeover` is set, or if it was a process of this directory, whose lock the caller holds.
     ///
     /// # Errors
     /// As [`MetadataClient::mount`].
@@ -65,7 +65,7 @@ impl Held {
             ended.map_or(Takeover::Refused, Takeover::Of)
         };
         if let Takeover::Of(session) = takeover {
-            tracing::info!(%session, "taking the volume from this directory's mount that ended");
+            tracing::info!(%session, "taking over the volume from this directory's ended mount");
         }
         let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
         self.keep(&all);
@@ -73,20 +73,20 @@ impl Held {
         match &mounted {
             Ok(()) => self.keep(own.as_slice()),
             Err(VfsError::Refused { .. }) => self.keep(&ended),
-            // It may be executed yet.
+            // It may still be executed.
             Err(_) => {}
         }
         mounted
     }
 
-    /// Sessions that mounted from here, of which each process has ended if the caller has the lock.
+    /// Sessions that mounted from here; their processes have ended if the caller holds the lock.
     pub(super) fn recall(&self) -> Vec<SessionId> {
         match self.read() {
             Ok(sessions) => sessions,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 let path = self.path.display();
-                tracing::warn!(%path, %error, "which sessions mounted from here is not known");
+                tracing::warn!(%path, %error, "the sessions that mounted from here are unknown");
                 Vec::new()
             }
         }
@@ -95,7 +95,7 @@ impl Held {
     fn read(&self) -> std::io::Result<Vec<SessionId>> {
         let mut file = File::open(&self.path)?;
         let mut bytes = Vec::new();
-        // One more than there may be, so that what is too long is noticed.
+        // One more than the maximum, to notice a file that is too long.
         let most = self.cluster.0.len() + size_of::<u64>() * (1 + SESSIONS_MAX) + 1;
         Read::by_ref(&mut file)
             .take(most as u64)
@@ -103,14 +103,14 @@ impl Held {
         let damaged = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what);
         let (cluster, numbers) = bytes
             .split_at_checked(self.cluster.0.len())
-            .ok_or_else(|| damaged("it is cut off"))?;
+            .ok_or_else(|| damaged("it is truncated"))?;
         if cluster != self.cluster.0 {
             return Err(damaged("it is about another cluster"));
         }
         let (numbers, rest) = numbers.as_chunks::<{ size_of::<u64>() }>();
         let mut numbers = numbers.iter().copied().map(u64::from_le_bytes);
         if !rest.is_empty() || numbers.len() > 1 + SESSIONS_MAX {
-            return Err(damaged("its length is none that it can have"));
+            return Err(damaged("its length is invalid"));
         }
         if numbers.next() != Some(file.metadata()?.ino()) {
             return Err(damaged("it is a copy, and the original may be mounted"));
@@ -118,7 +118,7 @@ impl Held {
         Ok(numbers.map(SessionId).collect())
     }
 
-    /// Keeps that these sessions may have the volume, the latest last.
+    /// Records that these sessions may have the volume, the latest last.
     pub(super) fn keep(&self, sessions: &[SessionId]) {
         let latest = sessions.len().saturating_sub(SESSIONS_MAX);
         let latest = sessions.get(latest..).unwrap_or_default();
@@ -129,11 +129,11 @@ impl Held {
             Ok(content)
         });
         if let Err(failure) = kept {
-            tracing::warn!(%failure, "were this mount killed, the next one has to be told so");
+            tracing::warn!(%failure, "if this mount is killed, the next one needs --takeover");
         }
     }
 
-    /// Nobody has the volume from here.
+    /// Records that no session of this directory has the volume.
     pub(super) fn forget(&self) {
         if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != ErrorKind::NotFound
@@ -151,7 +151,8 @@ mod tests {
     fn what_may_hold_the_volume_is_known_here_and_to_no_copy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
-        let of = |path: &PathBuf, cluster| Held::new(path.clone(), ClusterId([cluster; 16]));
+        let of =
+            |path: &PathBuf, cluster| MountedSessions::new(path.clone(), ClusterId([cluster; 16]));
         let held = of(&path, 1);
         assert_eq!(held.recall(), []);
         held.keep(&[SessionId(7), SessionId(8)]);

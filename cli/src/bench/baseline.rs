@@ -1,10 +1,10 @@
-//! What carries the messages and nothing else, to measure the protocol's own cost against.
+//! A baseline that only carries the messages, to measure the protocol's own cost against.
 //!
-//! In the place of a replica's core stands this: the same messages over the same links, with the
-//! same signatures and checks of them (request to all, proposal, PREPAREs, COMMITs, replies), and
-//! no order that anybody could rely on: no state, no journal, no timers. Batches are made as they
-//! are by a replica whose window is one: at once if nothing is under way. What was sent before all
-//! links were up may be lost; a client that asks again has it sent again.
+//! It replaces a replica's core: the same messages over the same links, with the same signatures
+//! and checks of them (request to all, proposal, PREPAREs, COMMITs, replies), but no reliable
+//! order: no state, no journal, no timers. Batches are made as by a replica whose window is one: at
+//! once if none is in flight. Messages sent before all links are up may be lost; a client that
+//! repeats its request triggers them again.
 
 use bytes::Bytes;
 use quorumfs_bft::identity::{
@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const VIEW: View = View(0);
-/// Requests in a batch at the most, as in the library.
+/// The most requests in a batch, as in the library.
 const BATCH_MAX: usize = 512;
-/// Requests that wait at the most: more than all clients have under way.
+/// The most waiting requests: more than all clients have in flight.
 const WAITING_MAX: usize = 1 << 16;
-/// Sessions that the others are told of at the most.
+/// The most sessions that are announced to the others.
 const SESSIONS_MAX: usize = 4096;
 const CREDIT: Credit = Credit {
     lanes: 64,
@@ -38,37 +38,37 @@ const CREDIT: Credit = Credit {
 #[derive(Default)]
 struct Slot {
     proposal: Option<Arc<Envelope>>,
-    /// Whose are here, a bit for each; the own one once it is signed.
+    /// The replicas whose votes are here, a bit for each; its own once it is signed.
     prepares: u64,
     commits: u64,
     committing: bool,
-    /// What this replica has said of it.
-    said: Vec<Bytes>,
+    /// The messages that this replica has sent about it.
+    sent: Vec<Bytes>,
 }
 
 /// The messages of a replica.
-pub(super) struct Bare {
+pub(super) struct Baseline {
     context: Context,
     me: ReplicaId,
     answer: Bytes,
     connections: BTreeMap<SessionId, ConnectionId>,
     bodies: BTreeMap<Digest, Arc<Envelope>>,
-    /// What was decided before it had come.
+    /// Decided requests that had not arrived yet.
     owed: BTreeMap<Digest, Sequence>,
-    /// What has come and was not proposed: the leader's.
+    /// The leader's: requests that arrived and were not proposed.
     ready: Vec<Digest>,
     slots: BTreeMap<Sequence, Slot>,
     proposed: Sequence,
     decided: Sequence,
     previous: Digest,
-    /// What this replica said of the last batch that it saw decided.
-    said: Vec<Bytes>,
-    /// How clients that came here opened their sessions: no order tells the others.
+    /// The messages that this replica sent about the last decided batch.
+    sent: Vec<Bytes>,
+    /// How this replica's clients opened their sessions: no order tells the others.
     opened: Vec<Bytes>,
     counters: Counters,
 }
 
-impl Bare {
+impl Baseline {
     pub(super) fn new(context: Context, me: ReplicaId, answer_bytes: usize) -> Self {
         Self {
             context,
@@ -82,7 +82,7 @@ impl Bare {
             proposed: Sequence(0),
             decided: Sequence(0),
             previous: Digest::default(),
-            said: Vec::new(),
+            sent: Vec::new(),
             opened: Vec::new(),
             counters: Counters::default(),
         }
@@ -92,15 +92,16 @@ impl Bare {
         self.context.leader(VIEW) == self.me
     }
 
-    /// Says something to the other replicas: signed, or as it is where the channels vouch for it.
-    fn say(&mut self, message: Message, effects: &mut Effects) {
+    /// Sends a message to the other replicas: signed, or unsigned where the channels authenticate
+    /// it.
+    fn send(&mut self, message: Message, effects: &mut Effects) {
         let unsigned = Unsigned::new(self.context.header(VIEW), message);
         if self.signs() {
             let message = Box::new(unsigned);
             effects.push(Effect::Sign { message });
         } else {
-            let said = unsigned.with_signature(Signature::default());
-            self.signed(said.envelope(), effects);
+            let sent = unsigned.with_signature(Signature::default());
+            self.signed(sent.envelope(), effects);
         }
     }
 
@@ -140,7 +141,7 @@ impl Bare {
                     return;
                 }
                 if self.bodies.contains_key(&digest) {
-                    self.say_again(effects);
+                    self.send_again(effects);
                 } else if self.bodies.len() < WAITING_MAX {
                     self.bodies.insert(digest, Arc::clone(envelope));
                     self.ready.push(digest);
@@ -155,7 +156,7 @@ impl Bare {
                 slot.proposal = Some(Arc::clone(envelope));
                 let ballot = self.ballot(batch.sequence, envelope.digest());
                 if self.context.model.right() > 0 {
-                    self.say(Message::Prepare(ballot), effects);
+                    self.send(Message::Prepare(ballot), effects);
                 }
                 self.advance(batch.sequence, effects);
             }
@@ -182,9 +183,9 @@ impl Bare {
                 let slot = self.slots.entry(batch.sequence).or_default();
                 slot.proposal = Some(Arc::clone(envelope));
                 if !self.signs() && self.context.model.right() > 0 {
-                    // Where it is not signed a proposal is no vote.
+                    // An unsigned proposal is no vote.
                     let ballot = self.ballot(batch.sequence, envelope.digest());
-                    self.say(Message::Prepare(ballot), effects);
+                    self.send(Message::Prepare(ballot), effects);
                 }
                 batch.sequence
             }
@@ -199,15 +200,15 @@ impl Bare {
             _ => return,
         };
         if let Some(slot) = self.slots.get_mut(&sequence) {
-            slot.said.push(envelope.frame().clone());
+            slot.sent.push(envelope.frame().clone());
         }
         self.advance(sequence, effects);
     }
 
-    /// What is not decided may not have got through.
-    fn say_again(&self, effects: &mut Effects) {
-        let open = self.slots.values().flat_map(|slot| &slot.said);
-        for frame in self.opened.iter().chain(&self.said).chain(open) {
+    /// Messages of undecided batches may have been lost.
+    fn send_again(&self, effects: &mut Effects) {
+        let open = self.slots.values().flat_map(|slot| &slot.sent);
+        for frame in self.opened.iter().chain(&self.sent).chain(open) {
             effects.push(Effect::Send {
                 to: Destination::Replicas,
                 frame: frame.clone(),
@@ -228,7 +229,7 @@ impl Bare {
         }
     }
 
-    /// All correct, so that whatever says the same as the others may say it.
+    /// All replicas are correct, so equal messages need no further check.
     fn know(&self, open: &OpenSession, effects: &mut Effects) -> SessionId {
         let [a, b, c, d, e, f, g, h, ..] = open.session_key.0;
         let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
@@ -271,7 +272,7 @@ impl Bare {
             tick: false,
             requests: self.ready.drain(..count).collect(),
         };
-        self.say(Message::Proposal(batch), effects);
+        self.send(Message::Proposal(batch), effects);
     }
 
     fn advance(&mut self, sequence: Sequence, effects: &mut Effects) {
@@ -290,7 +291,7 @@ impl Bare {
                 digest: proposal.digest(),
                 signer: me,
             };
-            self.say(Message::Commit(ballot), effects);
+            self.send(Message::Commit(ballot), effects);
         }
         while let Some(slot) = self.slots.get(&self.decided.next())
             && slot.commits.count_ones() >= quorum
@@ -298,7 +299,7 @@ impl Bare {
         {
             self.decided = self.decided.next();
             let slot = self.slots.remove(&self.decided);
-            self.said = slot.map(|slot| slot.said).unwrap_or_default();
+            self.sent = slot.map(|slot| slot.sent).unwrap_or_default();
             self.previous = proposal.digest();
             self.decide(&proposal, effects);
         }
@@ -372,7 +373,7 @@ const fn answer_to(
     }
 }
 
-impl Core for Bare {
+impl Core for Baseline {
     fn step(&mut self, _: Now, event: Event, effects: &mut Effects) {
         match event {
             Event::Received { from, message } => self.received(from, message.envelope(), effects),

@@ -1,7 +1,6 @@
-//! A replica that does not behave, for measurements of what that does to the others.
+//! A Byzantine replica, to measure its effect on the others.
 //!
-//! Around a correct core: what goes in and what comes out is held back. It exists in the bench
-//! alone.
+//! It wraps a correct core and drops or delays its input and output. It exists in the bench alone.
 
 use quorumfs_bft::identity::{Monotonic, Nanos, Now, Sequence, SessionId};
 use quorumfs_bft::metrics::ReplicaStatus;
@@ -10,40 +9,40 @@ use quorumfs_bft::wire::message::{Kind, Message};
 use quorumfs_bft_runtime::event_loop::Core;
 use std::collections::VecDeque;
 
-/// Events after which it looks again whether it leads.
+/// Events between checks of whether it leads.
 const LOOK: u32 = 256;
 
-/// What it does wrong.
+/// Its misbehaviour.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Habit {
-    /// Whatever it proposes leaves so much later.
+    /// It delays its proposals by so much.
     Slow(Nanos),
-    /// While it leads it does not hear what this session asks for.
+    /// While it leads it ignores the requests of this session.
     Unfair(SessionId),
 }
 
-/// A core with a bad habit.
-pub(super) struct Wicked<C> {
+/// A core that misbehaves.
+pub(super) struct ByzantineCore<C> {
     core: C,
     habit: Habit,
-    held: VecDeque<(Monotonic, Effect)>,
+    delayed: VecDeque<(Monotonic, Effect)>,
     leads: bool,
     events: u32,
 }
 
-impl<C: Core> Wicked<C> {
+impl<C: Core> ByzantineCore<C> {
     pub(super) fn new(core: C, habit: Habit) -> Self {
         Self {
             core,
             habit,
-            held: VecDeque::new(),
+            delayed: VecDeque::new(),
             leads: true,
             events: 0,
         }
     }
 
-    /// Whether this is kept from the core.
-    fn overhears(&mut self, event: &Event) -> bool {
+    /// Whether the core must not see this event.
+    fn ignores(&mut self, event: &Event) -> bool {
         let Habit::Unfair(victim) = self.habit else {
             return false;
         };
@@ -62,13 +61,13 @@ impl<C: Core> Wicked<C> {
         self.leads && request.session == victim
     }
 
-    /// Lets go what has been held for long enough.
-    fn let_go(&mut self, now: Now, effects: &mut Effects) {
-        while let Some((at, effect)) = self.held.pop_front() {
+    /// Sends delayed effects that are due.
+    fn release_due(&mut self, now: Now, effects: &mut Effects) {
+        while let Some((at, effect)) = self.delayed.pop_front() {
             if at > now.monotonic {
                 let after = Nanos(at.0.saturating_sub(now.monotonic.0));
-                self.held.push_front((at, effect));
-                // The service of the bench asks for no ticks, so that this timer is free.
+                self.delayed.push_front((at, effect));
+                // The service of the bench needs no ticks, so this timer is free.
                 let timer = Timer::Tick;
                 effects.push(Effect::SetTimer { timer, after });
                 return;
@@ -85,28 +84,28 @@ fn is_proposal(effect: &Effect) -> bool {
     }
 }
 
-impl<C: Core> Core for Wicked<C> {
+impl<C: Core> Core for ByzantineCore<C> {
     fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
         let Habit::Slow(delay) = self.habit else {
-            if !self.overhears(&event) {
+            if !self.ignores(&event) {
                 self.core.step(now, event, effects);
             }
             return;
         };
         if matches!(event, Event::Timer { timer: Timer::Tick }) {
-            self.let_go(now, effects);
+            self.release_due(now, effects);
             return;
         }
         let mut emitted = Effects::default();
         self.core.step(now, event, &mut emitted);
         for effect in emitted.drain() {
             if is_proposal(&effect) {
-                self.held.push_back((now.monotonic.plus(delay), effect));
+                self.delayed.push_back((now.monotonic.plus(delay), effect));
             } else if !matches!(effect, Effect::CancelTimer { timer: Timer::Tick }) {
                 effects.push(effect);
             }
         }
-        self.let_go(now, effects);
+        self.release_due(now, effects);
     }
 
     fn status(&self) -> ReplicaStatus {
