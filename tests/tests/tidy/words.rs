@@ -192,7 +192,7 @@ fn declared(line: &str) -> Option<&str> {
     let mut word = words.next()?;
     if word == "pub" {
         // `pub(crate)` was split at its bracket.
-        let mut rest = words.by_ref();
+        let rest = words.by_ref();
         word = rest.next()?;
         if line.starts_with("pub(") {
             word = rest.find(|word| ["struct", "enum", "trait", "type"].contains(word))?;
