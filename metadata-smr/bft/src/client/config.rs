@@ -31,10 +31,10 @@ pub struct ClientConfig {
     pub operations_max: usize,
     /// Bytes of operations that may be waiting or pending, with the same consequence.
     pub bytes_max: usize,
-    /// Whether [`OperationKind::Read`](super::OperationKind::Read) is answered out of order. A client
-    /// that changes something then waits for a medium quorum of equal replies instead of r + 1, so
-    /// that every reader finds a correct one of those replicas: all clients of a cluster have to
-    /// agree on this.
+    /// Whether [`OperationKind::Read`](super::OperationKind::Read) is answered out of order. A
+    /// client that changes something then waits for a medium quorum of equal replies instead of
+    /// r + 1, so that every reader finds a correct one of those replicas: all clients of a cluster
+    /// have to agree on this.
     pub unordered_reads: bool,
     /// The delay before the first retry of an unanswered request, until the client has measured the
     /// cluster.
