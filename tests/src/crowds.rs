@@ -8,8 +8,8 @@
 //! What has to hold:
 //! * A listing shows every entry once, whether anything was cached or not.
 //! * An operation costs the same as in a smaller directory; the two are timed alternately. The
-//! smaller one is too large to be listed whole for a single name, as directories of a few hundred
-//! entries are.
+//!   smaller one is too large to be listed whole for a single name, as directories of a few hundred
+//!   entries are.
 //! * The mount stays within its memory setting, and the replicas within a bound that does not
 //!   depend on the number of entries.
 

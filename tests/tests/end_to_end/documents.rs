@@ -331,7 +331,7 @@ async fn type_the_documents() {
         let lines: Vec<_> = printed.strip_suffix('\n').unwrap().lines().collect();
         // The empty line before a command's end is the test's own.
         let lines = match lines.split_last() {
-            Some((last, lines)) if last.is_empty() => lines,
+            Some((&"", lines)) => lines,
             _ => &lines,
         };
         assert!(

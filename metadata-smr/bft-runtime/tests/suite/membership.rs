@@ -78,6 +78,40 @@ async fn so_does_a_replica_with_channel_authenticated_votes() {
     replace_a_disk(CHANNELS).await;
 }
 
+/// A membership of before the loss names the incarnation that is lost. Entering its epoch must not
+/// make the new disk give up its own incarnation, under which it may have asked to rejoin already:
+/// the second request would be refused for hundreds of batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_with_a_new_disk_rejoins_at_once_after_earlier_changes_too() {
+    let mut cluster = start(SIGNED).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let (learner, incarnation) = cluster.add_machine().await;
+    let address = cluster.handles[learner]
+        .as_ref()
+        .expect("running")
+        .address();
+    let administrator = cluster.administrator().await;
+    let admit = Command::Admit {
+        key: cluster.keys[learner].public(),
+        incarnation,
+        address: Bytes::from(address.to_string()),
+    };
+    let begins = administrator.administer(admit).await;
+    assert_eq!(begins, Ok(Administered::Begins(Epoch(1))));
+    let follower = (cluster.leader() + 1) % 4;
+    cluster.kill(follower).await;
+    fs::remove_dir_all(cluster.disk_of(follower)).expect("removed");
+    let second = ReplicaServer::initialise(&cluster.disk_of(follower)).expect("initialised");
+    cluster.restart(follower).await;
+    // No operations are ordered meanwhile, so a refused request would have to wait for ever.
+    cluster.votes(follower).await;
+    let handle = cluster.handles[follower].as_ref().expect("running");
+    let membership = handle.membership().expect("recovered");
+    assert_eq!(membership.voters[follower].incarnation, second);
+    assert_eq!(membership.epoch, Epoch(2));
+}
+
 async fn replace_a_voter(authentication: Authentication) {
     let mut cluster = start(authentication).await;
     let client = cluster.client().await;
