@@ -239,6 +239,7 @@ fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         ),
         ("quorumfs-tests", BTreeSet::from(all_but_cli)),
         ("quorumfs-fuzz", BTreeSet::from(["quorumfs-tests"])),
+        ("replicated-counter", BTreeSet::from([BFT, RUNTIME])),
     ])
 }
 

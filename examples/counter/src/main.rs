@@ -1,6 +1,6 @@
-//! A counter that several replicas keep: the ordering library as a project of its own uses it.
+//! A counter that several replicas keep: the ordering library as a project uses it.
 //!
-//! The service is [`Counter`]. The rest joins it to processes: `init` makes a replica's key and
+//! The service is [`ReplicatedCounter`]. The rest joins it to processes: `init` makes a replica's key and
 //! disk, `run` runs it, `add` and `show` are clients. All of them read one file of members, with a
 //! line `KEY INCARNATION HOST:PORT` for each replica.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 const CLUSTER: ClusterId = ClusterId(*b"replicated-count");
 
 /// The service: one row, to which operations add.
-struct Counter;
+struct ReplicatedCounter;
 
 const SUM: &[u8] = b"sum";
 
@@ -31,7 +31,7 @@ fn sum(view: &View<'_>) -> Result<u64, StateError> {
     Ok(row.as_ref().try_into().map_or(0, u64::from_be_bytes))
 }
 
-impl Service for Counter {
+impl Service for ReplicatedCounter {
     fn genesis(&self, txn: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
         txn.put(SUM, vec![0; 8])
     }
@@ -150,7 +150,7 @@ async fn run(directory: &Path, members: Vec<Member>) -> Result<ReplicaHandle> {
         authentication: Default::default(),
         recording: None,
     };
-    Ok(ReplicaServer::start(config, Counter).await?)
+    Ok(ReplicaServer::start(config, ReplicatedCounter).await?)
 }
 
 /// Opens a session with the cluster, under a key of its own.

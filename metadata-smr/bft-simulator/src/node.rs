@@ -54,12 +54,12 @@ pub(crate) enum NodeAction {
 
 /// The keys of other nodes and of sessions.
 #[derive(Debug, Default)]
-struct Directory {
+struct NodeKeys {
     replicas: Vec<PublicKey>,
     sessions: BTreeMap<SessionId, PublicKey>,
 }
 
-impl KeyDirectory for Directory {
+impl KeyDirectory for NodeKeys {
     fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
         self.replicas.get(usize::from(id.0)).copied()
     }
@@ -93,7 +93,7 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     disk: Disk,
     found: Option<Segment>,
-    keys: Directory,
+    keys: NodeKeys,
     blacklist: Blacklist,
     timers: BTreeMap<Timer, u64>,
     timer_number: u64,
@@ -121,7 +121,7 @@ impl Node {
             setup,
             core: None,
             found: None,
-            keys: Directory::default(),
+            keys: NodeKeys::default(),
             timers: BTreeMap::new(),
             timer_number: 0,
             durable: None,
@@ -196,7 +196,7 @@ impl Node {
         counters: &mut Counters,
     ) -> Vec<NodeAction> {
         self.generation += 1;
-        self.keys = Directory::default();
+        self.keys = NodeKeys::default();
         let numbers = [self.generation.to_le_bytes(), u64::MAX.to_le_bytes()];
         let numbers = numbers.concat().into_iter().zip(self.key().0);
         for (to, (number, key)) in self.setup.config.reincarnation.0.iter_mut().zip(numbers) {

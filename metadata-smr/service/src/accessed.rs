@@ -1,7 +1,7 @@
 //! Times of access, which gateways report late and in bulk.
 //!
-//! No cache or precondition depends on the time of access, so neither ctime nor the version changes:
-//! no commit is refused for a read, and no cache is invalidated. Times only move forward, and not
+//! No cache or precondition depends on the time of access, so neither ctime nor the version
+//! changes: no commit is refused for a read, and no cache is invalidated. Times only move forward, and not
 //! beyond the agreed one. An inode that was deleted in the meantime is skipped, and so is one that
 //! the principal could not have read; neither affects the others of the step.
 

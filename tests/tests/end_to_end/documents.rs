@@ -1,9 +1,9 @@
 //! The commands that the documentation tells people to type, typed as they stand.
 //!
-//! A fenced `console` block is a session. A line that begins with a machine's prompt (`laptop$ `) is
-//! a command, lines after a trailing backslash belong to it, and the lines up to the next prompt are
-//! what it prints, where `…` stands for anything. A block under a comment that begins with
-//! `<!-- yours` is what each reader has to say differently; the test sets its own in its place.
+//! A fenced `console` block is a session. A line that begins with a machine's prompt (`laptop$ `)
+//! is a command. Lines after a trailing backslash belong to it. The lines up to the next prompt are
+//! its output, where `…` stands for anything. A block under a comment that begins with `<!-- yours`
+//! is different for each reader; the test has its own in its place.
 //!
 //! Each machine is a home directory. `ssh` and `scp` are two scripts that change into another one.
 //! All of them, and the servers of the clouds, are in namespaces of their own, with a loopback on
@@ -43,7 +43,7 @@ struct Typed {
 
 /// A block of a document: commands, or what each reader has to say differently.
 #[derive(Debug, PartialEq, Eq)]
-enum Session {
+enum PageBlock {
     Typed(Vec<Typed>),
     Yours,
 }
@@ -54,7 +54,7 @@ fn prompt(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The sessions of a document, in order.
-fn sessions(document: &str) -> Vec<Session> {
+fn sessions(document: &str) -> Vec<PageBlock> {
     let mut sessions = Vec::new();
     let mut lines = document.lines();
     let mut yours = false;
@@ -66,10 +66,10 @@ fn sessions(document: &str) -> Vec<Session> {
         let block = lines.by_ref().take_while(|line| *line != "```");
         let typed = typed(block);
         match yours {
-            true => sessions.push(Session::Yours),
+            true => sessions.push(PageBlock::Yours),
             // A block of another prompt shows what is typed on machines that no test has.
             false if typed.is_empty() => {}
-            false => sessions.push(Session::Typed(typed)),
+            false => sessions.push(PageBlock::Typed(typed)),
         }
     }
     sessions
@@ -168,8 +168,8 @@ impl World {
             "scp",
             &format!(
                 "#!/bin/sh\n[ \"$1\" = -q ] && shift\nfor file; do\n  case $file in\n  \
-                 *.example:*) file={machines}/${{file%%.example:*}}/${{file#*.example:}} ;;\n  esac\n  \
-                 set -- \"$@\" \"$file\"; shift\ndone\nexec cp -p \"$@\"\n"
+                 *.example:*) file={machines}/${{file%%.example:*}}/${{file#*.example:}} ;;\n  \
+                 esac\n  set -- \"$@\" \"$file\"; shift\ndone\nexec cp -p \"$@\"\n"
             ),
         );
         world
@@ -212,7 +212,7 @@ impl World {
 
     /// Types all of it, and returns each command with what it printed and how long it took. The
     /// last is the one that failed, if one did.
-    fn type_all(&self, sessions: &[Session], yours: &str) -> Vec<(String, i32, f64)> {
+    fn type_all(&self, sessions: &[PageBlock], yours: &str) -> Vec<(String, i32, f64)> {
         let mut script = format!(
             "mount --bind {0}/hosts /etc/hosts && mount --bind {0}/mnt /mnt || exit 99\n\
              export PATH={0}/bin:$PATH; unset XDG_DATA_HOME QUORUMFS_STATE QUORUMFS_LOG\n\
@@ -221,7 +221,7 @@ impl World {
             self.directory.path().display()
         );
         for session in sessions {
-            let Session::Typed(all) = session else {
+            let PageBlock::Typed(all) = session else {
                 script.push_str(yours);
                 continue;
             };
@@ -321,8 +321,8 @@ async fn type_the_documents() {
     let began = Instant::now();
     let results = tokio::task::block_in_place(|| world.type_all(&all, &yours));
     let typed = all.iter().filter_map(|session| match session {
-        Session::Typed(typed) => Some(typed),
-        Session::Yours => None,
+        PageBlock::Typed(typed) => Some(typed),
+        PageBlock::Yours => None,
     });
     let typed: Vec<_> = typed.flatten().collect();
     for (typed, (printed, code, seconds)) in typed.iter().zip(&results) {
@@ -359,8 +359,8 @@ fn a_document_is_read_as_it_is_meant() {
     };
     let first = typed("a", "first \\\n    more", &["it … done", "…"]);
     let expected = [
-        Session::Typed(vec![first, typed("b", "second", &[])]),
-        Session::Yours,
+        PageBlock::Typed(vec![first, typed("b", "second", &[])]),
+        PageBlock::Yours,
     ];
     assert_eq!(sessions(text), expected);
 

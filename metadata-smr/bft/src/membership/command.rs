@@ -1,8 +1,8 @@
 //! Commands about the membership, and their answers.
 //!
-//! A command is the body of an `RequestOperation::Administer`: a tag byte and fields as in a message. An
-//! answer is a tag byte and fields too; a refusal contains its reason, as text, and whether waiting
-//! helps.
+//! A command is the body of a `RequestOperation::Administer`: a tag byte and fields as in a
+//! message. An answer is a tag byte and fields too; a refusal contains its reason, as text, and
+//! whether waiting helps.
 
 use crate::fault_model::FaultModelError;
 use crate::identity::{Epoch, Incarnation, PublicKey, Sequence};

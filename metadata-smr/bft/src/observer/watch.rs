@@ -1,7 +1,7 @@
 //! Changes of rows that a session asked to be notified of.
 //!
 //! ```text
-//!   RequestOperation::Watch ── ordered ──► WatchAnswer{watch, first, last}     at an agreed sequence
+//!   RequestOperation::Watch ── ordered ──► WatchAnswer{watch, first, last}   at an agreed sequence
 //!   a batch changes rows under its prefixes ──► WatchEvent{sequence, previous, watches}
 //!                                                     │ r + 1 equal copies
 //!                  Chain: … ◄─previous─ event ◄─previous─ event   a gap ──► Revalidate

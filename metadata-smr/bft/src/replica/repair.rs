@@ -252,7 +252,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.wants_batches() {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
-                // The peer that claimed that there is more may have lied. The next STATUS will show it.
+                // The peer that claimed that there is more may have lied: the next STATUS shows it.
                 self.inquiry = Inquiry {
                     target: self.last_executed.sequence,
                     ..self.inquiry

@@ -345,7 +345,8 @@ proptest! {
             // A replica that has executed a batch has accepted and prepared it in every view; the
             // liar claims all of it.
             let reach = |far: &[u64; 3], correct: &[Correct]| -> Vec<u64> {
-                far.iter().zip(correct).map(|(far, it)| it.last_executed().max(base + far)).collect()
+                let both = far.iter().zip(correct);
+                both.map(|(far, it)| it.last_executed().max(base + far)).collect()
             };
             let quorum = |reached: &[u64]| {
                 let mut reached = reached.to_vec();
@@ -356,7 +357,9 @@ proptest! {
             let prepared = quorum(&accepts);
             let prepares: Vec<u64> = reach(&act.prepares, &correct).iter().zip(&accepts)
                 .zip(&correct)
-                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.last_executed()))
+                .map(|((far, accepts), it)| {
+                    (*far).min(*accepts).min(prepared).max(it.last_executed())
+                })
                 .collect();
             let committed = quorum(&prepares).min(LAST);
             for (index, replica) in correct.iter_mut().enumerate() {
