@@ -1,8 +1,8 @@
 //! A counter that several replicas keep: the ordering library as a project uses it.
 //!
-//! The service is [`ReplicatedCounter`]. The rest joins it to processes: `init` makes a replica's key and
-//! disk, `run` runs it, `add` and `show` are clients. All of them read one file of members, with a
-//! line `KEY INCARNATION HOST:PORT` for each replica.
+//! The service is [`ReplicatedCounter`]. The rest joins it to processes: `init` makes a replica's
+//! key and disk, `run` runs it, `add` and `show` are clients. All of them read one file of members,
+//! with a line `KEY INCARNATION HOST:PORT` for each replica.
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;

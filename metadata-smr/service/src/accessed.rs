@@ -1,9 +1,9 @@
 //! Times of access, which gateways report late and in bulk.
 //!
 //! No cache or precondition depends on the time of access, so neither ctime nor the version
-//! changes: no commit is refused for a read, and no cache is invalidated. Times only move forward, and not
-//! beyond the agreed one. An inode that was deleted in the meantime is skipped, and so is one that
-//! the principal could not have read; neither affects the others of the step.
+//! changes: no commit is refused for a read, and no cache is invalidated. Times only move forward,
+//! and not beyond the agreed one. An inode that was deleted in the meantime is skipped, and so is
+//! one that the principal could not have read; neither affects the others of the step.
 
 use crate::attributes::{Access, Timestamp};
 use crate::change::{Asker, Change};
