@@ -312,12 +312,7 @@ impl Engine {
             if self.config.restores {
                 self.sweep().await;
             }
-            let pause = tokio::time::sleep(self.config.timeouts.completion);
-            tokio::select! {
-                biased;
-                () = pause => {}
-                () = self.wake_completion.notified() => {}
-            }
+            tokio::time::sleep(self.config.timeouts.completion).await;
         }
     }
 

@@ -175,7 +175,6 @@ pub(super) struct Engine {
     pub(super) repair_backoff: RepairBackoff,
     /// The report of the running or the last scrub.
     pub(super) scrub: Mutex<Option<ScrubReport>>,
-    pub(super) wake_completion: Notify,
     pub(super) shut: AtomicBool,
     codes: Mutex<BTreeMap<(u8, u8), Arc<Code>>>,
 }
@@ -239,7 +238,6 @@ impl Engine {
             sparse: AtomicUsize::new(0),
             repair_backoff: RepairBackoff::new(config.timeouts.completion),
             scrub: Mutex::default(),
-            wake_completion: Notify::new(),
             shut: AtomicBool::new(false),
             codes: Mutex::default(),
             config,
