@@ -142,7 +142,7 @@ impl NamedCloud {
         let mut access = self.access(Role::Writer);
         access.collector.clone_from(&self.collector);
         let store = self.location.attach(&access).await;
-        store.map_err(|error| crate::commands::store_failure(&error))
+        store.map_err(|error| crate::explain::store_failure(&error))
     }
 
     /// The cloud as a role sees it, with more than the interface of a store; `None` if it is a

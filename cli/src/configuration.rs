@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod changed;
+pub(crate) mod files;
 mod host;
 mod keys;
 

@@ -3,7 +3,6 @@
 //! Those errors say what, where and what to do in one sentence. This module adds the exit code, and
 //! a hint where a command of this program helps.
 
-use super::shown::went_back;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use quorumfs_backends::{StoreError, StoreErrorKind};
@@ -22,6 +21,14 @@ use std::path::Path;
 
 /// A hint for servers that do not answer.
 const STATUS: &str = "`quorumfs status` shows which replicas and clouds answer";
+
+/// Servers that are behind the state that they showed before.
+pub(crate) fn went_back(message: String) -> Failure {
+    Failure::new(Exit::WentBack, message).hint(
+        "if replicas were restored from copies, put back the newest state of each that exists; \
+         see `Servers that went back in time` in docs/TROUBLESHOOTING.md",
+    )
+}
 
 /// A key that does not fit.
 pub(crate) fn key_failure(error: &KeyError) -> Failure {

@@ -18,7 +18,8 @@
 //! | [`logging`] | what is logged, where to, and how often |
 //! | [`stop`] | how a process is stopped |
 //! | [`unlock`] | opening a key file |
-//! | [`exit`], [`failure`], [`output`] | messages and exit codes |
+//! | [`values`] | values of options that several commands take |
+//! | [`exit`], [`failure`], [`explain`], [`output`] | messages and exit codes |
 
 mod arguments;
 mod bench;
@@ -31,6 +32,7 @@ mod directory;
 #[cfg(test)]
 mod documented;
 mod exit;
+mod explain;
 mod failure;
 mod hardening;
 mod logging;
@@ -39,7 +41,9 @@ mod notify;
 mod output;
 mod stop;
 mod unlock;
+mod values;
 
+use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::mount_helper::Wanted;
@@ -84,7 +88,7 @@ fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
         .build();
     let outcome: CommandResult = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(commands::run(arguments, output));
+            let outcome = runtime.block_on(dispatch(arguments, output));
             // A thread in a blocking call must not keep the process from ending.
             runtime.shutdown_background();
             outcome
@@ -99,6 +103,70 @@ fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
         output.failure(&failure);
         failure.exit
     }))
+}
+
+/// Runs the command.
+async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
+    let general = &arguments.general;
+    let default = match &arguments.command {
+        Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",
+        _ => "error",
+    };
+    logging::start(general.log.as_deref(), default, general.log_file.as_deref())?;
+    hardening::begin(&arguments.command);
+    match arguments.command {
+        Command::Demo(command) => demo::run(general, command, output).await,
+        Command::Replica(ReplicaCommand::Init(command)) => {
+            commands::replica::init(general, &command, output)
+        }
+        Command::Replica(ReplicaCommand::Run(command)) => {
+            commands::replica::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Create(command)) => {
+            commands::volume::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Rekey(command)) if command.replace_owner => {
+            commands::successor::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Rekey(command)) => {
+            commands::epochs::rekey(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Recover(command)) => {
+            commands::recover::run(general, &command, output)
+        }
+        Command::Volume(VolumeCommand::AcceptRollback(command)) => {
+            commands::rollback::accept(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Epochs) => commands::epochs::run(general, output).await,
+        Command::Key(command) => commands::key::run(general, &command, output),
+        Command::Mount(command) => commands::mount::run(general, &command, output).await,
+        Command::Umount(command) => commands::umount::run(general, &command, output).await,
+        Command::Warmup(command) => commands::warmup::run(general, &command, output).await,
+        Command::Put(command) => commands::files::put(general, &command, output).await,
+        Command::Get(command) => commands::files::get(general, &command, output).await,
+        Command::Ls(command) => commands::files::ls(general, &command, output).await,
+        Command::Cat(command) => commands::files::cat(general, &command, output).await,
+        Command::Rm(command) => commands::files::rm(general, &command, output).await,
+        Command::Quota(command) => commands::quota::run(general, &command, output).await,
+        Command::Scrub(command) => commands::scrub::run(general, &command, output).await,
+        Command::Cloud(command) => commands::cloud::run(general, command, output).await,
+        Command::Status(command) => commands::status::run(general, &command, output).await,
+        Command::Sync(command) => commands::sync::run(general, &command, output).await,
+        Command::Doctor(command) => commands::doctor::run(general, &command, output).await,
+        Command::Cluster(command) => commands::cluster::run(general, command, output).await,
+        Command::Observe(command) => commands::observe::run(general, &command, output).await,
+        Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
+        Command::Bench(BenchCommand::SmrAttacks(command)) => {
+            bench::attacks::run(&command, output).await
+        }
+        Command::Bench(BenchCommand::SmrParts(command)) => {
+            bench::parts::run(&command, output).await
+        }
+        Command::Bench(BenchCommand::Seal(command)) => bench::seal::run(&command, output),
+        Command::Bench(BenchCommand::Data(command)) => bench::data::run(&command, output).await,
+        Command::Bench(BenchCommand::Fs(command)) => bench::fs::run(&command, output).await,
+        Command::Bench(BenchCommand::SmrReplica) => bench::replica::run().await,
+    }
 }
 
 /// Help and version go to standard output; anything else is a usage error, in JSON if asked for.

@@ -30,10 +30,10 @@ mod terminal;
 pub(crate) use keyring::{forget, keep};
 pub(crate) use source::{Source, Sources, handed_over, read_file};
 
-use crate::commands::key_failure;
 use crate::configuration::VolumeConfiguration;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
+use crate::explain::key_failure;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::keys::{
     KeyError, KeyFile, Passphrase, SealedKey, StoredKey, clear_replacement,

@@ -6,9 +6,9 @@
 use super::protocol::{BenchRole, Hello, ReplicaSetting, Sample};
 use super::replica::CLUSTER;
 use super::{failed, line};
-use crate::commands::volume::public_key;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
+use crate::values::public_key;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;

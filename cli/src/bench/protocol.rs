@@ -11,9 +11,9 @@
 //! transmitted and no other process can take the port in between.
 
 use super::replica::CLUSTER;
-use crate::commands::volume::public_key;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
+use crate::values::public_key;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;

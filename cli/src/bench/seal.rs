@@ -211,7 +211,7 @@ fn measure(policy: Policy, arguments: &BenchSealArguments) -> CommandResult<Seal
     let secrets: Vec<CloudSecret> = (0..policy.clouds())
         .map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])))
         .collect();
-    let broken = |error: &_| crate::commands::block_failure(error);
+    let broken = |error: &_| crate::explain::block_failure(error);
     let sealer = Sealer::new(ClusterId([1; 16]), policy, &secrets);
     let sealer = sealer.map_err(|error| broken(&error))?;
     let sealer = sealer.compressing(arguments.compression.into());

@@ -7,10 +7,10 @@
 
 use super::evidence;
 use super::opened::Configured;
-use super::store_failure;
 use crate::arguments::{CloudAdoptArguments, CloudCommand, General};
 use crate::clouds::{NamedCloud, soon};
 use crate::exit::Exit;
+use crate::explain::store_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_backends::StoreErrorKind;

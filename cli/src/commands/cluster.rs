@@ -7,17 +7,17 @@
 //! are done already are not done twice. That is why a leaving replica is named by its key: its
 //! number may be another's by then.
 
-use super::explain::client_failure;
 use super::members::{self, Role};
 use super::opened::Configured;
-use super::volume::{place, public_key, replica};
 use crate::arguments::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments, General,
     NewReplica,
 };
 use crate::exit::Exit;
+use crate::explain::client_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
+use crate::values::{place, public_key, replica};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{Epoch, Incarnation, PublicKey};
 use quorumfs_bft::membership::{Command, Member, Membership};

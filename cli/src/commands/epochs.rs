@@ -4,10 +4,10 @@
 //! stays under its old key until it is overwritten. The servers count how much that is, slice by
 //! slice.
 
-use super::explain::{block_failure, vfs_failure, volume_failure};
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, LockSetting, VolumeRekeyArguments};
 use crate::exit::Exit;
+use crate::explain::{block_failure, vfs_failure, volume_failure};
 use crate::failure::CommandResult;
 use crate::output::Output;
 use quorumfs_bft::identity::Time;

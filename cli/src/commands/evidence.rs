@@ -51,7 +51,7 @@ struct EvidenceSummary<'a> {
 }
 
 /// Runs the command.
-pub(super) async fn run(
+pub(crate) async fn run(
     general: &General,
     arguments: &CloudEvidenceArguments,
     output: Output,

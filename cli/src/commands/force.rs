@@ -13,7 +13,7 @@
 use super::mount::{MountReport, Stopped};
 use super::mount_point;
 use super::umount::{Unmounted, until_released};
-use super::volume::CONFIGURATION;
+use crate::configuration::files::CONFIGURATION;
 use crate::configuration::{self, VolumeConfiguration};
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
@@ -29,7 +29,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Frees the mount point by all means.
-pub(super) async fn run(
+pub(crate) async fn run(
     state: &StateDirectory,
     named: Option<&Path>,
     output: Output,

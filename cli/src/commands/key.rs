@@ -3,12 +3,12 @@
 //! Only this machine is involved. Before the sealed form replaces the other, the key is opened once
 //! with its new passphrase, since a key that cannot be opened any more would be lost.
 
-use super::explain::key_failure;
-use super::volume::{CONFIGURATION, RECOVERY_KIT};
 use crate::arguments::{General, KeyCommand, KeyProtectArguments, KeyUnlockArguments};
+use crate::configuration::files::{CONFIGURATION, RECOVERY_KIT};
 use crate::configuration::{self, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
+use crate::explain::key_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, Sources};

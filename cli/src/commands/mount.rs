@@ -11,7 +11,6 @@
 
 use super::cloud_report::{CloudReport, mebibytes};
 use super::disk_cache::CacheReport;
-use super::explain::{mount_failure, vfs_failure};
 use super::journal::WaitingReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
@@ -23,6 +22,7 @@ use super::warmup::WarmedPiece;
 use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
+use crate::explain::{mount_failure, vfs_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::notify;
 use crate::output::{self, Output};

@@ -1,9 +1,9 @@
 //! `quota` and `quota set`: usage and limits of the volume and its users.
 
-use super::explain::vfs_failure;
 use super::opened::Opened;
 use crate::arguments::{General, QuotaArguments, QuotaCommand, QuotaSetArguments};
 use crate::exit::Exit;
+use crate::explain::vfs_failure;
 use crate::failure::CommandResult;
 use crate::output::Output;
 use quorumfs_gateway::metadata::MetadataClient;

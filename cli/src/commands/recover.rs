@@ -10,20 +10,19 @@
 //! Without a quorum of the replicas nothing can be recovered: names, and the places of content, are
 //! only there.
 
-use super::explain::{key_failure, volume_failure};
 use super::key;
-use super::volume::{
-    CONFIGURATION, GENESIS, HEADING, KEY, apply_values, cloud, credentials_file, named,
-    new_passphrase, refuse_what_is_there, replica,
-};
+use super::volume::{new_passphrase, refuse_what_is_there};
 use crate::arguments::{General, VolumeRecoverArguments};
+use crate::configuration::files::{CONFIGURATION, GENESIS, HEADING, KEY};
 use crate::configuration::{
     self, CloudSection, ReplicaSection, VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
+use crate::explain::{key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
+use crate::values::{apply_values, cloud, credentials_file, named, replica};
 use quorumfs_gateway::keys::{KeyFile, RecoveryKit};
 use quorumfs_gateway::volume::Volume;
 use quorumfs_metadata::genesis::Genesis;

@@ -4,16 +4,16 @@
 //! genesis at its first start, stores it, and refuses any other afterwards: a replica's state
 //! belongs to one cluster.
 
-use super::explain::{key_file_failure, volume_failure};
-use super::volume::{place, public_key};
 use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
 use crate::configuration::{self, ReplicaConfiguration, VERSION};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
+use crate::explain::{key_file_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::notify;
 use crate::output::Output;
 use crate::stop::Stop;
+use crate::values::{place, public_key};
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 use quorumfs_bft::state::StateError;

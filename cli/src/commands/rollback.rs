@@ -7,13 +7,13 @@
 //! identified by such numbers. It is set aside, since only a person can tell what they belong to
 //! now. If the servers did not go back, nothing is changed.
 
-use super::explain::vfs_failure;
 use super::local_lock;
 use super::memory;
 use super::opened::Configured;
 use super::shown::{Shown, ShownBefore};
 use crate::arguments::{AcceptRollbackArguments, General};
 use crate::exit::Exit;
+use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_bft::identity::Sequence;

@@ -8,11 +8,11 @@
 mod position;
 
 use super::cloud;
-use super::explain::{key_failure, share_failure};
 use super::mount::PoisonedReport;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ScrubArguments};
 use crate::exit::Exit;
+use crate::explain::{key_failure, share_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;

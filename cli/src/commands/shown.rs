@@ -12,7 +12,6 @@
 //! damaged or missing: a user who can write to the directory has the key anyway.
 
 use crate::directory;
-use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::identity::{ClusterId, Sequence};
 use quorumfs_metadata::identity::{AllocationId, RealmEpoch};
@@ -111,7 +110,7 @@ impl ShownBefore {
     }
 
     /// From now on accepts servers that are at no more than this.
-    pub(super) fn accept(&self, shown: Shown) -> CommandResult<()> {
+    pub(crate) fn accept(&self, shown: Shown) -> CommandResult<()> {
         let _alone = self.alone()?;
         directory::replace(&self.path, &shown.encode(self.cluster))
     }
@@ -130,14 +129,6 @@ impl ShownBefore {
             });
         file.map_err(|error| Failure::file("lock", &path, &error))
     }
-}
-
-/// Servers that are behind the state that they showed before.
-pub(super) fn went_back(message: String) -> Failure {
-    Failure::new(Exit::WentBack, message).hint(
-        "if replicas were restored from copies, put back the newest state of each that exists; \
-         see `Servers that went back in time` in docs/TROUBLESHOOTING.md",
-    )
 }
 
 #[cfg(test)]

@@ -19,13 +19,13 @@
 //! valid (docs/THREAT_MODEL.md).
 
 use super::epochs::{self, RekeyLine};
-use super::explain::{block_failure, key_failure, volume_failure};
 use super::key;
 use super::opened::{Access, Configured, Opened};
 use super::recover;
 use crate::arguments::{General, VolumeRekeyArguments};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
+use crate::explain::{block_failure, key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, LOCK};

@@ -6,7 +6,6 @@
 //! succeeds or fails as one. Interrupting the command interrupts nothing: a commit that has begun
 //! goes on.
 
-use super::explain::vfs_failure;
 use super::mount::MountReport;
 use super::mount_point::within;
 use crate::arguments::{General, SyncArguments};
@@ -14,6 +13,7 @@ use crate::configuration::TierSetting;
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
+use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};

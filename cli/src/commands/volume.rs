@@ -4,23 +4,23 @@
 //! first principal, the configuration that opens the volume from here, and the recovery kit, which
 //! belongs on paper. The configuration is written last: a directory that has one is complete.
 
-use super::explain::{block_failure, key_failure, store_failure, volume_failure};
 use super::key;
 use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
+use crate::configuration::files::{CONFIGURATION, GENESIS, HEADING, KEY, RECOVERY_KIT};
 use crate::configuration::{
     self, CacheSection, CloudSection, DataSection, LimitsSection, ReplicaSection,
     VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
+use crate::explain::{block_failure, key_failure, store_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::unlock::{self, Sources};
-use quorumfs_backends::location::Location;
+use crate::values::{apply_values, credentials_file, named, public_key, replica};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
-use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_bft_runtime::address::{Address, NoAddress};
+use quorumfs_bft::identity::{ReplicaId, Time};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
 use quorumfs_gateway::keys::Passphrase;
 use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
@@ -32,18 +32,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The configuration's file.
-pub(crate) const CONFIGURATION: &str = "quorumfs.toml";
-/// The genesis' file.
-pub(crate) const GENESIS: &str = "volume.genesis";
-/// The first principal's key file.
-pub(crate) const KEY: &str = "principal.key";
-/// The recovery kit's file.
-pub(crate) const RECOVERY_KIT: &str = "recovery-kit.txt";
-/// The first lines of the configuration.
-pub(crate) const HEADING: &str = "A quorumfs volume, as it is opened from this machine.\n\
-    Paths are relative to this file. There are no secrets in it.";
 
 /// The properties of a new volume.
 #[derive(Debug, Clone)]
@@ -146,104 +134,6 @@ pub(super) fn new_passphrase() -> CommandResult<Passphrase> {
         return Ok(sources.passphrase()?.0);
     }
     unlock::ask_twice()
-}
-
-/// A cloud's part of the configuration.
-pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
-    CloudSection {
-        name: name.to_string(),
-        location: location.to_string(),
-        credentials: None,
-        reader_credentials: None,
-        collector_credentials: None,
-        domain: None,
-        read_price_per_gib: None,
-        limits: LimitsSection::default(),
-    }
-}
-
-/// The address at which a replica is reached.
-pub(super) fn place(text: &str) -> CommandResult<Address> {
-    let address: Address = text
-        .parse()
-        .map_err(|error: NoAddress| Failure::new(Exit::Usage, error.to_string()))?;
-    if address.is_unspecified() {
-        let message = format!("{address} is only for listening: others cannot reach it there");
-        return Err(Failure::new(Exit::Usage, message)
-            .hint("name the machine by the address or name at which the others reach it"));
-    }
-    Ok(address)
-}
-
-/// A replica's key and address, as people pass them on.
-pub(crate) fn replica(text: &str) -> CommandResult<ReplicaSection> {
-    let wrong = || {
-        Failure::new(Exit::Usage, format!("`{text}` is not KEY@HOST:PORT"))
-            .hint("`quorumfs replica init` printed it, like 4f…c2@replica.example:7000")
-    };
-    let (key, address) = text.split_once('@').ok_or_else(wrong)?;
-    let address = place(address)?;
-    Ok(ReplicaSection {
-        address,
-        key: key.to_string(),
-    })
-}
-
-/// A cloud as it is named on the command line; a directory's path is made absolute.
-pub(super) fn named(text: &str) -> CommandResult<CloudSection> {
-    let wrong = || {
-        Failure::new(Exit::Usage, format!("`{text}` is not NAME=LOCATION"))
-            .hint("name each cloud, like --cloud first=/mnt/first or --cloud aws=s3://bucket/below")
-    };
-    let (name, location) = text.split_once('=').ok_or_else(wrong)?;
-    if name.is_empty() || location.is_empty() {
-        return Err(wrong());
-    }
-    let section = cloud(name, location);
-    match clouds::location(&section, Path::new(""))? {
-        Location::Local(path) => {
-            let path = std::path::absolute(&path)
-                .map_err(|error| Failure::file("use the cloud", &path, &error))?;
-            let path = path.to_str().ok_or_else(wrong)?;
-            Ok(cloud(name, path))
-        }
-        Location::Remote(_) => Ok(section),
-    }
-}
-
-/// A file with credentials, as the configuration names it: relative if it is in the state
-/// directory, so that a copy of that directory works on another machine.
-pub(super) fn credentials_file(state: &StateDirectory, path: &str) -> CommandResult<PathBuf> {
-    let failed = |error| Failure::file("use the credentials", path.as_ref(), &error);
-    let absolute = std::path::absolute(path).map_err(failed)?;
-    let base = std::path::absolute(state.path()).map_err(failed)?;
-    Ok(absolute
-        .strip_prefix(&base)
-        .map_or_else(|_| absolute.clone(), Path::to_path_buf))
-}
-
-/// Applies the values of `--cloud-…=NAME=VALUE` to the clouds.
-pub(super) fn apply_values(
-    clouds: &mut [CloudSection],
-    option: &str,
-    texts: &[String],
-    set: impl Fn(&mut CloudSection, &str) -> CommandResult<()>,
-) -> CommandResult<()> {
-    for text in texts {
-        let none = || {
-            Failure::new(
-                Exit::Usage,
-                format!("{option} `{text}` names none of the clouds"),
-            )
-            .hint(format!(
-                "the form is {option} NAME=VALUE, with the NAME of a --cloud"
-            ))
-        };
-        let (name, value) = text.split_once('=').ok_or_else(none)?;
-        let cloud = clouds.iter_mut().find(|cloud| cloud.name == name);
-        set(cloud.ok_or_else(none)?, value)?;
-    }
-    Ok(())
 }
 
 /// The created volume.
@@ -552,17 +442,6 @@ impl VolumePlan {
             created: Time(u64::try_from(now.as_nanos()).unwrap_or_default()),
         })
     }
-}
-
-/// A replica's public key, as people pass it on.
-pub(crate) fn public_key(digits: &str) -> CommandResult<PublicKey> {
-    digits.parse().map_err(|_| {
-        Failure::new(
-            Exit::Usage,
-            format!("`{digits}` is not the public key of a replica"),
-        )
-        .hint("it is 64 hexadecimal digits; `quorumfs replica init` printed it")
-    })
 }
 
 fn too_many(what: &str) -> Failure {

@@ -3,8 +3,8 @@
 //! It uses the cloud's own interface, with the volume's credentials, so that it works on any kind
 //! of cloud.
 
-use crate::commands;
 use crate::exit::Exit;
+use crate::explain;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) async fn flip_a_byte_in_every_object(
 pub(crate) async fn empty(cloud: &Arc<dyn ObjectStore>) -> CommandResult<usize> {
     let deleted = do_to_all(cloud, Damage::Delete).await?;
     let given_back = cloud.give_back(soon()).await;
-    given_back.map_err(|error| commands::store_failure(&error))?;
+    given_back.map_err(|error| explain::store_failure(&error))?;
     Ok(deleted)
 }
 
@@ -54,7 +54,7 @@ async fn names(cloud: &Arc<dyn ObjectStore>) -> CommandResult<Vec<ObjectName>> {
     let mut names: Vec<ObjectName> = Vec::new();
     loop {
         let page = cloud.list("", names.last(), PAGE, soon()).await;
-        let page = page.map_err(|error| commands::store_failure(&error))?;
+        let page = page.map_err(|error| explain::store_failure(&error))?;
         names.extend(page.names);
         if !page.more {
             return Ok(names);
@@ -109,5 +109,5 @@ async fn do_to(cloud: &dyn ObjectStore, name: &ObjectName, deed: Damage) -> Comm
             .await
             .map(drop)
     };
-    deeds.await.map_err(|error| commands::store_failure(&error))
+    deeds.await.map_err(|error| explain::store_failure(&error))
 }

@@ -7,6 +7,7 @@
 use super::places::{self, DemoCloud};
 use crate::arguments::DemoClouds;
 use crate::commands::{replica, volume};
+use crate::configuration::files;
 use crate::configuration::{self, ReplicaConfiguration, ReplicaSection, VolumeConfiguration};
 use crate::directory::{self, Lock, StateDirectory};
 use crate::exit::Exit;
@@ -47,7 +48,7 @@ impl Demo {
         let replicas = (0..REPLICAS)
             .map(|number| StateDirectory::find(Some(&state.join(format!("replicas/{number}"))), ""))
             .collect::<CommandResult<Vec<_>>>()?;
-        let path = state.join(volume::CONFIGURATION);
+        let path = state.join(files::CONFIGURATION);
         let before: Option<VolumeConfiguration> = match path.exists() {
             true => Some(configuration::read(&path, "volume")?),
             false => None,
@@ -92,7 +93,7 @@ impl Demo {
 
     /// The volume's genesis.
     pub(crate) fn genesis(&self) -> PathBuf {
-        self.state.join(volume::GENESIS)
+        self.state.join(files::GENESIS)
     }
 
     /// Ends the clouds' servers.
@@ -113,9 +114,9 @@ impl Demo {
 fn remove_remains(state: &StateDirectory) -> CommandResult<()> {
     for remains in [
         "replicas",
-        volume::KEY,
-        volume::GENESIS,
-        volume::RECOVERY_KIT,
+        files::KEY,
+        files::GENESIS,
+        files::RECOVERY_KIT,
         "clouds",
         "emulators",
     ] {
@@ -166,7 +167,7 @@ async fn renew_addresses(
     replicas: &[StateDirectory],
     places: &[DemoCloud],
 ) -> CommandResult<()> {
-    let path = state.join(volume::CONFIGURATION);
+    let path = state.join(files::CONFIGURATION);
     let mut volume: VolumeConfiguration = configuration::read(&path, "volume")?;
     if volume.replica.len() != replicas.len() {
         let message = format!(
@@ -189,7 +190,7 @@ async fn renew_addresses(
         section.location = place.section(state).await.location;
     }
     if volume != before {
-        configuration::write(&path, &volume, volume::HEADING)?;
+        configuration::write(&path, &volume, files::HEADING)?;
     }
     for (replica, section) in replicas.iter().zip(&volume.replica) {
         let path = replica.join(replica::CONFIGURATION);

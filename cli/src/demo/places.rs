@@ -5,11 +5,11 @@
 //! it away.
 
 use crate::arguments::DemoClouds;
-use crate::commands::volume;
 use crate::configuration::{CloudSection, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
+use crate::values;
 use quorumfs_backends::emulators::{Emulator, EmulatorError, Server};
 use quorumfs_backends::location::Location;
 use std::fs;
@@ -105,11 +105,11 @@ impl DemoCloud {
         };
         match &self.kind {
             CloudHost::Directory(path) => {
-                volume::cloud(self.name, &relative(path).display().to_string())
+                values::cloud(self.name, &relative(path).display().to_string())
             }
             CloudHost::Server(emulator) => {
                 let emulator = emulator.lock().await;
-                let mut section = volume::cloud(self.name, &emulator.location(CONTAINER, PREFIX));
+                let mut section = values::cloud(self.name, &emulator.location(CONTAINER, PREFIX));
                 section.credentials = emulator.credentials().map(|path| relative(&path));
                 section
             }
@@ -125,7 +125,7 @@ impl DemoCloud {
         let location = crate::clouds::location(&section, state.path())?;
         let credentials = section.credentials.map(|path| state.join(path));
         let created = location.create_container(credentials.as_deref()).await;
-        created.map_err(|error| crate::commands::store_failure(&error))
+        created.map_err(|error| crate::explain::store_failure(&error))
     }
 
     /// The place of its data, for people.

@@ -1,10 +1,10 @@
 //! The sources of a passphrase.
 
 use super::{keyring, program, terminal};
-use crate::commands::key_failure;
 use crate::configuration::VolumeConfiguration;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
+use crate::explain::key_failure;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_bft::identity::ClusterId;
 use quorumfs_gateway::keys::{PASSPHRASE_BYTES_MAX, Passphrase};

@@ -3,7 +3,7 @@
 use super::DataSetting;
 use crate::bench::failed;
 use crate::clouds::marker;
-use crate::commands::{block_failure, store_failure};
+use crate::explain::{block_failure, store_failure};
 use crate::failure::CommandResult;
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::remote::{Limits, Pace, RetryPolicy};

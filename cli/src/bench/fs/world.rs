@@ -3,7 +3,7 @@
 use super::{WorkloadPlaces, blocking};
 use crate::arguments::DemoClouds;
 use crate::bench::failed;
-use crate::commands::volume::{CONFIGURATION, HEADING};
+use crate::configuration::files::{CONFIGURATION, HEADING};
 use crate::configuration::{self, TierSetting, VolumeConfiguration};
 use crate::demo::{cluster::DemoCluster, layout::Demo, supervisor::State};
 use crate::directory::{self, StateDirectory};

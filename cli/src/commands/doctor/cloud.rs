@@ -15,8 +15,8 @@
 use super::finding::{Finding, Level};
 use super::limits::{Ended, judge, judge_clock};
 use crate::clouds::{LOCKED, NamedCloud, Role, VERSIONED};
-use crate::commands::explain::store_exit;
 use crate::exit::Exit;
+use crate::explain::store_exit;
 use bytes::Bytes;
 use quorumfs_backends::location::Location;
 use quorumfs_backends::remote::{Attempt, Container, RemoteStore};

@@ -28,9 +28,9 @@ pub(crate) use list::{cat, date, ls};
 pub(crate) use put::put;
 pub(crate) use remove::rm;
 
-use super::explain::vfs_failure;
 use super::opened::Opened;
 use crate::exit::Exit;
+use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{

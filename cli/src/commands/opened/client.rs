@@ -1,7 +1,7 @@
 //! The servers of a volume's client.
 
 use super::{CONNECT_WITHIN, CommandResult, Exit, Failure, VolumeConfiguration};
-use crate::commands::volume::public_key;
+use crate::values::public_key;
 use quorumfs_bft_runtime::client::{ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;

@@ -2,7 +2,7 @@
 //! clouds' shares of the volume's key.
 
 use super::{Access, Configured};
-use crate::commands::explain::key_failure;
+use crate::explain::key_failure;
 use crate::failure::CommandResult;
 use quorumfs_gateway::keys::{HostKey, ShareCache};
 use std::path::PathBuf;
