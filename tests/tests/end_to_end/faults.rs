@@ -251,7 +251,7 @@ fn a_replica_whose_journal_is_damaged_reports_it_and_rejoins() {
     let log = demo.log("replica-2");
     let message = log.lines().find(|line| line.contains("journal is lost"));
     let message = message.unwrap_or_else(|| panic!("the loss of the journal is not logged: {log}"));
-    for words in ["replicas/2/data", "reason=", "keep them up"] {
+    for words in ["replicas/2/data", "reason=", "keep those running"] {
         assert!(
             message.contains(words),
             "the message lacks `{words}`: {message}"

@@ -326,7 +326,7 @@ fn a_replica_may_listen_everywhere_and_be_reached_by_a_name() {
     };
     init(&["0.0.0.0:7000"]).fails(2, "only for listening", "--address HOST:PORT");
     let wrong = ["0.0.0.0:7000", "--address", "192.0.2.300:7000"];
-    init(&wrong).fails(2, "is no HOST:PORT", "");
+    init(&wrong).fails(2, "is not HOST:PORT", "");
     let made = init(&["0.0.0.0:7000", "--address", "replica.example:7000"]).ok();
     let made = made.records("replica").remove(0);
     assert_eq!(made["address"], "replica.example:7000");
