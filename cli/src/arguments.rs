@@ -36,12 +36,7 @@ use std::path::PathBuf;
 
 /// A file system over several clouds, none of which has to be trusted.
 #[derive(Debug, Parser)]
-#[command(
-    name = "quorumfs",
-    version,
-    disable_help_subcommand = true,
-    max_term_width = 100
-)]
+#[command(name = "quorumfs", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     /// The command.
     #[command(subcommand)]
@@ -55,7 +50,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct General {
-    /// The state directory (default: under ~/.local/share/quorumfs)
+    /// The state directory (default: ~/.local/share/quorumfs/volume, of a replica …/replica)
     #[arg(
         long,
         global = true,
@@ -67,7 +62,7 @@ pub(crate) struct General {
     /// Print NDJSON: one object a line, each with "v":1 and a "type"
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// What to log to standard error, such as `info` or `quorumfs_gateway=debug`
+    /// What to log to standard error: `info`, `quorumfs_gateway=debug`
     #[arg(
         long,
         global = true,
@@ -89,19 +84,18 @@ pub(crate) enum Command {
     /// Metadata replicas: initialise one, run one
     #[command(subcommand)]
     Replica(ReplicaCommand),
-    /// The membership of the metadata replicas: show it, add, replace, remove
+    /// The membership of the metadata replicas: show it, add, replace, move, remove
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Volumes: create one, change its keys, list its key epochs
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// The key that opens a volume on this machine: protect it with a passphrase, unlock it, lock
-    /// it
+    /// The key of this machine: protect it with a passphrase, unlock it, lock it
     #[command(subcommand)]
     Key(KeyCommand),
     /// Mount the volume
     Mount(MountArguments),
-    /// Unmount it, after everything written is stored
+    /// Unmount the volume, after everything written is stored
     Umount(UmountArguments),
     /// Commit data written through the mount now, and wait for it
     Sync(SyncArguments),
@@ -360,7 +354,7 @@ pub(crate) struct DemoArguments {
     /// Check everything unattended in a fresh directory, and end with one line of JSON
     #[arg(long)]
     pub(crate) check: bool,
-    /// Of what kind a new demo's clouds are: four directories; or local servers of S3, Azure and
+    /// Which clouds a new demo uses: four directories; or local servers of S3, Azure and
     /// Google, and a directory. Released programs do not contain these servers; `scripts/demo
     /// --clouds emulators` installs them and builds a program that does
     #[arg(long, value_enum)]

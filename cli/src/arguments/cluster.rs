@@ -1,6 +1,5 @@
 //! The command line of `quorumfs cluster`.
 
-use super::StatusArguments;
 use clap::{Args, Subcommand};
 use quorumfs_bft::fault_model::FaultModel;
 
@@ -8,7 +7,7 @@ use quorumfs_bft::fault_model::FaultModel;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Show the membership and its epoch, its administrators, and what each replica reports
-    Status(StatusArguments),
+    Status,
     /// Add a voting replica, once it has caught up
     Add(ClusterAddArguments),
     /// Replace a voting replica with another, once that has caught up
@@ -20,7 +19,7 @@ pub(crate) enum ClusterCommand {
     /// Set the keys of the administrators: from now on these, and no others, may change the
     /// membership
     Entrust(ClusterEntrustArguments),
-    /// Switch the replicas to the behaviour of this version, once every voter runs it
+    /// Switch the replicas to a newer behaviour, once every voter knows it
     Behave(ClusterBehaveArguments),
 }
 
@@ -113,7 +112,8 @@ pub(crate) struct ClusterEntrustArguments {
 /// `quorumfs cluster behave`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterBehaveArguments {
-    /// The version
+    /// The number of the behaviour; `quorumfs cluster status --json` shows the present one as
+    /// `behaviour_version`
     #[arg(value_name = "VERSION")]
     pub(crate) version: u32,
 }

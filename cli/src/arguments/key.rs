@@ -6,15 +6,15 @@ use std::path::PathBuf;
 /// Commands for the key that opens a volume on this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// Show whether it is protected, and where its passphrase is read from
+    /// Show whether the key is protected, and where its passphrase is read from
     Status,
-    /// Seal it under a passphrase, or under another one
+    /// Seal the key file under a passphrase, or change its passphrase
     Protect(KeyProtectArguments),
-    /// Remove its passphrase: any reader of the file then has the key
+    /// Remove the passphrase: any reader of the key file then has the key
     Unprotect,
-    /// Put its passphrase into the kernel's keyring for a while
+    /// Put the key's passphrase into the kernel's keyring for a while
     Unlock(KeyUnlockArguments),
-    /// Remove its passphrase from the kernel's keyring
+    /// Remove the key's passphrase from the kernel's keyring
     Lock,
 }
 

@@ -23,8 +23,9 @@ use quorumfs_bft::identity::{Epoch, Incarnation, PublicKey};
 use quorumfs_bft::membership::{Command, Member, Membership};
 use quorumfs_bft_runtime::client::{Administered, Client, ClientError};
 use quorumfs_bft_runtime::server::first_incarnation;
+use quorumfs_gateway::volume::Volume;
 use serde::Serialize;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::{Duration, Instant};
 
 /// How often to ask again for a new replica that cannot vote yet.
@@ -37,7 +38,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> CommandResult {
     let configured = Configured::read(general)?;
-    if let ClusterCommand::Status(_) = command {
+    if let ClusterCommand::Status = command {
         return status(&configured, output).await;
     }
     let cluster = Cluster::open(&configured, output).await?;
@@ -61,12 +62,17 @@ struct Settings {
     needed: u16,
     behaviour_version: u32,
     checkpoint_interval: u64,
+    /// Their present keys: the membership lists the first key of an owner that was replaced.
     administrators: Vec<String>,
+    #[serde(skip)]
+    labels: Vec<Option<String>>,
 }
 
 impl Settings {
-    fn of(membership: &Membership) -> Self {
+    fn of(volume: &Volume, membership: &Membership) -> Self {
         let administrators = membership.administrators.iter();
+        let (administrators, labels): (Vec<_>, Vec<_>) =
+            administrators.map(|key| volume.present_key(key)).unzip();
         Self {
             epoch: membership.epoch.0,
             from: membership.from.0,
@@ -76,16 +82,22 @@ impl Settings {
             needed: membership.model.medium(),
             behaviour_version: membership.behaviour_version,
             checkpoint_interval: membership.checkpoint_interval,
-            administrators: administrators.map(ToString::to_string).collect(),
+            administrators: administrators.iter().map(ToString::to_string).collect(),
+            labels,
         }
     }
 
     fn text(&self) -> String {
-        format!(
-            "Epoch {}, since batch {}: {} replicas vote; {} may fail (u), {} of them may lie (r); \
-             a quorum is {}.",
+        let mut text = format!(
+            "Membership epoch {}, since batch {}: {} replicas vote; {} may fail (u), {} of them \
+             may lie (r); a quorum is {}.\nAdministrators:",
             self.epoch, self.from, self.voters, self.u, self.r, self.needed
-        )
+        );
+        for (key, label) in self.administrators.iter().zip(&self.labels) {
+            let label = label.as_deref().unwrap_or("not a principal of the volume");
+            let _ = write!(text, "\n  {key}  {label}");
+        }
+        text
     }
 }
 
@@ -93,7 +105,11 @@ async fn status(configured: &Configured, output: Output) -> CommandResult {
     let standing = configured.standing().await?;
     let membership = standing.membership.clone();
     let replicas = members::of(configured, standing);
-    output.record("cluster", &Settings::of(&membership), Settings::text)?;
+    output.record(
+        "cluster",
+        &Settings::of(configured.volume(), &membership),
+        Settings::text,
+    )?;
     for replica in &replicas {
         output.record("replica", replica, |it| it.text_with_key())?;
     }
@@ -174,10 +190,10 @@ impl<'a> Cluster<'a> {
                 Exit::WrongKey,
                 "only an administrator may change the membership, and this is another key",
             );
-            return Err(failure.hint("`quorumfs cluster status --json` lists the administrators"));
+            return Err(failure.hint("`quorumfs cluster status` lists the administrators"));
         }
         match command {
-            ClusterCommand::Status(_) => Ok(()),
+            ClusterCommand::Status => Ok(()),
             ClusterCommand::Add(arguments) => self.add(&now, arguments).await,
             ClusterCommand::Replace(arguments) => self.replace(&now, arguments).await,
             ClusterCommand::Remove(arguments) => self.remove(&now, arguments).await,
@@ -195,7 +211,7 @@ impl<'a> Cluster<'a> {
             ClusterCommand::Entrust(arguments) => {
                 let keys = arguments.administrators.iter();
                 let administrators: Vec<_> = keys
-                    .map(|it| public_key(it))
+                    .map(|it| administrator_key(it))
                     .collect::<CommandResult<_>>()?;
                 may_entrust(&administrators, &self.configured.principal())?;
                 let keys = administrators.iter().map(ToString::to_string);
@@ -368,7 +384,7 @@ impl<'a> Cluster<'a> {
         };
         self.output.record("change", &change, |change| {
             format!(
-                "Epoch {}: {} {}",
+                "Membership epoch {}: {} {}",
                 change.epoch, change.change, change.object
             )
         })
@@ -488,6 +504,15 @@ fn no_such_member(text: &str) -> Failure {
 }
 
 /// Refuses a list without the asking administrator: mistyped, it would leave no administrator.
+fn administrator_key(digits: &str) -> CommandResult<PublicKey> {
+    digits.parse().map_err(|_| {
+        let message = format!("`{digits}` is not a public key");
+        Failure::new(Exit::Usage, message).hint(
+            "it is 64 hexadecimal digits; `quorumfs cluster status` lists the administrators' keys",
+        )
+    })
+}
+
 fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> CommandResult<()> {
     if administrators.contains(own) {
         return Ok(());

@@ -172,12 +172,14 @@ impl ReplicaLine {
                      {does}{catching_up}"
                 )
             }
+            (None, _) if self.role == Role::Retired => {
+                format!("  replica {id}  {address}  retired, not reachable: nothing to do")
+            }
             (None, problem) => {
                 let problem = problem.as_deref().unwrap_or("?");
                 let role = match self.role {
-                    Role::Voter => String::new(),
-                    Role::Learner => " (it does not vote yet)".to_owned(),
-                    Role::Retired => format!(" ({})", self.retired()),
+                    Role::Learner => " (it does not vote yet)",
+                    Role::Voter | Role::Retired => "",
                 };
                 format!("  replica {id}  {address}  DOWN: {problem}{role}")
             }

@@ -145,6 +145,21 @@ impl Volume {
         self.principals.now().first().map(|owner| owner.key)
     }
 
+    /// The present key of the principal that had this key, to this process's knowledge, and the
+    /// principal's label if it is one of the volume's.
+    #[must_use]
+    pub fn present_key(&self, key: &PrincipalId) -> (PrincipalId, Option<String>) {
+        let mut present = *key;
+        for (_, succession) in self.principals.known() {
+            if succession.predecessor == present {
+                present = succession.successor.key;
+            }
+        }
+        let principals = self.principals.now();
+        let principal = principals.into_iter().find(|it| it.key == present);
+        (present, principal.map(|it| it.label))
+    }
+
     /// The principal that was replaced last, to this process's knowledge.
     #[must_use]
     pub fn replaced(&self) -> Option<PrincipalId> {

@@ -253,7 +253,10 @@ async fn shares_are_found_with_f_clouds_lying_or_gone_and_not_with_more() {
     assert_eq!((*good, *wanted), (1, 2));
     let error = error.to_string();
     assert!(error.contains("only 1 of the 2 clouds"), "{error}");
-    assert!(error.contains("bring one of these clouds back:\n"), "{error}");
+    assert!(
+        error.contains("bring one of these clouds back:\n"),
+        "{error}"
+    );
     assert_eq!(error.matches("a planned fault").count(), 3, "{error}");
 }
 

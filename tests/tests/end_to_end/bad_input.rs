@@ -111,7 +111,10 @@ fn a_missing_path_is_reported() {
     assert_eq!(cat.status.code(), Some(3));
     assert_eq!(String::from_utf8_lossy(&cat.stdout), "no line end");
     let complaint = String::from_utf8_lossy(&cat.stderr).into_owned();
-    assert!(complaint.contains("/none: no such file or directory in the volume"), "{complaint}");
+    assert!(
+        complaint.contains("/none: no such file or directory in the volume"),
+        "{complaint}"
+    );
 }
 
 #[test]

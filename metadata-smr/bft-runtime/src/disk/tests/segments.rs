@@ -248,5 +248,9 @@ fn a_filled_segment_that_became_shorter_is_a_lost_journal() {
     let path = segments(directory.path()).remove(1);
     let file = fs::File::options().write(true).open(&path).expect("there");
     file.set_len(SEGMENT_BYTES - 1).expect("cut");
-    assert!(is_lost(directory.path()).expect("lost").contains("shorter"));
+    assert!(
+        is_lost(directory.path())
+            .expect("lost")
+            .contains("truncated")
+    );
 }
