@@ -230,7 +230,10 @@ fn a_mount_reports_its_memory_setting_and_where_it_comes_from() {
     let (mib, from) = reported();
     let usable = quorumfs_gateway::memory::usable().unwrap().bytes >> 20;
     assert_eq!(mib, (usable / 4).clamp(128, 768), "{from}");
-    assert!(from.contains("usual") || from.contains("quarter"), "{from}");
+    assert!(
+        from.contains("default") || from.contains("quarter"),
+        "{from}"
+    );
     cluster.quorumfs().run_with(["umount"]).ok();
     cluster.configure("[data]\nmemory_mib = 200\n");
     let _ = mount_in_background(&cluster, &point, &[]);

@@ -202,7 +202,13 @@ fn a_thief_of_a_gateways_credentials_destroys_nothing_that_is_retained() {
         assert_levels(&well, cloud, "writer", &limits);
         assert_eq!(finding(&well, cloud, None, "retention")["level"], "ok");
         let trial = finding(&well, cloud, None, "trial");
-        assert!(trial["text"].as_str().unwrap().contains("stays"), "{trial}");
+        assert!(
+            trial["text"]
+                .as_str()
+                .unwrap()
+                .contains("of the trial stay"),
+            "{trial}"
+        );
     }
 
     let before: Vec<_> = buckets.map(|bucket| s3.versions(bucket)).into();

@@ -100,7 +100,13 @@ fn a_token_that_may_create_and_not_write_overwrites_nothing() {
     ];
     assert_levels(&well, "a", "reader", &limits);
     let trial = finding(&well, "a", None, "trial");
-    assert!(trial["text"].as_str().unwrap().contains("stays"), "{trial}");
+    assert!(
+        trial["text"]
+            .as_str()
+            .unwrap()
+            .contains("of the trial stay"),
+        "{trial}"
+    );
 
     super::configure(&cluster, "a", "collector_credentials", &collector);
     let well = cluster.quorumfs().run_with(["doctor"]).ok();
