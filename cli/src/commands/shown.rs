@@ -5,7 +5,7 @@
 //! They would assign numbers a second time, present an old key epoch as the newest, and show old
 //! versions of files, with a quorum that vouches for it. Only a client that saw more can detect
 //! that. So each command and mount stores the highest numbers that it was shown, and the next one
-//! from this state directory refuses lower ones ([`Exit::WentBack`]). The message says what an
+//! from this state directory refuses lower ones (`Exit::WentBack`). The message says what an
 //! operator can do, and `volume accept-rollback` ends the refusal.
 //!
 //! A new state directory accepts the first state that it is shown. So does one whose file is
