@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct General {
-    /// State directory (default: ~/.local/share/quorumfs/{volume,replica})
+    /// State directory, or ~/.local/share/quorumfs/{volume,replica}
     #[arg(
         long,
         global = true,
