@@ -503,7 +503,7 @@ fn no_such_member(text: &str) -> Failure {
     Failure::new(Exit::Usage, format!("there is no replica {text}")).hint(LIST)
 }
 
-/// Refuses a list without the asking administrator: mistyped, it would leave no administrator.
+/// An administrator's public key, as people pass it on.
 fn administrator_key(digits: &str) -> CommandResult<PublicKey> {
     digits.parse().map_err(|_| {
         let message = format!("`{digits}` is not a public key");
@@ -513,6 +513,7 @@ fn administrator_key(digits: &str) -> CommandResult<PublicKey> {
     })
 }
 
+/// Refuses a list without the asking administrator: mistyped, it would leave no administrator.
 fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> CommandResult<()> {
     if administrators.contains(own) {
         return Ok(());

@@ -198,8 +198,6 @@ async fn main() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! The example: a key-value service, its operations and its judge.
 //!
 //! It is small, but has one of everything that replication can get wrong: overwriting, conditional
-//! and accumulating writes, reads, agreed time in every answer, and values that are lent for a
-//! while and taken back by a tick.
+//! and accumulating writes, reads, agreed time in every answer, and values with a
+//! lifetime, which a tick removes.
 
 pub mod command;
 pub mod model;

@@ -151,6 +151,11 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
         .quorumfs()
         .run_with(["cluster", "move", "0", place])
         .ok();
+    let status = cluster.quorumfs().run_with(["cluster", "status"]).ok();
+    let shown = status.records("cluster").remove(0);
+    let administrators = shown["administrators"].as_array().unwrap();
+    assert!(administrators.contains(&done["new"]), "{shown}");
+    assert!(!administrators.contains(&done["old"]), "{shown}");
     thief().run_with(["cluster", "move", "1", place]).fails(
         12,
         "refuses a session",

@@ -28,6 +28,8 @@ const MAY_USE_THEM: [&str; 5] = [
 const PAGE_COLUMNS_MAX: usize = 100;
 /// A row of a table cannot be broken, so its cells have to be short.
 const ROW_COLUMNS_MAX: usize = 200;
+/// A name in a page with so many underscores is that of a test.
+const CITED_UNDERSCORES_MIN: usize = 4;
 /// In so many modules may types have one name.
 const SAME_NAME_MAX: usize = 3;
 
@@ -188,6 +190,37 @@ fn links_between_pages_lead_somewhere() {
         }
     }
     none_of(&broken, "a link that leads nowhere");
+}
+
+/// Names in backticks that are long enough to be those of tests.
+fn cited(page: &str) -> impl Iterator<Item = &str> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let names = quoted.map(|name| name.rsplit("::").next().unwrap_or_default());
+    names.filter(|name| {
+        let snake = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
+        name.matches('_').count() >= CITED_UNDERSCORES_MIN && name.chars().all(snake)
+    })
+}
+
+#[test]
+fn tests_that_pages_cite_exist() {
+    let code = rust_files();
+    let named: BTreeSet<&str> = code
+        .iter()
+        .flat_map(|(_, text)| text.split(|it: char| !it.is_alphanumeric() && it != '_'))
+        .collect();
+    let mut broken = Vec::new();
+    let mut seen = 0;
+    for (path, text) in pages() {
+        for name in cited(&text) {
+            seen += 1;
+            if !named.contains(name) {
+                broken.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert!(seen > 300, "only {seen} citations were found");
+    none_of(&broken, "a page cites what is not in the code");
 }
 
 /// The name of the type that a line at the left margin declares.

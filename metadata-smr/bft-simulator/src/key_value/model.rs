@@ -8,7 +8,7 @@ use super::command::{Command, KeyValueAnswer, decode};
 use crate::history::Call;
 use crate::linearizability::Model;
 
-/// When a value is taken back.
+/// When a value expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
     /// Never.
@@ -32,7 +32,7 @@ pub struct Cell {
 pub struct OneKey;
 
 impl Cell {
-    fn taken_back(&self) -> Self {
+    fn expired(&self) -> Self {
         Self {
             list: Vec::new(),
             until: Until::Forever,
@@ -52,8 +52,8 @@ impl Cell {
         match (self.until, time) {
             (Until::Forever, _) => vec![now],
             (Until::At(until), Some(time)) if time < until => vec![now],
-            (Until::At(_), Some(_)) => vec![now.taken_back()],
-            (Until::At(_), None) | (Until::Unknown, _) => vec![now.taken_back(), now],
+            (Until::At(_), Some(_)) => vec![now.expired()],
+            (Until::At(_), None) | (Until::Unknown, _) => vec![now.expired(), now],
         }
     }
 

@@ -3,9 +3,9 @@
 //! | Row | Content |
 //! |---|---|
 //! | `p` ‖ principal | an admitted principal |
-//! | `v` ‖ key | the list and when it is taken back |
-//! | `t` ‖ time ‖ key | marks that it is taken back then |
-//! | `g` | nothing: it is written whenever a value is taken back |
+//! | `v` ‖ key | the list and when it expires |
+//! | `t` ‖ time ‖ key | marks that it expires then |
+//! | `g` | nothing: it is written whenever a value expires |
 
 use super::command::{Command, KeyValueAnswer, decode, encode};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -24,10 +24,10 @@ pub const CREDIT: Credit = Credit {
     bytes: 16 << 10,
 };
 
-/// The row that records when a value was last taken back.
-const TAKEN_BACK: &[u8] = b"g";
+/// The row that records when a value last expired.
+const LAST_EXPIRY: &[u8] = b"g";
 
-/// How many values one tick takes back.
+/// How many expired values one tick removes.
 const TICK_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, BorshSerialize, BorshDeserialize)]
@@ -59,7 +59,7 @@ fn cell(view: &View<'_>, key: u8) -> Result<Cell, StateError> {
         None => {
             // An absent row has no version, but this row has: it is written whenever a value is
             // removed.
-            view.get(TAKEN_BACK)?;
+            view.get(LAST_EXPIRY)?;
             Ok(Cell::default())
         }
         Some(bytes) => decode(&bytes).ok_or_else(|| damaged("a cell")),
@@ -194,7 +194,7 @@ impl Service for KeyValue {
                 Some((time, key)) if time <= context.time.0 => {
                     txn.delete(&time_key(time, key))?;
                     txn.delete(&cell_key(key))?;
-                    txn.put(TAKEN_BACK, Bytes::new())?;
+                    txn.put(LAST_EXPIRY, Bytes::new())?;
                 }
                 _ => break,
             }
