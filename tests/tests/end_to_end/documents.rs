@@ -295,7 +295,8 @@ fn what_the_documents_say_to_type_does_what_they_say() {
             "--fork",
         ])
         .args(["--kill-child=KILL", "--mount-proc", "sh", "-c"])
-        .arg("ip link set lo up && exec \"$0\" --exact --nocapture \"$1\"")
+        // The shell stays: it reaps the replicas that end, so that `tail --pid` sees them end.
+        .arg("ip link set lo up && \"$0\" --exact --nocapture \"$1\"; exit $?")
         .arg(std::env::current_exe().unwrap())
         .arg("documents::what_the_documents_say_to_type_does_what_they_say")
         .env(INSIDE, "1")
