@@ -34,12 +34,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            caller(request),
-            self.inode(parent),
-        );
-        let name = name.as_bytes().to_vec();
+        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
         let place = (parent, name.clone());
         let work = async move {
             match name.as_slice() {
@@ -109,12 +104,7 @@ impl Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            creating_caller(request, umask),
-            self.inode(parent),
-        );
-        let name = name.as_bytes().to_vec();
+        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
         let place = (parent, name.clone());
         let work = async move {
             fs.mknod(&caller, parent, &name, mode, device)
@@ -133,43 +123,22 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            creating_caller(request, umask),
-            self.inode(parent),
-        );
-        let name = name.as_bytes().to_vec();
+        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
         let place = (parent, name.clone());
         let work = async move { fs.mkdir(&caller, parent, &name, mode).await.map(Some) };
         self.entry("mkdir", place, work, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            caller(request),
-            self.inode(parent),
-        );
-        let name = name.as_bytes().to_vec();
-        self.empty(
-            "unlink",
-            async move { fs.unlink(&caller, parent, &name).await },
-            reply,
-        );
+        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let work = async move { fs.unlink(&caller, parent, &name).await };
+        self.empty("unlink", work, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            caller(request),
-            self.inode(parent),
-        );
-        let name = name.as_bytes().to_vec();
-        self.empty(
-            "rmdir",
-            async move { fs.rmdir(&caller, parent, &name).await },
-            reply,
-        );
+        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let work = async move { fs.rmdir(&caller, parent, &name).await };
+        self.empty("rmdir", work, reply);
     }
 
     fn symlink(
@@ -180,15 +149,8 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            caller(request),
-            self.inode(parent),
-        );
-        let (name, target) = (
-            name.as_bytes().to_vec(),
-            target.as_os_str().as_bytes().to_vec(),
-        );
+        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let target = target.as_os_str().as_bytes().to_vec();
         let place = (parent, name.clone());
         let work = async move { fs.symlink(&caller, parent, &name, &target).await.map(Some) };
         self.entry("symlink", place, work, reply);
@@ -225,9 +187,8 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (fs, caller) = (self.file_system.clone(), caller(request));
-        let (inode, parent) = (self.inode(inode), self.inode(new_parent));
-        let name = new_name.as_bytes().to_vec();
+        let (fs, caller, parent, name) = self.named(caller(request), new_parent, new_name);
+        let inode = self.inode(inode);
         let place = (parent, name.clone());
         let work = async move { fs.link(&caller, inode, parent, &name).await.map(Some) };
         self.entry("link", place, work, reply);
@@ -259,13 +220,8 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, caller, parent) = (
-            self.file_system.clone(),
-            creating_caller(request, umask),
-            self.inode(parent),
-        );
-        let (name, root) = (name.as_bytes().to_vec(), self.root);
-        let exclusive = flags & 0o200 != 0;
+        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
+        let (root, exclusive) = (self.root, flags & 0o200 != 0);
         let work = async move {
             fs.create(&caller, parent, &name, mode, open_mode(flags), exclusive)
                 .await

@@ -12,6 +12,8 @@ use fuser::{
     Errno, FopenFlags, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
 };
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -116,6 +118,18 @@ impl Adapter {
         } else {
             InodeId(number.0)
         }
+    }
+
+    /// What the work of a request about a name in a directory needs: the file system, the caller,
+    /// the directory and the name.
+    pub(crate) fn named(
+        &self,
+        caller: Caller,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> (FileSystem, Caller, InodeId, Vec<u8>) {
+        let name = name.as_bytes().to_vec();
+        (self.file_system.clone(), caller, self.inode(parent), name)
     }
 
     /// Runs `work` with a deadline and passes its outcome to `answer`. It runs here and now as far

@@ -2,19 +2,12 @@
 
 use super::credentials::Proof;
 use super::*;
-use crate::Deadline;
 use crate::location::Location;
-use crate::marker::Marker;
+use crate::remote::conformance::{self, MARKER, Provider};
 use crate::remote::scripted::{Scripted, ScriptedAnswer};
-use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore as _;
-use std::time::Duration;
+use std::net::SocketAddr;
 
-const MARKER: Marker = Marker {
-    volume: [7; 16],
-    incarnation: 1,
-    cloud: 0,
-};
 const OURS: &str = "x-ms-request-id: 1";
 
 fn remote(address: impl fmt::Display) -> Remote {
@@ -38,111 +31,32 @@ fn key() -> Proof {
     Proof::Key("c2VjcmV0".to_owned())
 }
 
-fn store(driver: Blobs) -> RemoteStore {
-    let retry_policy = RetryPolicy {
-        pause_min: Duration::from_millis(1),
-        pause_max: Duration::from_millis(2),
-        ..RetryPolicy::default()
-    };
-    let shared = Arc::new(Pace::new(Limits::default()));
-    let limits = Limits::default();
-    RemoteStore::attach(
-        Arc::new(driver),
-        "volume/",
-        MARKER,
-        retry_policy,
-        limits,
-        shared,
-    )
-}
-
-fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(20))
-}
-
 fn refusal(status: &str, code: &str, headers: &str, text: &str) -> ScriptedAnswer {
     let headers = format!("{OURS}\nx-ms-error-code: {code}\n{headers}");
     let body = format!("<Error><Code>{code}</Code>{text}</Error>");
     ScriptedAnswer::whole(status, &headers, &body)
 }
 
+impl Provider for Blobs {
+    const OURS: &'static str = OURS;
+
+    fn at(address: SocketAddr) -> Self {
+        driver(address, key())
+    }
+
+    fn busy(header: &str) -> ScriptedAnswer {
+        refusal("503 Busy", "ServerBusy", header, "")
+    }
+
+    fn too_many(header: &str) -> ScriptedAnswer {
+        refusal("429 Too Many", "TooManyRequests", header, "")
+    }
+}
+
+conformance::tests!(Blobs);
+
 async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Blobs) {
-    let server = Scripted::start(answers).await;
-    let driver = driver(server.address, key());
-    (server, driver)
-}
-
-#[tokio::test]
-async fn a_busy_service_is_asked_again_after_the_time_it_asks_for() {
-    let busy = refusal("503 Busy", "ServerBusy", "Retry-After: 7", "");
-    let body = String::from_utf8_lossy(b"object");
-    let answers = vec![busy, ScriptedAnswer::whole("200 OK", OURS, &body)];
-    let (server, driver) = served(answers).await;
-    let error = driver.get("volume/x", None, 9).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Throttled);
-    assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
-    assert_eq!(server.requests().len(), 1, "no retries below");
-    assert_eq!(driver.get("volume/x", None, 9).await.unwrap(), "object");
-}
-
-#[tokio::test]
-async fn a_service_that_stays_busy_is_given_up() {
-    let answer = refusal("429 Too Many", "TooManyRequests", "Retry-After: 9", "");
-    let (server, driver) = served(vec![answer]).await;
-    let error = store(driver).check(soon()).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Throttled, "{error}");
-    assert_eq!(server.requests().len(), 3);
-}
-
-#[tokio::test]
-async fn an_object_that_breaks_off_is_not_an_object() {
-    let headers = format!("{OURS}\nContent-Length: 100");
-    let (_server, driver) = served(vec![ScriptedAnswer::whole("200 OK", &headers, "short")]).await;
-    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-}
-
-#[tokio::test]
-async fn a_login_page_is_not_the_service() {
-    let page = ScriptedAnswer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
-    let (_server, driver) = served(vec![page]).await;
-    for kind in [
-        driver.get("volume/x", None, 1000).await.unwrap_err().kind,
-        driver
-            .get("volume/x", Some(2..5), 3)
-            .await
-            .unwrap_err()
-            .kind,
-        driver.head("volume/x").await.unwrap_err().kind,
-        driver.list("volume/", None, 9).await.unwrap_err().kind,
-        driver
-            .put("volume/x", Bytes::from("x"))
-            .await
-            .unwrap_err()
-            .kind,
-        driver.delete("volume/x").await.unwrap_err().kind,
-        driver.container().await.unwrap_err().kind,
-    ] {
-        assert_eq!(kind, StoreErrorKind::Unavailable);
-    }
-    let moved = ScriptedAnswer::whole("302 Found", "Location: http://login.example/?token=x", "");
-    let (_server, driver) = served(vec![moved]).await;
-    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable);
-    assert!(error.detail.contains("http://login.example/"), "{error}");
-    assert!(!error.detail.contains("token"), "{error}");
-}
-
-#[tokio::test]
-async fn reading_stops_where_there_is_more_than_was_asked_for() {
-    let head = format!("HTTP/1.1 200 OK\r\n{OURS}\r\n\r\n").into_bytes();
-    let endless = ScriptedAnswer::Endless(head, vec![b'x'; 1000]);
-    let announced = ScriptedAnswer::whole("200 OK", OURS, "more than nine bytes");
-    for answer in [endless, announced] {
-        let (_server, driver) = served(vec![answer]).await;
-        let error = driver.get("volume/x", None, 9).await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
-    }
+    conformance::served(answers).await
 }
 
 #[tokio::test]
@@ -153,15 +67,6 @@ async fn a_refusal_without_end_is_read_to_a_bound() {
     assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
     let error = driver.delete("volume/x").await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
-}
-
-#[tokio::test]
-async fn a_service_that_never_answers_is_left_at_the_deadline() {
-    let (_server, driver) = served(vec![ScriptedAnswer::Silence]).await;
-    let store = store(driver);
-    let deadline = Deadline::after(Duration::from_millis(300));
-    let error = store.check(deadline).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
 }
 
 #[tokio::test]
@@ -381,7 +286,8 @@ async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_
     let remote = remote(server.address);
     let driver = attach(&remote, found, Some(file.path()), |_| None).unwrap();
     write("sv=1&sig=new");
-    let _ = store(driver).check(soon()).await;
+    let store = conformance::store(driver);
+    let _ = store.check(conformance::soon()).await;
     let requests = server.requests();
     assert_eq!(requests.len(), 2, "{requests:#?}");
     assert!(requests[0].contains("sig=old") && requests[1].contains("sig=new"));

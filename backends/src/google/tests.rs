@@ -1,19 +1,11 @@
 //! The driver against answers that no emulator gives.
 
 use super::*;
-use crate::Deadline;
 use crate::location::Location;
-use crate::marker::Marker;
+use crate::remote::conformance::{self, Provider};
 use crate::remote::scripted::{Scripted, ScriptedAnswer};
-use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
-use crate::store::ObjectStore as _;
-use std::time::Duration;
+use std::net::SocketAddr;
 
-const MARKER: Marker = Marker {
-    volume: [7; 16],
-    incarnation: 1,
-    cloud: 0,
-};
 const OURS: &str = "x-goog-generation: 1";
 const JSON: &str = "Content-Type: application/json";
 
@@ -24,28 +16,26 @@ fn driver(endpoint: &str, more: &str) -> Result<Bucket, Refusal> {
     }
 }
 
-async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Bucket) {
-    let server = Scripted::start(answers).await;
-    let driver = driver(&format!("http://{}", server.address), "").unwrap();
-    (server, driver)
+impl Provider for Bucket {
+    const OURS: &'static str = OURS;
+
+    fn at(address: SocketAddr) -> Self {
+        driver(&format!("http://{address}"), "").unwrap()
+    }
+
+    fn busy(header: &str) -> ScriptedAnswer {
+        refusal("503 Busy", "backendError", "We are busy", header)
+    }
+
+    fn too_many(header: &str) -> ScriptedAnswer {
+        refusal("429 Too Many", "rateLimitExceeded", "", header)
+    }
 }
 
-fn store(driver: Bucket) -> RemoteStore {
-    let retry_policy = RetryPolicy {
-        pause_min: Duration::from_millis(1),
-        pause_max: Duration::from_millis(2),
-        ..RetryPolicy::default()
-    };
-    let shared = Arc::new(Pace::new(Limits::default()));
-    let limits = Limits::default();
-    RemoteStore::attach(
-        Arc::new(driver),
-        "volume/",
-        MARKER,
-        retry_policy,
-        limits,
-        shared,
-    )
+conformance::tests!(Bucket);
+
+async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Bucket) {
+    conformance::served(answers).await
 }
 
 fn refusal(status: &str, reason: &str, message: &str, headers: &str) -> ScriptedAnswer {
@@ -55,76 +45,20 @@ fn refusal(status: &str, reason: &str, message: &str, headers: &str) -> Scripted
 }
 
 #[tokio::test]
-async fn a_busy_service_is_asked_again_after_the_time_it_asks_for() {
-    let busy = refusal("503 Busy", "backendError", "We are busy", "Retry-After: 7");
-    let answers = vec![busy, ScriptedAnswer::whole("200 OK", OURS, "object")];
-    let (server, driver) = served(answers).await;
-    let error = driver.get("volume/x", None, 9).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Throttled);
-    assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
-    assert_eq!(server.requests().len(), 1, "no retries below");
-    assert_eq!(driver.get("volume/x", None, 9).await.unwrap(), "object");
-}
-
-#[tokio::test]
-async fn a_service_that_stays_busy_is_given_up() {
-    let answer = refusal("429 Too Many", "rateLimitExceeded", "", "Retry-After: 9");
-    let (server, driver) = served(vec![answer]).await;
-    let deadline = Deadline::after(Duration::from_secs(20));
-    let error = store(driver).check(deadline).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Throttled, "{error}");
-    assert_eq!(server.requests().len(), 3);
-}
-
-#[tokio::test]
-async fn an_object_that_breaks_off_is_not_an_object() {
-    let headers = format!("{OURS}\nContent-Length: 100");
-    let (_server, driver) = served(vec![ScriptedAnswer::whole("200 OK", &headers, "short")]).await;
-    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-}
-
-#[tokio::test]
-async fn a_login_page_is_not_the_service() {
-    let html = ScriptedAnswer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
+async fn json_of_another_service_is_an_answer_to_a_delete_alone() {
     let other = ScriptedAnswer::whole("200 OK", JSON, r#"{"login": "please"}"#);
-    for (page, deletes) in [(html, false), (other, true)] {
-        let (_server, driver) = served(vec![page]).await;
-        let put = driver.put("volume/x", Bytes::from("x")).await;
-        for kind in [
-            driver.get("volume/x", None, 1000).await.unwrap_err().kind,
-            driver
-                .get("volume/x", Some(2..5), 3)
-                .await
-                .unwrap_err()
-                .kind,
-            driver.head("volume/x").await.unwrap_err().kind,
-            driver.list("volume/", None, 9).await.unwrap_err().kind,
-            driver.container().await.unwrap_err().kind,
-            put.unwrap_err().kind,
-        ] {
-            assert_eq!(kind, StoreErrorKind::Unavailable);
-        }
-        assert_eq!(driver.delete("volume/x").await.is_ok(), deletes);
+    let (_server, driver) = served(vec![other]).await;
+    for error in [
+        driver.get("volume/x", None, 1000).await.unwrap_err(),
+        driver.get("volume/x", Some(2..5), 3).await.unwrap_err(),
+        driver.head("volume/x").await.unwrap_err(),
+        driver.list("volume/", None, 9).await.unwrap_err(),
+        driver.put("volume/x", Bytes::from("x")).await.unwrap_err(),
+        driver.container().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     }
-    let moved = ScriptedAnswer::whole("302 Found", "Location: http://login.example/?token=x", "");
-    let (_server, driver) = served(vec![moved]).await;
-    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable);
-    assert!(error.detail.contains("http://login.example/"), "{error}");
-    assert!(!error.detail.contains("token"), "{error}");
-}
-
-#[tokio::test]
-async fn reading_stops_where_there_is_more_than_was_asked_for() {
-    let head = format!("HTTP/1.1 200 OK\r\n{OURS}\r\n\r\n").into_bytes();
-    let endless = ScriptedAnswer::Endless(head, vec![b'x'; 1000]);
-    let announced = ScriptedAnswer::whole("200 OK", OURS, "more than nine bytes");
-    for answer in [endless, announced] {
-        let (_server, driver) = served(vec![answer]).await;
-        let error = driver.get("volume/x", None, 9).await.unwrap_err();
-        assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
-    }
+    driver.delete("volume/x").await.unwrap();
 }
 
 #[tokio::test]
@@ -137,15 +71,6 @@ async fn answers_without_end_are_read_to_a_bound() {
         let (_server, driver) = served(vec![ScriptedAnswer::Endless(head, vec![b' '; 1000])]).await;
         assert_eq!(driver.head("volume/x").await.unwrap_err().kind, kind);
     }
-}
-
-#[tokio::test]
-async fn a_service_that_never_answers_is_left_at_the_deadline() {
-    let (_server, driver) = served(vec![ScriptedAnswer::Silence]).await;
-    let store = store(driver);
-    let deadline = Deadline::after(Duration::from_millis(300));
-    let error = store.check(deadline).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
 }
 
 #[tokio::test]

@@ -33,6 +33,9 @@
 mod body;
 #[cfg(any(feature = "azure", feature = "google"))]
 mod causes;
+#[cfg(test)]
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) mod conformance;
 mod driver;
 mod pace;
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]

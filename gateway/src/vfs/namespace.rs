@@ -19,7 +19,7 @@ use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
 use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
 use quorumfs_metadata::operation::{Create, EntryPlace, NewInode, Remove, Rename, Step};
-use quorumfs_metadata::reply::{Removed, StepDone};
+use quorumfs_metadata::reply::StepDone;
 use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -35,6 +35,25 @@ pub(crate) struct Made {
     pub(crate) existed: bool,
     pub(crate) tier: Option<Tier>,
 }
+
+/// A call that removes a name.
+struct Removal {
+    call: &'static str,
+    step: fn(Remove) -> Step,
+    /// Whether the inode may have other names, which then show its content.
+    leaves_content: bool,
+}
+
+const UNLINK: Removal = Removal {
+    call: "unlink",
+    step: Step::Unlink,
+    leaves_content: true,
+};
+const RMDIR: Removal = Removal {
+    call: "rmdir",
+    step: Step::RemoveDirectory,
+    leaves_content: false,
+};
 
 impl FileSystem {
     /// The inode that `name` leads to; `None` if there is no such entry.
@@ -224,81 +243,7 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
-        let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        cancel_safe(async move {
-            fs.with_retries(|| fs.unlink_once(&caller, directory, &name))
-                .await
-        })
-        .await
-    }
-
-    async fn unlink_once(
-        &self,
-        caller: &Caller,
-        directory: InodeId,
-        name: &[u8],
-    ) -> Result<(), VfsError> {
-        let inner = &self.inner;
-        let credentials = || inner.credentials(caller);
-        let place = inner.place_of(directory, name).await?;
-        let target = inner.find(credentials, directory, name).await?;
-        let Some(target) = target else {
-            return Err(VfsError::refused("unlink", Errno::NOENT));
-        };
-        if target.links > 1 {
-            // It may take long, and other processes wait for the same lock to open their files.
-            inner.flush_inode(target.inode).await?;
-        }
-        // The inode is not opened between the check for open handles and the removal.
-        let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
-        if target.links > 1 {
-            inner.flush_inode(target.inode).await?;
-        }
-        let held = inner.may_be_open(&target);
-        let remove = Remove {
-            place,
-            expected: Some(target.inode),
-            held,
-        };
-        let removed = self
-            .remove(
-                "unlink",
-                credentials(),
-                directory,
-                name,
-                Step::Unlink(remove),
-            )
-            .await?;
-        inner.removed(&removed);
-        Ok(())
-    }
-
-    /// Removes a name by `step`, at the servers and in the cache. `call` is the application's call.
-    async fn remove(
-        &self,
-        call: &'static str,
-        credentials: Credentials,
-        directory: InodeId,
-        name: &[u8],
-        step: Step,
-    ) -> Result<Removed, VfsError> {
-        let inner = &self.inner;
-        let stamp = inner.cache.stamp(directory);
-        match inner
-            .metadata
-            .step(call, credentials, clock::now(), step)
-            .await
-        {
-            Ok(StepDone::Removed { removed, parent }) => {
-                inner.learn_own(&parent, stamp.asked);
-                inner
-                    .cache
-                    .change_names(&[(stamp, directory, name, Known::Absent)]);
-                Ok(removed)
-            }
-            Ok(other) => Err(inner.metadata.mismatch(call, &other)),
-            Err(error) => Err(inner.invalidate_name(directory, name, error)),
-        }
+        self.remove(&UNLINK, caller, directory, name).await
     }
 
     /// Removes an empty directory.
@@ -313,16 +258,27 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
+        self.remove(&RMDIR, caller, directory, name).await
+    }
+
+    async fn remove(
+        &self,
+        removal: &'static Removal,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<(), VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
         cancel_safe(async move {
-            fs.with_retries(|| fs.rmdir_once(&caller, directory, &name))
+            fs.with_retries(|| fs.remove_once(removal, &caller, directory, &name))
                 .await
         })
         .await
     }
 
-    async fn rmdir_once(
+    async fn remove_once(
         &self,
+        removal: &Removal,
         caller: &Caller,
         directory: InodeId,
         name: &[u8],
@@ -332,20 +288,40 @@ impl FileSystem {
         let place = inner.place_of(directory, name).await?;
         let target = inner.find(credentials, directory, name).await?;
         let Some(target) = target else {
-            return Err(VfsError::refused("rmdir", Errno::NOENT));
+            return Err(VfsError::refused(removal.call, Errno::NOENT));
         };
+        let flushes = removal.leaves_content && target.links > 1;
+        if flushes {
+            // It may take long, and other processes wait for the same lock to open their files.
+            inner.flush_inode(target.inode).await?;
+        }
         // The inode is not opened between the check for open handles and the removal.
         let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
-        let step = Step::RemoveDirectory(Remove {
+        if flushes {
+            inner.flush_inode(target.inode).await?;
+        }
+        let step = (removal.step)(Remove {
             place,
             expected: Some(target.inode),
             held: inner.may_be_open(&target),
         });
-        let removed = self
-            .remove("rmdir", credentials(), directory, name, step)
-            .await?;
-        inner.removed(&removed);
-        Ok(())
+        let stamp = inner.cache.stamp(directory);
+        match inner
+            .metadata
+            .step(removal.call, credentials(), clock::now(), step)
+            .await
+        {
+            Ok(StepDone::Removed { removed, parent }) => {
+                inner.learn_own(&parent, stamp.asked);
+                inner
+                    .cache
+                    .change_names(&[(stamp, directory, name, Known::Absent)]);
+                inner.removed(&removed);
+                Ok(())
+            }
+            Ok(other) => Err(inner.metadata.mismatch(removal.call, &other)),
+            Err(error) => Err(inner.invalidate_name(directory, name, error)),
+        }
     }
 
     /// Renames an entry.

@@ -8,18 +8,23 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+/// Declares a kind of number: it is copied, compared, printed and encoded as its integer is.
+///
+/// For this workspace's services, which number things too; a crate that uses it depends on borsh.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(
             Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
-            BorshSerialize, BorshDeserialize,
+            ::borsh::BorshSerialize, ::borsh::BorshDeserialize,
         )]
         pub struct $name(pub $inner);
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(&self.0, f)
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(&self.0, f)
             }
         }
     };

@@ -6,29 +6,13 @@
 
 use crate::limits::COOKIE_COLLISIONS_MAX;
 use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::number;
 use std::fmt;
 
 /// A principal's identity is its Ed25519 key.
 pub type PrincipalId = quorumfs_bft::identity::PublicKey;
 /// A volume's id is its cluster's.
 pub type VolumeId = quorumfs_bft::identity::ClusterId;
-
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
-            BorshSerialize, BorshDeserialize,
-        )]
-        pub struct $name(pub $inner);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(&self.0, f)
-            }
-        }
-    };
-}
 
 number! {
     /// A partition of the metadata; everything is in home 0 until there are several leaders.
