@@ -1,28 +1,12 @@
 //! The shared state of the block store's parts: clouds, codes, bounds and counters.
 
-use super::buffers::{Buffers, PlainBuffers};
-use super::cloud::{Cloud, Link};
-use super::code::Code;
-use super::compact::Compaction;
-use super::completion::InFlight;
-use super::compress::Compression;
-use super::consistency_check::ConsistencyChecks;
-use super::counters::Counters;
-use super::error::{BlockError, ShardFault};
-use super::evidence::Notes;
-use super::header::HeaderBytes;
-use super::health::Timeouts;
-use super::index_cache::IndexCache;
-use super::object::StoredObject;
-use super::placement_log::PlacementLog;
-use super::preference::Preference;
-use super::read::RebuiltCache;
-use super::repair::Repairs;
-use super::repair_backoff::RepairBackoff;
-use super::sabotage::{Planted, Sabotage};
-use super::scrub_report::ScrubReport;
-use super::workers::Workers;
-use super::writer::Principals;
+use super::clouds::{Cloud, Counters, Link, Notes, PlacementLog, Preference, Timeouts, Workers};
+use super::object::{
+    BlockError, Buffers, Code, Compression, HeaderBytes, PlainBuffers, Planted, Principals,
+    Sabotage, ShardFault, StoredObject,
+};
+use super::read::{ConsistencyChecks, IndexCache, RebuiltCache};
+use super::reconcile::{Compaction, InFlight, RepairBackoff, Repairs, ScrubReport};
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
@@ -195,7 +179,7 @@ impl Engine {
         confirmations: mpsc::Sender<PlacedShard>,
         repairs: Repairs,
     ) -> Result<Self, BlockError> {
-        super::code::check_processor()?;
+        crate::blocks::object::check_processor()?;
         let indexes: BTreeSet<CloudIndex> = clouds.iter().map(|cloud| cloud.index).collect();
         if indexes.len() != clouds.len() {
             let reason = "two of them have the same index".to_owned();
@@ -289,7 +273,7 @@ impl Engine {
                 let header = object.header(self.config.volume, shard);
                 match (link, header) {
                     (Some(link), Some(header)) => header.encode(&link.keys),
-                    _ => [0; super::header::HEADER_BYTES as usize],
+                    _ => [0; crate::blocks::object::HEADER_BYTES as usize],
                 }
             })
             .collect()

@@ -1,18 +1,12 @@
 //! The block store, the interface for the file system.
 
-use super::cloud::Cloud;
-use super::compact::{Compacted, Compaction, CompactionError};
-use super::engine::{BlockConfig, Engine};
-use super::error::BlockError;
-use super::evidence::CloudEvidence;
-use super::object::{SealedSlice, Stored, StoredObject};
-use super::placement_log::{PlacementError, PlacementLog};
-use super::repair::Repairs;
-use super::scrub::ScrubConfig;
-use super::scrub_report::ScrubReport;
+use super::clouds::{Cloud, CloudEvidence, PlacementError, PlacementLog};
+use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
+use super::reconcile::{
+    BlockStatus, Compacted, Compaction, CompactionError, Repairs, ScrubConfig, ScrubReport,
+};
 use super::shares::{ShareError, ShareStore};
-use super::status::BlockStatus;
-use super::stream::PlainSlice;
+use crate::blocks::engine::{BlockConfig, Engine};
 use crate::keys::SliceKey;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
