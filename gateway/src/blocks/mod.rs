@@ -33,7 +33,7 @@
 //! quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
 //! systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
-//! The folder has wings. A wing is to import from those to its left alone:
+//! The folder has wings, each of which owns its state. A wing imports from those to its left alone:
 //!
 //! ```text
 //!   object ◄── clouds ◄─┬─ write ──┬─◄ reconcile ◄── store
@@ -41,19 +41,18 @@
 //!                       └─ shares ─┘
 //! ```
 //!
-//! | Wing | Content |
-//! |---|---|
-//! | `object` | slices, shards and objects as pure bytes |
-//! | `clouds` | the clouds with their health, the interface to the metadata, notes |
-//! | `write` | sealing, the quorum write, puts in flight |
-//! | `read` | the verified read, rebuilding, consistency checks |
-//! | `shares` | the second lock of a volume: a secret in shares, one a cloud |
-//! | `reconcile` | confirming, completion, repair, scrub, compaction, testifying |
-//! | `engine` | the shared state of all wings |
-//! | `store` | [`BlockStore`], the interface for the file system |
+//! | Wing | Owns | Content |
+//! |---|---|---|
+//! | `object` | nothing | slices, shards and objects as pure bytes |
+//! | `clouds` | `Clouds` | the clouds with their health, the interface to the metadata, notes |
+//! | `write` | `Writes` | sealing, the quorum write, puts in flight |
+//! | `read` | `Reads` | the verified read, rebuilding, consistency checks |
+//! | `shares` | [`ShareStore`] | the second lock of a volume: a secret in shares, one a cloud |
+//! | `reconcile` | `Reconciler` | confirming, completion, repair, scrub, compaction, testifying |
+//! | `config`, `store` | [`BlockStore`] | the configuration, and the interface for the file system |
 
 mod clouds;
-mod engine;
+mod config;
 mod object;
 mod read;
 mod reconcile;
@@ -63,11 +62,11 @@ mod write;
 
 pub use crate::keys::Sealing;
 pub use clouds::{
-    Cloud, CloudEvidence, CounterValues, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
-    PlacementError, PlacementLog, Preference, Refusal, SparsePage, Testimony, Timeouts,
+    Cloud, CloudStatus, CounterValues, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
+    PlacementError, PlacementLog, Preference, Refusal, SparsePack, SparsePage, Timeouts,
     UnderReplicatedCursor, UnderReplicatedPage, Workers,
 };
-pub use engine::BlockConfig;
+pub use config::BlockConfig;
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) use object::decoding;
 pub use object::{
@@ -79,8 +78,8 @@ pub use object::{
 pub use object::{Planted, Sabotage};
 pub use read::Poisoned;
 pub use reconcile::{
-    BlockStatus, CloudFindings, CloudStatus, Compacted, Compaction, CompactionError, ScrubConfig,
-    ScrubDepth, ScrubReport, SparsePack,
+    BlockStatus, CloudEvidence, CloudFindings, Compacted, Compaction, CompactionError, ScrubConfig,
+    ScrubDepth, ScrubReport, Testimony,
 };
 pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
 pub use store::{BlockStore, Drained};

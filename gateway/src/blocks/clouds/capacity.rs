@@ -11,8 +11,7 @@
 //! cloud that does not answer, its last statement counts. Headers, and a file system's overhead for
 //! each file, are left out: they are less than a hundredth of any file above a mebibyte.
 
-use super::cloud::Link;
-use crate::blocks::engine::Engine;
+use super::{Clouds, Link};
 use quorumfs_backends::{Deadline, FreeSpace};
 use quorumfs_metadata::placement::Policy;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn combined_capacity(rooms: &[Option<FreeSpace>], policy: Policy) -> Option<u64>
     (bytes != u64::MAX).then_some(bytes)
 }
 
-impl Engine {
+impl Clouds {
     /// Asks the clouds.
     pub(in crate::blocks) async fn capacity(&self) -> Option<u64> {
         let deadline = Deadline::after(self.config.timeouts.suspect);

@@ -136,13 +136,13 @@ impl Health {
 
     /// When the cloud becomes suspect if it answers no further put, including one that began at
     /// `begin`.
-    pub(in crate::blocks) fn suspect_at(&self, begin: Instant) -> Instant {
+    pub(super) fn suspect_at(&self, begin: Instant) -> Instant {
         let answered = self.state().put_answered_at;
         answered.map_or(begin, |at| at.max(begin)) + self.timeouts.suspect
     }
 
     /// The cloud has not answered a put for suspiciously long.
-    pub(in crate::blocks) fn suspected(&self) {
+    pub(super) fn suspected(&self) {
         let reason = format!(
             "no put was answered within {} ms; check the cloud's health and the network to it",
             self.timeouts.suspect.as_millis()
@@ -185,7 +185,7 @@ impl Health {
 
     /// A put was answered, or failed with an error. Answers to other requests say nothing about
     /// writes: a full cloud can still be read.
-    pub(in crate::blocks) fn put_ended(&self, error: Option<&StoreError>) {
+    pub(super) fn put_ended(&self, error: Option<&StoreError>) {
         let Some(error) = error else {
             self.state().writes_refused = None;
             return;
@@ -199,12 +199,12 @@ impl Health {
     }
 
     /// Why it takes no writes, if it refused the last one permanently.
-    pub(in crate::blocks) fn writes_refused(&self) -> Option<Refusal> {
+    pub(super) fn writes_refused(&self) -> Option<Refusal> {
         self.state().writes_refused.clone()
     }
 
     /// The cloud lied: shown to operators, without consequence for requests.
-    pub(in crate::blocks) fn lied(&self, what: String) {
+    pub(super) fn lied(&self, what: String) {
         self.state().last_error = Some(what);
     }
 
@@ -218,7 +218,7 @@ impl Health {
     }
 
     /// Whether the last request that concerned the whole cloud failed.
-    pub(in crate::blocks) fn is_failing(&self) -> bool {
+    pub(super) fn is_failing(&self) -> bool {
         self.state().failing
     }
 
@@ -232,7 +232,7 @@ impl Health {
     }
 
     /// The given percentile of the last answers' latencies, over all kinds of requests.
-    pub(in crate::blocks) fn percentile(&self, percent: usize) -> Option<Duration> {
+    pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
         self.state().latencies.percentile(percent)
     }
 

@@ -64,7 +64,7 @@ impl LatencyWindow {
 
 /// One cloud's answers.
 #[derive(Debug, Default)]
-pub(in crate::blocks) struct Latencies {
+pub(super) struct Latencies {
     windows: [[LatencyWindow; CLASSES]; 2],
     all: LatencyWindow,
 }
@@ -81,7 +81,7 @@ impl Latencies {
     }
 
     /// The latency percentile over all answers.
-    pub(in crate::blocks) fn percentile(&self, percent: usize) -> Option<Duration> {
+    pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
         self.all.percentile(Instant::now(), percent)
     }
 

@@ -5,7 +5,6 @@
 //! replacing, withdrawing or moving a second time has no effect.
 
 use crate::blocks::object::{PrincipalName, StoredObject};
-use crate::blocks::reconcile::SparsePack;
 use quorumfs_metadata::identity::{CloudIndex, Home, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, SliceMove};
 use quorumfs_metadata::row::{Evidence, PackedSlice};
@@ -40,6 +39,22 @@ pub struct ObjectsPage {
     pub last: Option<ObjectId>,
     /// There are more.
     pub more: bool,
+}
+
+/// A pack with the number of its live bytes.
+#[derive(Clone, Debug)]
+pub struct SparsePack {
+    /// The pack.
+    pub object: StoredObject,
+    /// Sealed bytes of it that are needed.
+    pub live_bytes: u64,
+}
+
+impl SparsePack {
+    /// Sealed bytes of it that are not needed.
+    pub(in crate::blocks) fn dead_bytes(&self) -> u64 {
+        u64::from(self.object.length()).saturating_sub(self.live_bytes)
+    }
 }
 
 /// A page of packs of which less than half is needed.

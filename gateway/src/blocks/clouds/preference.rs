@@ -10,8 +10,8 @@
 //! a low price is not worth an endless wait. Data shards are preferred to parity because any part
 //! of them can be read and proved alone; from parity, the whole object has to be rebuilt.
 
+use super::Clouds;
 use super::latency::Exchange;
-use crate::blocks::engine::Engine;
 use crate::blocks::object::StoredObject;
 use quorumfs_metadata::placement::Shard;
 use std::time::Duration;
@@ -44,9 +44,9 @@ impl std::fmt::Display for Preference {
 }
 
 /// The sort key of the shards to read, the smallest first.
-pub(in crate::blocks) type Rank = (bool, bool, u32, Duration, bool);
+pub(super) type Rank = (bool, bool, u32, Duration, bool);
 
-impl Engine {
+impl Clouds {
     /// The cloud of each shard of a new object, the data shards first. Objects that are read one
     /// after the other take turns.
     pub(in crate::blocks) fn spread(&self, turn: u32) -> Vec<Shard> {

@@ -88,7 +88,7 @@ impl Squeezed {
 }
 
 /// Expands segments, one after the other.
-pub(in crate::blocks) struct Expander(Option<Decompressor<'static>>);
+pub(super) struct Expander(Option<Decompressor<'static>>);
 
 impl Expander {
     pub(in crate::blocks) fn new() -> Self {
@@ -96,7 +96,7 @@ impl Expander {
     }
 
     /// Expands a segment into `plain`; returns whether it has exactly that length.
-    pub(in crate::blocks) fn expand(&mut self, body: &[u8], plain: &mut [u8]) -> bool {
+    pub(super) fn expand(&mut self, body: &[u8], plain: &mut [u8]) -> bool {
         if self.0.is_none() {
             self.0 = Decompressor::new().ok();
         }

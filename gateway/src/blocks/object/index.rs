@@ -32,7 +32,7 @@ pub(in crate::blocks) struct SliceIndex {
 }
 
 /// Bytes of the index of a slice of `length` plain bytes.
-pub(in crate::blocks) fn index_length(length: u32) -> u64 {
+pub(super) fn index_length(length: u32) -> u64 {
     u64::from(segments(length)) * ENTRY_BYTES
 }
 
@@ -66,7 +66,7 @@ impl SliceIndex {
     }
 
     /// Parses an opened index of a slice.
-    pub(in crate::blocks) fn parse(slice: &SealedSlice, bytes: &[u8]) -> Result<Self, BlockError> {
+    pub(super) fn parse(slice: &SealedSlice, bytes: &[u8]) -> Result<Self, BlockError> {
         let wrong = |what| BlockError::SealedWrong {
             slice: slice.id,
             what,
@@ -84,7 +84,7 @@ impl SliceIndex {
     }
 
     /// The bytes before sealing.
-    pub(in crate::blocks) fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         (0..segments(self.length))
             .flat_map(|segment| self.body_length(segment).to_be_bytes())
             .collect()
@@ -101,14 +101,14 @@ impl SliceIndex {
     }
 
     /// The stored bytes of a segment.
-    pub(in crate::blocks) fn body_length(&self, segment: u32) -> u32 {
+    pub(super) fn body_length(&self, segment: u32) -> u32 {
         let Range { start, end } = self.sealed(segment);
         let sealed = u32::try_from(end.saturating_sub(start)).unwrap_or_default();
         sealed.saturating_sub(TAG_BYTES)
     }
 
     /// Whether a segment has to be expanded.
-    pub(in crate::blocks) fn is_compressed(&self, segment: u32) -> bool {
+    pub(super) fn is_compressed(&self, segment: u32) -> bool {
         self.body_length(segment) < plain_length(self.length, segment)
     }
 
@@ -118,7 +118,7 @@ impl SliceIndex {
     }
 
     /// The bytes of the stream without compression.
-    pub(in crate::blocks) fn uncompressed_length(&self) -> u64 {
+    pub(super) fn uncompressed_length(&self) -> u64 {
         let tags = u64::from(segments(self.length)) * u64::from(TAG_BYTES);
         u64::from(self.length) + tags
     }
@@ -137,8 +137,8 @@ impl SliceIndex {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::BlockErrorKind;
     use super::*;
-    use crate::blocks::BlockErrorKind;
     use proptest::prelude::*;
     use quorumfs_metadata::identity::{AllocationId, Codec, ObjectId, SliceId};
 

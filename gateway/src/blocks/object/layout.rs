@@ -22,7 +22,7 @@ use super::segment::SEALED_SEGMENT_BYTES;
 /// Bytes of a full cell: one sealed segment.
 pub const CELL_BYTES: u32 = SEALED_SEGMENT_BYTES;
 /// Bytes of one hash in a Merkle path.
-pub(in crate::blocks) const HASH_BYTES: u64 = 32;
+pub(super) const HASH_BYTES: u64 = 32;
 
 /// The shape of one object: its stream's length and its number of data shards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,13 +66,13 @@ impl Layout {
     }
 
     /// Bytes of a cell of the stream.
-    pub(in crate::blocks) fn cell_length(self, cell: u64) -> u64 {
+    pub(super) fn cell_length(self, cell: u64) -> u64 {
         let begin = cell.saturating_mul(u64::from(CELL_BYTES));
         self.length.saturating_sub(begin).min(u64::from(CELL_BYTES))
     }
 
     /// Bytes of the longest cell of a row, which is the length of its parity cells.
-    pub(in crate::blocks) fn row_length(self, row: u64) -> u64 {
+    pub(super) fn row_length(self, row: u64) -> u64 {
         self.cell_length(row.saturating_mul(self.data))
     }
 
@@ -95,12 +95,12 @@ impl Layout {
     }
 
     /// Bytes of a cell's Merkle path.
-    pub(in crate::blocks) fn path_length(self) -> u64 {
+    pub(super) fn path_length(self) -> u64 {
         u64::from(self.depth()) * HASH_BYTES
     }
 
     /// The position in the stored shard where a cell begins; its path follows it.
-    pub(in crate::blocks) fn slot(self, row: u64) -> u64 {
+    pub(super) fn slot(self, row: u64) -> u64 {
         HEADER_BYTES + row * (u64::from(CELL_BYTES) + self.path_length())
     }
 
@@ -116,7 +116,7 @@ impl Layout {
 
     /// Bytes of a shard's cells without paths, with zeros appended where a data shard is shorter
     /// than the parity: the input of the code.
-    pub(in crate::blocks) fn payload_length(self) -> u64 {
+    pub(super) fn payload_length(self) -> u64 {
         match self.rows().checked_sub(1) {
             None => 0,
             Some(last) => last * u64::from(CELL_BYTES) + self.row_length(last),

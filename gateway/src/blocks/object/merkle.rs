@@ -28,7 +28,7 @@ static SHARD: LazyLock<blake3::Hasher> =
 const NO_CELL: Hash = [0; HASH_BYTES as usize];
 
 /// The hash of a cell.
-pub(in crate::blocks) fn leaf(cell: &[u8]) -> Hash {
+pub(super) fn leaf(cell: &[u8]) -> Hash {
     CELL.clone().update(cell).finalize().into()
 }
 
@@ -41,7 +41,7 @@ fn digest(header: &HeaderBytes, top: &Hash) -> Digest {
 }
 
 /// The whole tree of a shard.
-pub(in crate::blocks) struct MerkleTree {
+pub(super) struct MerkleTree {
     /// From the leaves up; each half as long as the one before.
     levels: Vec<Vec<Hash>>,
 }
@@ -75,7 +75,7 @@ impl MerkleTree {
     }
 
     /// The path of a cell, from its sibling up.
-    pub(in crate::blocks) fn path(&self, row: usize) -> impl Iterator<Item = &Hash> {
+    pub(super) fn path(&self, row: usize) -> impl Iterator<Item = &Hash> {
         let below_top = self.levels.len().saturating_sub(1);
         self.levels
             .iter()
@@ -86,7 +86,7 @@ impl MerkleTree {
 }
 
 /// Whether a cell with its path belongs in this row of the shard with this header and digest.
-pub(in crate::blocks) fn proves(
+pub(super) fn proves(
     wanted: &Digest,
     header: &HeaderBytes,
     row: u64,

@@ -122,7 +122,7 @@ impl CloudKeys {
     }
 
     /// The MAC at the end of a header.
-    pub(in crate::blocks) fn header_code(&self, header: &[u8], object: ObjectId) -> [u8; 32] {
+    pub(super) fn header_code(&self, header: &[u8], object: ObjectId) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.header);
         hasher.update(header);
         hasher.update(&object.to_be_bytes());

@@ -12,11 +12,14 @@ use super::buffers::PlainBuffers;
 use super::compress::Expander;
 use super::error::BlockError;
 use super::layout::CELL_BYTES;
+use super::positions::Positions;
 use super::segment::{Part, SliceCipher};
-use crate::blocks::clouds::Workers;
-use crate::blocks::read::{Cells, Positions};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
+
+/// The cells of a stream, by number.
+pub(in crate::blocks) type Cells = BTreeMap<u64, Bytes>;
 
 /// Segments that are to be opened.
 pub(in crate::blocks) struct Opening {
@@ -35,7 +38,7 @@ fn size(bytes: u64) -> usize {
 
 /// A piece of the stream; shorter if not all of its cells are present. A piece in several cells is
 /// assembled in `crossing`.
-pub(in crate::blocks) fn piece<'a>(
+pub(super) fn piece<'a>(
     cells: &'a Cells,
     stream: &Range<u64>,
     crossing: &'a mut Vec<u8>,
@@ -62,12 +65,9 @@ pub(in crate::blocks) fn piece<'a>(
 }
 
 impl Opening {
-    /// Opens the segments on the right thread.
-    pub(in crate::blocks) async fn open_by(self, workers: Workers) -> Result<Bytes, BlockError> {
-        match self.positions {
-            Positions::Regular { .. } => self.open(),
-            Positions::Indexed(_) => workers.run(move || self.open()).await?,
-        }
+    /// Whether opening takes so long that it belongs where sealing is done.
+    pub(in crate::blocks) fn is_long(&self) -> bool {
+        matches!(self.positions, Positions::Indexed(_))
     }
 
     /// The segments' plaintext, one after the other.

@@ -2,12 +2,7 @@
 //!
 //! No release has them: the feature `sabotage`, which the simulator of clouds enables, adds the
 //! only field that can hold one. Without it [`Planted`] has no bytes and answers "no" at compile
-//! time. Each defect is a plausible mistake, and is queried in one place of the engine.
-
-use super::error::ShardFault;
-use super::stored::StoredObject;
-use crate::blocks::engine::Engine;
-use bytes::Bytes;
+//! time. Each defect is a plausible mistake, and is queried in one place of the block store.
 
 /// A defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,8 +17,8 @@ pub enum Sabotage {
     ParityBelieved,
     /// A reader that gets all data shards accepts them, whichever principal wrote the object.
     ForeignDataShardsBelieved,
-    /// A gateway continues after a crash with its old ids. The engine's callers hand out ids, so
-    /// the simulated gateway implements this one.
+    /// A gateway continues after a crash with its old ids. The callers of the block store hand out
+    /// ids, so the simulated gateway implements this one.
     NonceReusedAfterCrash,
     /// A write returns with one acknowledgement less than w and reports them all.
     CommittedBeforeQuorum,
@@ -74,19 +69,5 @@ impl Planted {
     #[inline(always)]
     pub(in crate::blocks) const fn is(self, _defect: Sabotage) -> bool {
         false
-    }
-}
-
-impl Engine {
-    /// The bytes of a cloud under a shard's name, unchecked.
-    pub(in crate::blocks) async fn found(
-        &self,
-        object: &StoredObject,
-        shard: usize,
-    ) -> Result<Bytes, ShardFault> {
-        let link = self.link_of(object, shard)?;
-        let row = object.shard(shard).ok_or(ShardFault::Defect)?;
-        let length = object.layout().stored_length(shard as u64);
-        link.get(&object.named(shard, row.attempt), length).await
     }
 }

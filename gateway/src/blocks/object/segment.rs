@@ -32,7 +32,7 @@ pub const SEGMENT_BYTES: u32 = 64 << 10;
 /// Bytes of a segment's authentication tag.
 pub const TAG_BYTES: u32 = 16;
 /// Bytes of a full sealed segment.
-pub(in crate::blocks) const SEALED_SEGMENT_BYTES: u32 = SEGMENT_BYTES + TAG_BYTES;
+pub(super) const SEALED_SEGMENT_BYTES: u32 = SEGMENT_BYTES + TAG_BYTES;
 
 const DOMAIN: &[u8; 16] = b"quorumfs segment";
 const INDEX_DOMAIN: &[u8; 16] = b"quorumfs lengths";
@@ -100,7 +100,7 @@ impl SliceCipher {
     }
 
     /// Plain bytes of a segment.
-    pub(in crate::blocks) fn segment_length(&self, index: u32) -> u32 {
+    pub(super) fn segment_length(&self, index: u32) -> u32 {
         self.length
             .saturating_sub(index.saturating_mul(SEGMENT_BYTES))
             .min(SEGMENT_BYTES)
@@ -160,7 +160,7 @@ impl SliceCipher {
     }
 
     /// The error of a part that does not open.
-    pub(in crate::blocks) fn forged(&self, part: Part) -> BlockError {
+    pub(super) fn forged(&self, part: Part) -> BlockError {
         match part {
             Part::Index => self.sealed_wrong("its index does not open with the slice's key"),
             Part::Segment(segment) => BlockError::Forged {
@@ -172,7 +172,7 @@ impl SliceCipher {
     }
 
     /// The error of a part that opens and is invalid.
-    pub(in crate::blocks) fn sealed_wrong(&self, what: &'static str) -> BlockError {
+    pub(super) fn sealed_wrong(&self, what: &'static str) -> BlockError {
         BlockError::SealedWrong {
             slice: self.slice,
             what,

@@ -131,7 +131,7 @@ pub(in crate::blocks) fn place(
 }
 
 /// The stream under construction.
-pub(in crate::blocks) struct Stream<'a> {
+pub(super) struct Stream<'a> {
     contents: &'a [Content<'a>],
     /// The next part of the first of them.
     number: u32,

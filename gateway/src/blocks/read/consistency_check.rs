@@ -22,7 +22,7 @@
 //! as *checked* by a principal other than its writer. Completion and scrubs check objects and have
 //! that ordered. The results are cached here, up to a bound.
 
-use crate::blocks::engine::Engine;
+use super::Reads;
 use crate::blocks::object::{BlockError, Sabotage, StoredObject, Writer};
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::CHECKED_OBJECTS_MAX;
@@ -68,7 +68,7 @@ struct ConsistencyRecords {
 
 /// The results of the checks.
 #[derive(Debug, Default)]
-pub(in crate::blocks) struct ConsistencyChecks(Mutex<ConsistencyRecords>);
+pub(super) struct ConsistencyChecks(Mutex<ConsistencyRecords>);
 
 impl ConsistencyChecks {
     fn records(&self) -> MutexGuard<'_, ConsistencyRecords> {
@@ -107,12 +107,7 @@ impl ConsistencyChecks {
         records.poisoned.insert(poisoned.object, poisoned);
     }
 
-    /// The objects found poisoned.
-    pub(in crate::blocks) fn all_poisoned(&self) -> Vec<Poisoned> {
-        self.records().poisoned.values().cloned().collect()
-    }
-
-    pub(in crate::blocks) fn is_poisoned(&self, object: ObjectId) -> bool {
+    fn is_poisoned(&self, object: ObjectId) -> bool {
         self.records().poisoned.contains_key(&object)
     }
 
@@ -131,11 +126,13 @@ impl ConsistencyChecks {
     }
 }
 
-impl Engine {
+impl Reads {
     /// Whether an object has to be checked before anything of it is used.
-    pub(in crate::blocks) async fn must_be_checked(&self, object: &StoredObject) -> bool {
+    pub(super) async fn must_be_checked(&self, object: &StoredObject) -> bool {
         !object.is_checked()
-            && !self.is_sabotaged(Sabotage::ForeignDataShardsBelieved)
+            && !self
+                .clouds
+                .is_sabotaged(Sabotage::ForeignDataShardsBelieved)
             && !self.is_own(object).await
     }
 
@@ -153,14 +150,14 @@ impl Engine {
     }
 
     /// Refuses another principal's object whose shards are inconsistent.
-    pub(in crate::blocks) async fn ensure_consistent(
+    pub(super) async fn ensure_consistent(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
     ) -> Result<(), BlockError> {
         match self.check_result(object).await {
             Some(known) => known,
             None => {
-                let object = self.with_replacements(object);
+                let object = self.clouds.with_replacements(object);
                 let rebuilt = self.rebuilt(&object, Vec::new(), BTreeSet::new());
                 rebuilt.await.map(drop)
             }
@@ -169,11 +166,7 @@ impl Engine {
 
     /// Records the result of decoding an object and coding it again: the first shard that does not
     /// have its digest, if there is one.
-    pub(in crate::blocks) async fn record_check(
-        &self,
-        object: &StoredObject,
-        wrong: Option<usize>,
-    ) {
+    pub(super) async fn record_check(&self, object: &StoredObject, wrong: Option<usize>) {
         match wrong {
             Some(shard) => {
                 let poisoned = Poisoned {
@@ -194,22 +187,18 @@ impl Engine {
         }
     }
 
-    /// Orders which objects were found good, so that others need not check them again.
-    pub(in crate::blocks) async fn confirm_checked_objects(&self) {
-        if !self.config.restores {
-            return;
-        }
-        loop {
-            let some = self.consistency.take_unconfirmed();
-            if some.is_empty() {
-                return;
-            }
-            let count = some.len();
-            if let Err(error) = self.log.confirm_checked(some).await {
-                // The next check of these objects orders it again.
-                tracing::debug!(%error, count, "consistency checks could not be ordered");
-                return;
-            }
-        }
+    /// The objects found poisoned.
+    pub(in crate::blocks) fn all_poisoned(&self) -> Vec<Poisoned> {
+        let records = self.consistency.records();
+        records.poisoned.values().cloned().collect()
+    }
+
+    pub(in crate::blocks) fn is_poisoned(&self, object: ObjectId) -> bool {
+        self.consistency.is_poisoned(object)
+    }
+
+    /// Some objects that were found good and await an order; each is given once.
+    pub(in crate::blocks) fn take_checked(&self) -> Vec<ObjectId> {
+        self.consistency.take_unconfirmed()
     }
 }

@@ -25,7 +25,7 @@ struct CachedIndexes {
 
 /// The cache, bounded in bytes.
 #[derive(Debug)]
-pub(in crate::blocks) struct IndexCache {
+pub(super) struct IndexCache {
     bytes_max: usize,
     cached: Mutex<CachedIndexes>,
 }
@@ -47,14 +47,14 @@ impl CachedIndexes {
 }
 
 impl IndexCache {
-    pub(in crate::blocks) fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
             cached: Mutex::default(),
         }
     }
 
-    pub(in crate::blocks) fn get(&self, slice: &SealedSlice) -> Option<Arc<SliceIndex>> {
+    pub(super) fn get(&self, slice: &SealedSlice) -> Option<Arc<SliceIndex>> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, index) = cached.indexes.get(&slice.id)?;
         let index = Arc::clone(index);
@@ -66,7 +66,7 @@ impl IndexCache {
         Some(index)
     }
 
-    pub(in crate::blocks) fn put(&self, slice: SliceId, index: Arc<SliceIndex>) {
+    pub(super) fn put(&self, slice: SliceId, index: Arc<SliceIndex>) {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         cached.remove(slice);
         cached.insert(slice, index);

@@ -16,70 +16,20 @@
 //!
 //! Another principal's object is rebuilt before any read; see `consistency_check`.
 
-use super::locate::{check, most_held};
-use crate::blocks::engine::Engine;
+use super::Reads;
 use crate::blocks::object::{
-    BlockError, CELL_BYTES, Opening, Rebuilt, SEGMENT_BYTES, SealedSlice, ShardFault, SliceCipher,
-    StoredObject, cells_range, segments,
+    BlockError, CELL_BYTES, Cells, Opening, Rebuilt, SEGMENT_BYTES, SealedSlice, ShardFault,
+    SliceCipher, StoredObject, cells_range, check, most_held, segments,
 };
 use crate::keys::SliceKey;
 use bytes::Bytes;
-use quorumfs_metadata::identity::ObjectId;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::OnceCell;
+use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-type RebuiltCell = Arc<OnceCell<Arc<Rebuilt>>>;
-
-/// Objects that were rebuilt recently, or are being rebuilt.
-#[derive(Debug)]
-pub(in crate::blocks) struct RebuiltCache {
-    bytes_max: usize,
-    entries: Mutex<VecDeque<(ObjectId, RebuiltCell)>>,
-}
-
-impl RebuiltCache {
-    pub(in crate::blocks) fn new(bytes_max: usize) -> Self {
-        Self {
-            bytes_max,
-            entries: Mutex::default(),
-        }
-    }
-
-    fn finished(&self, object: ObjectId) -> Option<Arc<Rebuilt>> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, cell) = entries.iter().find(|(id, _)| *id == object)?;
-        cell.get().cloned()
-    }
-
-    fn cell(&self, object: ObjectId) -> RebuiltCell {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cell)) = entries.iter().find(|(id, _)| *id == object) {
-            return Arc::clone(cell);
-        }
-        let cell = RebuiltCell::default();
-        entries.push_back((object, Arc::clone(&cell)));
-        cell
-    }
-
-    /// Evicts the oldest beyond the bound, and failed rebuilds.
-    fn bound(&self) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = |cell: &RebuiltCell| cell.get().map_or(0, |rebuilt| rebuilt.bytes());
-        entries.retain(|(_, cell)| cell.get().is_some() || Arc::strong_count(cell) > 1);
-        while entries.iter().map(|(_, cell)| size(cell)).sum::<usize>() > self.bytes_max {
-            entries.pop_front();
-        }
-    }
-}
-
-/// The cells of a stream, by number.
-pub(in crate::blocks) type Cells = BTreeMap<u64, Bytes>;
-
-impl Engine {
+impl Reads {
     /// Reads a range of a slice. An error by a writer's fault names the writer.
     pub(in crate::blocks) async fn read(
         self: &Arc<Self>,
@@ -125,11 +75,11 @@ impl Engine {
         }
         let first = range.start / SEGMENT_BYTES;
         let last = (range.end.saturating_sub(1) / SEGMENT_BYTES).min(segments(slice.length) - 1);
-        let _memory = self.memory.hold(most_held(&slice, &(first..=last))).await?;
+        let _memory = self.clouds.hold(most_held(&slice, &(first..=last))).await?;
 
         self.ensure_consistent(object).await?;
-        let volume = self.config.volume;
-        let cipher = SliceCipher::of(key, volume, &slice, self.config.sealing)?;
+        let volume = self.clouds.config().volume;
+        let cipher = SliceCipher::of(key, volume, &slice, self.sealing)?;
         let by_writer = |error: BlockError| error.written_by(object.writer());
         let located = self.locate(object, &slice, &cipher, first..=last).await;
         let located = located.map_err(by_writer)?;
@@ -145,23 +95,30 @@ impl Engine {
             cipher,
             buffers: self.plain_buffers.clone(),
         };
-        let plain = opening
-            .open_by(self.config.workers)
-            .await
-            .map_err(by_writer)?;
+        let plain = match opening.is_long() {
+            true => {
+                let workers = self.clouds.config().workers;
+                workers
+                    .run(move || opening.open())
+                    .await
+                    .and_then(|opened| opened)
+            }
+            false => opening.open(),
+        };
+        let plain = plain.map_err(by_writer)?;
         let skip = (range.start - first * SEGMENT_BYTES) as usize;
         let length = range.len();
-        self.counters.bytes_read.add(length as u64);
+        self.clouds.counters().bytes_read.add(length as u64);
         Ok(plain.slice(skip..skip + length))
     }
 
     /// The cells that hold a range of the object's stream.
-    pub(in crate::blocks) async fn read_cells(
+    pub(super) async fn read_cells(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         stream: &Range<u64>,
     ) -> Result<Cells, BlockError> {
-        let object = &self.with_replacements(object);
+        let object = &self.clouds.with_replacements(object);
         let cells = stream.start / u64::from(CELL_BYTES)..stream.end.div_ceil(CELL_BYTES.into());
         if let Some(rebuilt) = self.rebuilt.finished(object.id()) {
             return Ok(cells_of(&rebuilt, cells));
@@ -185,20 +142,22 @@ impl Engine {
         }
         let suspended_ones = wanted
             .iter()
-            .filter(|(index, _)| self.is_suspended(object, *index));
-        faults.extend(suspended_ones.map(|(index, _)| (*index, suspended(self, object, *index))));
+            .filter(|(index, _)| self.clouds.is_suspended(object, *index));
+        faults.extend(
+            suspended_ones.map(|(index, _)| (*index, self.clouds.suspended(object, *index))),
+        );
         // A suspended cloud is replaced by a rebuild of the whole object, which would request the
         // other data shards a second time.
-        let elsewhere = !faults.is_empty() || self.reads_elsewhere(object, &wanted);
+        let elsewhere = !faults.is_empty() || self.clouds.reads_elsewhere(object, &wanted);
         for (index, rows) in awaited.clone() {
             if elsewhere {
                 break;
             }
-            let (engine, object) = (Arc::clone(self), Arc::clone(object));
-            fetches.spawn(async move { (index, engine.fetch_cells(&object, index, rows).await) });
+            let (reads, object) = (Arc::clone(self), Arc::clone(object));
+            fetches.spawn(async move { (index, reads.fetch_cells(&object, index, rows).await) });
         }
         let begin = Instant::now();
-        let hedge = tokio::time::sleep(self.hedge_delay_of(object, wanted.into_iter()));
+        let hedge = tokio::time::sleep(self.clouds.hedge_delay_of(object, wanted.into_iter()));
         tokio::pin!(hedge);
         let mut found = Cells::new();
         let mut rebuild = None;
@@ -227,7 +186,7 @@ impl Engine {
                         }
                     }
                     Ok((shard, Err(fault))) => {
-                        self.order_repair(object, shard, &fault);
+                        self.clouds.order_repair(object, shard, &fault);
                         faults.push((shard, fault));
                     }
                     Err(_) => faults.push((usize::MAX, ShardFault::Defect)),
@@ -236,7 +195,7 @@ impl Engine {
                     hedged = true;
                     let is_waiting = |shard: &usize| faults.iter().all(|(bad, _)| bad != shard);
                     late = awaited.keys().copied().filter(is_waiting).collect();
-                    self.are_overdue(object, begin, late.iter().copied());
+                    self.clouds.are_overdue(object, begin, late.iter().copied());
                 }
                 done = async {
                     match rebuild.as_mut() {
@@ -247,7 +206,7 @@ impl Engine {
                     rebuild = None;
                     match done {
                         Ok(rebuilt) => {
-                            self.counters.shards_replaced.add(awaited.len() as u64);
+                            self.clouds.counters().shards_replaced.add(awaited.len() as u64);
                             return Ok(cells_of(&rebuilt, cells));
                         }
                         Err(error) => rebuild_error = Some(error),
@@ -275,16 +234,6 @@ impl Engine {
         drop(cell);
         self.rebuilt.bound();
         result
-    }
-}
-
-fn suspended(engine: &Engine, object: &StoredObject, shard: usize) -> ShardFault {
-    match engine.link_of(object, shard) {
-        Err(fault) => fault,
-        Ok(link) => ShardFault::Suspended {
-            cloud: link.describe(),
-            error: link.health.last_error().unwrap_or_default(),
-        },
     }
 }
 

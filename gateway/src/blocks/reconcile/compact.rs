@@ -26,10 +26,11 @@
 //!
 //! No state has to survive: the metadata lists the sparse packs for the next process.
 
+use super::Reconciler;
 use super::throttle::Throttle;
-use crate::blocks::clouds::{PackedPage, PlacementError};
-use crate::blocks::engine::Engine;
-use crate::blocks::object::{BlockError, CELL_BYTES, Rebuilt, StoredObject};
+use crate::blocks::clouds::{PackedPage, PlacementError, SparsePack};
+use crate::blocks::object::{BlockError, CELL_BYTES, Rebuilt};
+use crate::blocks::write::Writes;
 use quorumfs_metadata::identity::{Home, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::{MOVE_SLICES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{NewObject, SliceMove};
@@ -93,21 +94,6 @@ pub enum CompactionError {
     Blocks(#[from] BlockError),
 }
 
-/// A pack with the number of its live bytes.
-#[derive(Clone, Debug)]
-pub struct SparsePack {
-    /// The pack.
-    pub object: StoredObject,
-    /// Sealed bytes of it that are needed.
-    pub live_bytes: u64,
-}
-
-impl SparsePack {
-    fn dead_bytes(&self) -> u64 {
-        u64::from(self.object.length()).saturating_sub(self.live_bytes)
-    }
-}
-
 /// Slices on their way into a new pack.
 #[derive(Default)]
 struct Batch {
@@ -119,7 +105,7 @@ struct Batch {
 }
 
 /// Abandons the new pack when dropped, unless it was committed.
-struct UncommittedPack<'a>(&'a Engine, Option<ObjectId>);
+struct UncommittedPack<'a>(&'a Writes, Option<ObjectId>);
 
 impl UncommittedPack<'_> {
     fn committed(&mut self) {
@@ -137,8 +123,8 @@ impl Drop for UncommittedPack<'_> {
     }
 }
 
-impl Engine {
-    /// Compacts at intervals until the engine ends.
+impl Reconciler {
+    /// Compacts at intervals until the task is aborted.
     pub(in crate::blocks) async fn compact_all(self: Arc<Self>, compaction: Compaction) {
         loop {
             tokio::time::sleep(compaction.every).await;
@@ -167,7 +153,7 @@ impl Engine {
         let before = std::mem::replace(&mut *seen, now);
         sparse.retain(|pack| {
             let id = pack.object.id();
-            before.contains(&id) && !self.in_flight().follows(id)
+            before.contains(&id) && !self.writes.follows(id)
         });
         // The deadest first: they have the least to move for the bytes they free.
         sparse.sort_by_key(|pack| (Reverse(pack.dead_bytes()), pack.object.id()));
@@ -187,7 +173,7 @@ impl Engine {
     async fn sparse_packs(&self) -> Result<Vec<SparsePack>, PlacementError> {
         let (mut packs, mut after) = (Vec::new(), None);
         while packs.len() < PACKS_MAX {
-            let page = self.log.list_sparse(after, PAGE).await?;
+            let page = self.clouds.log().list_sparse(after, PAGE).await?;
             packs.extend(page.packs);
             after = page.next;
             if after.is_none() {
@@ -199,7 +185,7 @@ impl Engine {
 
     /// How many of the packs have live slices that fit one pack together; at least one.
     fn packs_that_fit_one(&self, packs: &[SparsePack]) -> usize {
-        let mut room = u64::from(self.config.block_bytes_max);
+        let mut room = u64::from(self.writes.block_bytes_max());
         let fits = packs.iter().take_while(|pack| {
             let left = room.checked_sub(pack.live_bytes);
             room = left.unwrap_or(0);
@@ -223,20 +209,21 @@ impl Engine {
             return Ok(());
         }
         throttle.pass(batch.stream.len() as u64).await;
-        let id = self.log.new_object_id().await?;
+        let id = self.clouds.log().new_object_id().await?;
         let length = batch.stream.len() as u64;
         for step in &mut batch.moves {
             step.to = id.object();
         }
         let stream = std::mem::take(&mut batch.stream).into();
         let new = self
+            .writes
             .write_sealed(id.object(), ObjectClass::PACK, stream)
             .await?;
         let moved = self.order_moves(&new, &batch.moves).await?;
-        self.counters.slices_moved.add(moved);
-        self.counters.packs_compacted.add(batch.packs);
+        self.clouds.counters().slices_moved.add(moved);
+        self.clouds.counters().packs_compacted.add(batch.packs);
         let freed = batch.bytes_freed.saturating_sub(length);
-        self.counters.bytes_freed.add(freed);
+        self.clouds.counters().bytes_freed.add(freed);
         done.slices += moved;
         done.packs += batch.packs;
         done.bytes_freed += freed;
@@ -252,18 +239,20 @@ impl Engine {
     ) -> Result<(), CompactionError> {
         let slices = self.packed_slices(pack.object.id()).await?;
         throttle.pass(u64::from(pack.object.length())).await;
-        let object = self.with_replacements(&Arc::new(pack.object.clone()));
-        let rebuilt = match self.gather_unhedged(&object, Vec::new()).await {
+        let object = self
+            .clouds
+            .with_replacements(&Arc::new(pack.object.clone()));
+        let rebuilt = match self.reads.gather_unhedged(&object, Vec::new()).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 // It stays sparse, and another round finds its clouds again. A poisoned pack stays
                 // too: moved out of it, its bytes would become content for every reader.
-                let error = self.named(error).await;
+                let error = self.reads.named(error).await;
                 tracing::warn!(%error, "a pack cannot be compacted now");
                 return Ok(());
             }
         };
-        let room = self.config.block_bytes_max as usize;
+        let room = self.writes.block_bytes_max() as usize;
         let mut all = true;
         for (home, slice, place) in slices {
             let begin = batch.stream.len();
@@ -307,7 +296,7 @@ impl Engine {
             let PackedPage {
                 slices: page,
                 next: behind,
-            } = self.log.list_packed(pack, after).await?;
+            } = self.clouds.log().list_packed(pack, after).await?;
             slices.extend(page);
             after = behind;
             if after.is_none() {
@@ -323,12 +312,12 @@ impl Engine {
         new: &NewObject,
         moves: &[SliceMove],
     ) -> Result<u64, PlacementError> {
-        let mut uncommitted = UncommittedPack(self, Some(new.id));
+        let mut uncommitted = UncommittedPack(&self.writes, Some(new.id));
         let mut moved = 0;
         for some in moves.chunks(MOVE_SLICES_MAX) {
             let count = self.order_move(new, some).await;
             if count.as_ref().map_or(true, |count| *count == 0)
-                && self.log.is_known(new.id).await.unwrap_or(false)
+                && self.clouds.log().is_known(new.id).await.unwrap_or(false)
             {
                 // An earlier try succeeded and its answer was lost.
                 uncommitted.committed();
@@ -350,7 +339,7 @@ impl Engine {
     ) -> Result<u32, PlacementError> {
         let mut tries = 0;
         loop {
-            match self.log.move_slices(new, moves.to_vec()).await {
+            match self.clouds.log().move_slices(new, moves.to_vec()).await {
                 Ok(count) => return Ok(count),
                 Err(error) if tries >= ORDER_TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(100 << tries)).await,

@@ -22,14 +22,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
 /// The time from which each shard may be restored again.
 #[derive(Debug)]
-pub(in crate::blocks) struct RepairBackoff {
+pub(super) struct RepairBackoff {
     pause_min: Duration,
     shards: Mutex<BTreeMap<(ObjectId, usize), (u32, Instant)>>,
 }
 
 impl RepairBackoff {
     /// Begins with pauses of `pause_min`.
-    pub(in crate::blocks) fn new(pause_min: Duration) -> Self {
+    pub(super) fn new(pause_min: Duration) -> Self {
         Self {
             pause_min,
             shards: Mutex::default(),
@@ -37,14 +37,14 @@ impl RepairBackoff {
     }
 
     /// Whether the shard may be restored now.
-    pub(in crate::blocks) fn allows(&self, object: ObjectId, shard: usize) -> bool {
+    pub(super) fn allows(&self, object: ObjectId, shard: usize) -> bool {
         let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         let record = shards.get(&(object, shard));
         record.is_none_or(|(_, until)| *until <= Instant::now())
     }
 
     /// The shard was restored, or could not be: the next attempt waits.
-    pub(in crate::blocks) fn tried(&self, object: ObjectId, shard: usize) {
+    pub(super) fn tried(&self, object: ObjectId, shard: usize) {
         let now = Instant::now();
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         if shards.len() >= SHARDS_MAX {

@@ -27,11 +27,11 @@
 //! The choice of cells follows from a seed that no cloud knows. The throttle counts all bytes read
 //! and written, and concurrent requests are bounded.
 
+use super::Reconciler;
 use super::completion::{Completed, SWEEP_CONCURRENCY};
 use super::scrub_report::{ScrubReport, ShardObservation};
 use super::throttle::Throttle;
 use crate::blocks::clouds::{ObjectsPage, PlacementError};
-use crate::blocks::engine::Engine;
 use crate::blocks::object::{ShardFault, StoredObject, shard_index};
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId};
@@ -144,7 +144,7 @@ impl ScrubConfig {
 /// An object with its missing and bad shards.
 type FaultyObject = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
 
-impl Engine {
+impl Reconciler {
     /// Scrubs the objects behind `from`. The status shows the report meanwhile.
     pub(in crate::blocks) async fn scrub(
         self: &Arc<Self>,
@@ -152,12 +152,12 @@ impl Engine {
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
         let throttle = Arc::new(Throttle::new(config.bytes_per_second));
-        self.update_report(|report| *report = ScrubReport::new(from, &self.links));
+        self.update_report(|report| *report = ScrubReport::new(from, self.clouds.links()));
         let mut after = from;
         loop {
             let page = self.page_of_objects(after).await?;
             // Suspended clouds get a chance to show that they are back.
-            self.probe(true).await;
+            self.clouds.probe(true).await;
             let findings = self.look_at(&page.objects, config, &throttle).await;
             if config.repair && !findings.is_empty() {
                 self.withdraw_and_restore(findings, &throttle).await?;
@@ -183,14 +183,19 @@ impl Engine {
         Ok(self.current_scrub_report())
     }
 
-    pub(in crate::blocks) fn update_report(&self, tell: impl FnOnce(&mut ScrubReport)) {
+    pub(super) fn update_report(&self, tell: impl FnOnce(&mut ScrubReport)) {
         let mut scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         tell(scrub.get_or_insert_with(ScrubReport::default));
     }
 
-    pub(in crate::blocks) fn current_scrub_report(&self) -> ScrubReport {
+    pub(super) fn current_scrub_report(&self) -> ScrubReport {
+        self.last_scrub().unwrap_or_default()
+    }
+
+    /// The report of the running or the last scrub.
+    pub(super) fn last_scrub(&self) -> Option<ScrubReport> {
         let scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
-        scrub.clone().unwrap_or_default()
+        scrub.clone()
     }
 
     async fn page_of_objects(
@@ -199,7 +204,7 @@ impl Engine {
     ) -> Result<ObjectsPage, PlacementError> {
         let mut tries = 0;
         loop {
-            match self.log.list_objects(after, PAGE).await {
+            match self.clouds.log().list_objects(after, PAGE).await {
                 Ok(page) => return Ok(page),
                 Err(error) if tries >= ORDER_TRIES => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(100 << tries)).await,
@@ -220,13 +225,13 @@ impl Engine {
         let mut looks = JoinSet::new();
         let mut found: BTreeMap<ObjectId, FaultyObject> = BTreeMap::new();
         for object in objects {
-            let object = self.with_replacements(&Arc::new(object.clone()));
+            let object = self.clouds.with_replacements(&Arc::new(object.clone()));
             let whole = object.shards().iter().all(|shard| shard.acknowledged);
             self.update_report(|report| {
                 report.objects += 1;
                 report.lacking += u64::from(!whole);
             });
-            if self.consistency.is_poisoned(object.id()) {
+            if self.reads.is_poisoned(object.id()) {
                 // Its writer chose whether its shards have their digests.
                 self.update_report(|report| report.poisoned += 1);
                 continue;
@@ -242,10 +247,10 @@ impl Engine {
                 let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
                     continue;
                 };
-                let (engine, object) = (Arc::clone(self), Arc::clone(&object));
+                let (reconciler, object) = (Arc::clone(self), Arc::clone(&object));
                 let (look, throttle) = (config.look(&object, shard), Arc::clone(throttle));
                 looks.spawn(async move {
-                    let result = engine.look(&object, shard, look, &throttle).await;
+                    let result = reconciler.look(&object, shard, look, &throttle).await;
                     drop(turn);
                     (object, shard, result)
                 });
@@ -259,7 +264,7 @@ impl Engine {
                 let cloud = object.shard(shard).map(|row| row.cloud);
                 self.update_report(|report| report.disproved(cloud));
                 fault = fault.disproved();
-                self.note_fault(&object, shard, &fault, None);
+                self.clouds.note_fault(&object, shard, &fault, None);
             }
             if fault.wants_repair() {
                 let finding = found.entry(object.id());
@@ -279,7 +284,7 @@ impl Engine {
     ) {
         let mut checks = JoinSet::new();
         for object in objects {
-            if !config.checks(object) || self.check_result(object).await.is_some() {
+            if !config.checks(object) || self.reads.check_result(object).await.is_some() {
                 continue;
             }
             if checks.len() >= SWEEP_CONCURRENCY {
@@ -288,11 +293,11 @@ impl Engine {
             let moved = u64::from(object.policy().data());
             let moved = moved.saturating_mul(object.layout().stored_length(0));
             throttle.pass(moved).await;
-            let object = self.with_replacements(&Arc::new(object.clone()));
-            let engine = Arc::clone(self);
+            let object = self.clouds.with_replacements(&Arc::new(object.clone()));
+            let reads = Arc::clone(&self.reads);
             checks.spawn(async move {
                 // The result is recorded; clouds that do not answer are reported below.
-                let _ = engine.gather_unhedged(&object, Vec::new()).await;
+                let _ = reads.gather_unhedged(&object, Vec::new()).await;
             });
         }
         while checks.join_next().await.is_some() {}
@@ -307,7 +312,7 @@ impl Engine {
         fault: &ShardFault,
     ) -> bool {
         let known = vec![(shard, fault.clone().disproved())];
-        self.gather_unhedged(object, known).await.is_ok()
+        self.reads.gather_unhedged(object, known).await.is_ok()
     }
 
     async fn look(
@@ -323,23 +328,17 @@ impl Engine {
             Look::Cell(row) => object.layout().shard_cell_length(shard as u64, row),
             Look::Whole => object.layout().stored_length(shard as u64),
         };
-        let result = if self.is_suspended(object, shard) {
-            Err(match self.link_of(object, shard) {
-                Err(fault) => fault,
-                Ok(link) => ShardFault::Suspended {
-                    cloud: link.describe(),
-                    error: link.health.last_error().unwrap_or_default(),
-                },
-            })
+        let result = if self.clouds.is_suspended(object, shard) {
+            Err(self.clouds.suspended(object, shard))
         } else {
             throttle.pass(bytes).await;
             match look {
-                Look::Length => self.fetch_length(object, shard).await,
+                Look::Length => self.reads.fetch_length(object, shard).await,
                 Look::Cell(row) => {
-                    let cells = self.fetch_cells(object, shard, row..row + 1).await;
+                    let cells = self.reads.fetch_cells(object, shard, row..row + 1).await;
                     cells.map(drop)
                 }
-                Look::Whole => self.fetch_whole(object, shard).await.map(drop),
+                Look::Whole => self.reads.fetch_whole(object, shard).await.map(drop),
             }
         };
         let seen = match &result {
@@ -351,7 +350,7 @@ impl Engine {
             Err(fault) if fault.wants_repair() => ShardObservation::Damaged,
             Err(_) => ShardObservation::Unreachable,
         };
-        self.counters.shards_scrubbed.add(1);
+        self.clouds.counters().shards_scrubbed.add(1);
         self.update_report(|report| report.saw(cloud, seen));
         result
     }
@@ -371,7 +370,10 @@ impl Engine {
             .collect();
         for some in placed.chunks(WITHDRAW_SHARDS_MAX) {
             self.withdraw(some.to_vec()).await?;
-            self.counters.shards_withdrawn.add(some.len() as u64);
+            self.clouds
+                .counters()
+                .shards_withdrawn
+                .add(some.len() as u64);
             self.update_report(|report| report.withdrawn += some.len() as u64);
         }
         let mut work = JoinSet::new();
@@ -380,8 +382,8 @@ impl Engine {
             while work.len() < SWEEP_CONCURRENCY
                 && let Some((object, faults)) = findings.next()
             {
-                let (engine, throttle) = (Arc::clone(self), Arc::clone(throttle));
-                work.spawn(async move { engine.restore(object, faults, &throttle).await });
+                let (reconciler, throttle) = (Arc::clone(self), Arc::clone(throttle));
+                work.spawn(async move { reconciler.restore(object, faults, &throttle).await });
             }
             match work.join_next().await {
                 None => return Ok(()),
@@ -398,7 +400,7 @@ impl Engine {
     async fn withdraw(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
         let mut tries = 0;
         loop {
-            match self.log.withdraw_placed(shards.clone()).await {
+            match self.clouds.log().withdraw_placed(shards.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if tries >= ORDER_TRIES => return Err(error),
                 Err(error) => {

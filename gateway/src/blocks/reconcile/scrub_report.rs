@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The state of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::blocks) enum ShardObservation {
+pub(super) enum ShardObservation {
     /// It is present, with the right length.
     Present,
     /// So many bytes of it were proved.
@@ -72,7 +72,7 @@ pub struct ScrubReport {
 }
 
 impl ScrubReport {
-    pub(in crate::blocks) fn new(from: Option<ObjectId>, links: &[Arc<Link>]) -> Self {
+    pub(super) fn new(from: Option<ObjectId>, links: &[Arc<Link>]) -> Self {
         let clouds = links.iter().map(|link| CloudFindings {
             index: link.index.0,
             place: link.describe(),
@@ -87,13 +87,13 @@ impl ScrubReport {
     }
 
     /// All objects up to this one are finished.
-    pub(in crate::blocks) fn reached(&mut self, position: Option<ObjectId>) {
+    pub(super) fn reached(&mut self, position: Option<ObjectId>) {
         self.at_position = None;
         self.position = position;
         self.at_position = Some(Box::new(self.clone()));
     }
 
-    pub(in crate::blocks) fn saw(&mut self, cloud: Option<CloudIndex>, seen: ShardObservation) {
+    pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: ShardObservation) {
         if let ShardObservation::Proved(bytes) = seen {
             self.proved += 1;
             self.bytes += bytes;
@@ -112,7 +112,7 @@ impl ScrubReport {
     }
 
     /// A shard counted as not checked turned out to be damaged.
-    pub(in crate::blocks) fn disproved(&mut self, cloud: Option<CloudIndex>) {
+    pub(super) fn disproved(&mut self, cloud: Option<CloudIndex>) {
         let index = cloud.map(|cloud| cloud.0);
         if let Some(found) = self.clouds.iter_mut().find(|it| Some(it.index) == index) {
             found.unreachable = found.unreachable.saturating_sub(1);

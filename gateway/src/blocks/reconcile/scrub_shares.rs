@@ -5,20 +5,20 @@
 //! its place. A share that its cloud never got, because it was unreachable when the epoch began,
 //! counts as missing.
 
+use super::Reconciler;
 use super::scrub::ScrubConfig;
 use super::scrub_report::{ScrubReport, ShardObservation};
-use crate::blocks::engine::Engine;
 use crate::blocks::shares::{STORED_BYTES, ShareError, ShareState, ShareStore};
 use quorumfs_metadata::row::Shares;
 
-impl Engine {
+impl Reconciler {
     /// Checks the shares of an epoch, and adds the findings to the report of the last scrub.
     pub(in crate::blocks) async fn scrub_shares(
         &self,
         shares: &Shares,
         config: &ScrubConfig,
     ) -> Result<ScrubReport, ShareError> {
-        let store = ShareStore::of(self).map_err(ShareError::made)?;
+        let store = ShareStore::of(&self.clouds).map_err(ShareError::made)?;
         let looked = store.look(shares, config.cloud).await;
         for (cloud, state) in &looked {
             let seen = match state {

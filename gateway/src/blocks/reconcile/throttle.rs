@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 /// Lets bytes through at a rate.
 #[derive(Debug)]
-pub(in crate::blocks) struct Throttle {
+pub(super) struct Throttle {
     bytes_per_second: Option<NonZeroU64>,
     next: Mutex<Instant>,
 }
 
 impl Throttle {
     /// `None` lets everything through at once.
-    pub(in crate::blocks) fn new(bytes_per_second: Option<NonZeroU64>) -> Self {
+    pub(super) fn new(bytes_per_second: Option<NonZeroU64>) -> Self {
         Self {
             bytes_per_second,
             next: Mutex::new(Instant::now()),
@@ -26,7 +26,7 @@ impl Throttle {
     }
 
     /// Waits until these bytes may move.
-    pub(in crate::blocks) async fn pass(&self, bytes: u64) {
+    pub(super) async fn pass(&self, bytes: u64) {
         let Some(rate) = self.bytes_per_second else {
             return;
         };

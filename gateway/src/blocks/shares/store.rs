@@ -1,27 +1,7 @@
-//! Shares of a secret, one on each cloud: the second lock of a realm's epoch.
-//!
-//! ```text
-//! C_e ── Shamir, f + 1 of n ──► share i ──► an object of one cell under cloud i's names
-//!                                               └─► digest i, in the epoch's signed row
-//! place    put all, read each one back            n − f before anything is sealed under it
-//! fetch    the f + 1 quickest, hedged             proved by their digests before they are used
-//! restore  interpolate at cloud i                 must have digest i again
-//! ```
-//!
-//! A share is stored like a shard, with the class [`SHARE`](ObjectClass::SHARE): the header with
-//! its code, a single cell, a digest over both. So the same code proves shares and data, and a
-//! cloud learns as little from a share's name.
-//!
-//! Invariants:
-//! * **No share is used without proof by its digest.** Digests come from a row that an
-//!   administrator has signed, so a lying cloud is detected, and so is a lying server.
-//! * **The row does not contain a share's name**, since the row is signed once. Names are
-//!   create-only: a damaged share is put again under the next of a few names, and a reader tries
-//!   them in turn until one holds bytes with the digest.
-//! * A lost share has no copy anywhere: f + 1 others determine it.
+//! The store of shares: placing, fetching, checking and restoring them.
 
-use crate::blocks::clouds::{Cloud, Exchange, Link, Timeouts};
-use crate::blocks::engine::Engine;
+use super::ShareError;
+use crate::blocks::clouds::{Cloud, Clouds, Exchange, Link, Timeouts};
 use crate::blocks::object::{
     BlockError, Buffers, Failures, HEADER_BYTES, Header, HeaderBytes, Layout, Named, ShardFault,
     assemble, check_whole,
@@ -54,69 +34,6 @@ const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
 const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
 /// How long clouds beyond the required ones are waited for.
 const REST_WITHIN: Duration = Duration::from_secs(3);
-
-/// Errors of fetching and storing shares.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ShareError {
-    /// Fewer than f + 1 good shares.
-    #[error(
-        "the second lock of the volume: only {good} of the {wanted} clouds that it takes gave \
-         their share of the key; bring one of these clouds back:{failures}"
-    )]
-    TooFew {
-        /// The number of good shares.
-        good: usize,
-        /// f + 1.
-        wanted: usize,
-        /// Whether enough of the other clouds may give theirs soon.
-        passing: bool,
-        /// The faults of the others.
-        failures: Failures,
-    },
-    /// More than f clouds hold theirs in a newer format.
-    #[error(
-        "the second lock of the volume has format {format}; this version of quorumfs reads \
-         formats up to {known}; use a newer one",
-        known = crate::blocks::object::FORMAT
-    )]
-    NewerFormat {
-        /// Its format.
-        format: u16,
-    },
-    /// Fewer than n − f clouds hold theirs.
-    #[error(
-        "the second lock of the volume: only {confirmed} of the {wanted} clouds that it takes hold \
-         their share of the key, so nothing was begun; fix one of these clouds and try \
-         again:{failures}"
-    )]
-    TooFewPlaced {
-        /// The clouds that hold theirs.
-        confirmed: usize,
-        /// n − f.
-        wanted: usize,
-        /// The faults of the others.
-        failures: Failures,
-    },
-    /// The shares have their digests and are not of one secret.
-    #[error(
-        "the second lock of the volume: the share of cloud {cloud}, made from the others', does \
-         not have the digest in the epoch's row: the administrator that began the epoch made it \
-         wrong, and no cloud is to blame; `quorumfs volume rekey` begins another epoch"
-    )]
-    WrittenWrong {
-        /// The cloud of the wrong share.
-        cloud: CloudIndex,
-    },
-    /// A share could not be made.
-    #[error("the second lock of the volume: {0}")]
-    Made(Arc<BlockError>),
-}
-
-impl ShareError {
-    pub(in crate::blocks) fn made(error: BlockError) -> Self {
-        Self::Made(Arc::new(error))
-    }
-}
 
 /// The state of a stored share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,9 +97,9 @@ impl ShareStore {
     }
 
     /// Uses the clouds of a block store, with its health records.
-    pub(in crate::blocks) fn of(engine: &Engine) -> Result<Self, BlockError> {
-        let config = &engine.config;
-        Self::over(config.volume, config.policy, engine.links.clone())
+    pub(in crate::blocks) fn of(clouds: &Clouds) -> Result<Self, BlockError> {
+        let config = clouds.config();
+        Self::over(config.volume, config.policy, clouds.links().to_vec())
     }
 
     fn over(volume: VolumeId, policy: Policy, links: Vec<Arc<Link>>) -> Result<Self, BlockError> {

@@ -9,13 +9,15 @@
 //! ```
 //!
 //! With w acknowledgements, k good shards remain whichever f clouds lie or vanish; fewer are never
-//! reported as written. The write does not wait for the rest; see `completion`. A put is *late*
+//! reported as written. The write does not wait for the rest; see `in_flight`. A put is *late*
 //! when it takes longer than twice the time of nearly all recent puts of its cloud. It is not
 //! aborted: whichever put is acknowledged first counts.
 
+use super::Writes;
 use crate::blocks::clouds::{Exchange, Preference};
-use crate::blocks::engine::Engine;
-use crate::blocks::object::{BlockError, Failures, Sabotage, ShardBytes, ShardFault, StoredObject};
+use crate::blocks::object::{
+    BlockError, Failures, Sabotage, ShardBytes, ShardFault, StoredObject, shard_index,
+};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::ObjectId;
@@ -29,7 +31,7 @@ use tokio::time::Instant;
 type PutAnswer = (usize, Result<PlacedShard, ShardFault>);
 
 /// Forgets the object when dropped, unless the write succeeded.
-struct UnfinishedWrite<'a>(&'a Engine, Option<ObjectId>);
+struct UnfinishedWrite<'a>(&'a Writes, Option<ObjectId>);
 
 impl Drop for UnfinishedWrite<'_> {
     fn drop(&mut self) {
@@ -41,7 +43,7 @@ impl Drop for UnfinishedWrite<'_> {
 
 /// A quorum write under way.
 struct Puts {
-    engine: Arc<Engine>,
+    writes: Arc<Writes>,
     object: Arc<StoredObject>,
     answers: mpsc::Sender<PutAnswer>,
     /// The shards that are not yet sent, in the order of their clouds.
@@ -58,15 +60,15 @@ impl Puts {
         let Some((shard, body)) = self.rest.pop_front() else {
             return false;
         };
-        let (engine, object) = (Arc::clone(&self.engine), Arc::clone(&self.object));
-        let late = engine.put_delay(&object, shard, body.len());
+        let (writes, object) = (Arc::clone(&self.writes), Arc::clone(&self.object));
+        let late = writes.clouds.put_delay(&object, shard, body.len());
         self.running.insert(shard, Some(Instant::now() + late));
-        let (id, index) = (object.id(), crate::blocks::object::shard_index(shard).0);
-        engine.put_begins(id, index, body.len());
-        let (follower, answers) = (Arc::clone(&self.engine), self.answers.clone());
+        let (id, index) = (object.id(), shard_index(shard).0);
+        writes.put_begins(id, index, body.len());
+        let (follower, answers) = (Arc::clone(&self.writes), self.answers.clone());
         let put = tokio::spawn(async move {
-            let result = engine.place(&object, shard, body, 0).await;
-            engine.put_ends(id, index, &result);
+            let result = writes.clouds.place(&object, shard, body, 0).await;
+            writes.put_ends(id, index, &result);
             // The write may have returned already.
             let _ = answers.try_send((shard, result));
         });
@@ -100,7 +102,7 @@ impl Puts {
         }
         for _ in 0..late {
             if self.launch() {
-                self.engine.counters.puts_spilled.add(1);
+                self.writes.clouds.counters().puts_spilled.add(1);
             }
         }
     }
@@ -108,35 +110,27 @@ impl Puts {
     /// Whether the next cloud should be avoided now.
     fn is_next_suspended(&self) -> bool {
         let next = self.rest.front();
-        next.is_none_or(|(shard, _)| self.engine.is_suspended(&self.object, *shard))
+        next.is_none_or(|(shard, _)| self.writes.clouds.is_suspended(&self.object, *shard))
     }
 }
 
-impl Engine {
-    /// How long a put runs before another cloud is asked as well.
-    fn put_delay(&self, object: &StoredObject, shard: usize, bytes: usize) -> std::time::Duration {
-        let link = self.link_of(object, shard);
-        link.map_or(self.config.timeouts.hedge_max, |link| {
-            link.health.hedge_delay(Exchange::Put(bytes as u64))
-        })
-    }
-
+impl Writes {
     /// Puts the shards and waits for w of them.
-    pub(in crate::blocks) async fn put_quorum(
+    pub(super) async fn put_quorum(
         self: &Arc<Self>,
         object: Arc<StoredObject>,
         bodies: Vec<ShardBytes>,
     ) -> Result<Vec<PlacedShard>, BlockError> {
         let (quorum, target) = (object.policy().write_quorum(), object.policy().target());
         let (mut wanted, target) = (usize::from(quorum), usize::from(target));
-        if self.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
+        if self.clouds.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
             wanted -= 1;
         }
         let (answers, mut answered) = mpsc::channel(bodies.len().max(1));
         self.begin(object.id());
         let mut unsettled = UnfinishedWrite(self, Some(object.id()));
         let mut puts = Puts {
-            engine: Arc::clone(self),
+            writes: Arc::clone(self),
             rest: self.put_order(&object, bodies),
             object,
             answers,
@@ -144,7 +138,7 @@ impl Engine {
             acknowledged: 0,
             faults: Vec::new(),
         };
-        let first = match self.config.preference {
+        let first = match self.clouds.config().preference {
             Preference::Fast => target,
             Preference::Cheap => wanted,
         };
@@ -160,7 +154,7 @@ impl Engine {
                         puts.answered(answer);
                     }
                 };
-                let _ = tokio::time::timeout(self.config.timeouts.hedge_max, rest).await;
+                let _ = tokio::time::timeout(self.clouds.config().timeouts.hedge_max, rest).await;
                 return Err(too_few(&puts, wanted));
             }
             let late = puts.next_late().filter(|_| !puts.rest.is_empty());
@@ -172,7 +166,7 @@ impl Engine {
                         puts.answered(answer);
                     }
                     if puts.acknowledged == 1
-                        && self.is_sabotaged(Sabotage::AcknowledgementCountedTwice)
+                        && self.clouds.is_sabotaged(Sabotage::AcknowledgementCountedTwice)
                     {
                         puts.acknowledged += 1;
                     }
@@ -203,14 +197,18 @@ impl Engine {
             .map(|(shard, made)| (shard, made.body))
             .collect();
         order.sort_by_cached_key(|(shard, body)| {
-            let quick = match self.config.preference {
+            let quick = match self.clouds.config().preference {
                 Preference::Fast => None,
                 Preference::Cheap => {
-                    let link = self.link_of(object, *shard).ok();
+                    let link = self.clouds.link_of(object, *shard).ok();
                     link.map(|link| link.health.usual(Exchange::Put(body.len() as u64)))
                 }
             };
-            (self.is_suspended(object, *shard), *shard >= target, quick)
+            (
+                self.clouds.is_suspended(object, *shard),
+                *shard >= target,
+                quick,
+            )
         });
         order.into()
     }

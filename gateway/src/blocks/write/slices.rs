@@ -1,6 +1,6 @@
 //! A write: slices are sealed once, put by a quorum write, and described for the metadata.
 
-use crate::blocks::engine::Engine;
+use super::Writes;
 use crate::blocks::object::{
     BlockError, Buffers, Code, Compression, Content, HeaderBytes, Layout, PlainSlice, Sabotage,
     SealedSlice, ShardBytes, SliceCipher, Squeezed, Stored, StoredObject, encode, encode_sealed,
@@ -22,7 +22,7 @@ fn end(placed: &[SealedSlice]) -> u32 {
     last.map_or(0, |last| last.offset.saturating_add(last.sealed_length))
 }
 
-impl Engine {
+impl Writes {
     /// Writes a slice that is alone in its object.
     pub(in crate::blocks) async fn write(
         self: &Arc<Self>,
@@ -70,14 +70,14 @@ impl Engine {
         // A compressed slice takes no more of the stream than an uncompressed one.
         let slices: Vec<_> = slices.into_iter().map(|slice| (slice, None)).collect();
         let most = end(&place(id, &slices).ok_or_else(too_long)?);
-        let most = Layout::new(most, self.config.policy.data()).stored_length(0);
-        let clouds = self.links.len() as u64;
+        let most = Layout::new(most, self.clouds.config().policy.data()).stored_length(0);
+        let clouds = self.clouds.links().len() as u64;
         let squeezed = match self.config.compression {
             Compression::Off => 0,
             Compression::Zstd => plain_bytes,
         };
         let held = plain_bytes + squeezed + most * clouds;
-        let _memory = self.memory.hold(held).await?;
+        let _memory = self.clouds.hold(held).await?;
 
         let slices = self.squeeze(slices).await?;
         let placed = place(id, &slices).ok_or_else(too_long)?;
@@ -85,7 +85,7 @@ impl Engine {
         let new = self.describe(id, class, sealed, turn)?;
         let bodies = self.seal(&new, &placed, slices).await?;
         let new = self.put_object(new, bodies).await?;
-        self.counters.bytes_written.add(plain_bytes);
+        self.clouds.counters().bytes_written.add(plain_bytes);
         Ok((new, placed))
     }
 
@@ -98,8 +98,8 @@ impl Engine {
     ) -> Result<NewObject, BlockError> {
         let sealed = u32::try_from(stream.len()).unwrap_or(u32::MAX);
         let new = self.describe(id, class, sealed, id.counter)?;
-        let shards = u64::from(new.shard_length) * self.links.len() as u64;
-        let _memory = self.memory.hold(u64::from(sealed) + shards).await?;
+        let shards = u64::from(new.shard_length) * self.clouds.links().len() as u64;
+        let _memory = self.clouds.hold(u64::from(sealed) + shards).await?;
         let bodies = self
             .code_shards(&new, move |layout, code, headers, buffers| {
                 encode_sealed(layout, code, headers, &stream, buffers)
@@ -116,7 +116,7 @@ impl Engine {
         sealed: u32,
         turn: u32,
     ) -> Result<NewObject, BlockError> {
-        let stored = Layout::new(sealed, self.config.policy.data()).stored_length(0);
+        let stored = Layout::new(sealed, self.clouds.config().policy.data()).stored_length(0);
         let shard_length = u32::try_from(stored).map_err(|_| BlockError::Length {
             what: "an object",
             length: u64::from(sealed),
@@ -125,10 +125,10 @@ impl Engine {
         Ok(NewObject {
             id,
             class,
-            policy: self.config.policy,
+            policy: self.clouds.config().policy,
             length: sealed,
             shard_length,
-            shards: self.spread(turn),
+            shards: self.clouds.spread(turn),
         })
     }
 
@@ -151,12 +151,12 @@ impl Engine {
                 shard.acknowledged = true;
             }
         }
-        if self.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
+        if self.clouds.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
             for shard in &mut new.shards {
                 shard.acknowledged = true;
             }
         }
-        self.counters.objects_written.add(1);
+        self.clouds.counters().objects_written.add(1);
         Ok(new)
     }
 
@@ -176,7 +176,7 @@ impl Engine {
             drop(turn);
             slices
         };
-        self.config.workers.run(squeeze).await
+        self.clouds.config().workers.run(squeeze).await
     }
 
     /// Seals slices and makes their object's shards.
@@ -186,7 +186,7 @@ impl Engine {
         placed: &[SealedSlice],
         slices: Vec<Squeezable>,
     ) -> Result<Vec<ShardBytes>, BlockError> {
-        let (volume, sealing) = (self.config.volume, self.config.sealing);
+        let (volume, sealing) = (self.clouds.config().volume, self.config.sealing);
         let mut sealables = Vec::with_capacity(slices.len());
         for ((slice, squeezed), placed) in slices.into_iter().zip(placed) {
             let cipher = SliceCipher::of(&slice.key, volume, placed, sealing)?;
@@ -220,18 +220,18 @@ impl Engine {
         + 'static,
     ) -> Result<Vec<ShardBytes>, BlockError> {
         let object = StoredObject::of_new(new)?;
-        let headers = self.headers(&object);
-        let code = self.code(new.policy)?;
+        let headers = self.clouds.headers(&object);
+        let code = self.clouds.code(new.policy)?;
         let turn = Arc::clone(&self.sealers)
             .acquire_owned()
             .await
             .map_err(|_| BlockError::Shut)?;
-        let buffers = self.buffers.clone();
+        let buffers = self.clouds.buffers().clone();
         let make = move || {
             let made = make(object.layout(), &code, &headers, &buffers);
             drop(turn);
             made
         };
-        self.config.workers.run(make).await?
+        self.clouds.config().workers.run(make).await?
     }
 }
