@@ -79,7 +79,7 @@ pub use object::{Planted, Sabotage};
 pub use read::Poisoned;
 pub use reconcile::{
     BlockStatus, CloudEvidence, CloudFindings, Compacted, Compaction, CompactionError, ScrubConfig,
-    ScrubDepth, ScrubReport, Testimony,
+    ScrubDepth, ScrubReport, TaskStatus, Testimony,
 };
 pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
 pub use store::{BlockStore, Drained};

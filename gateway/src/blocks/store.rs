@@ -5,8 +5,8 @@ use super::config::BlockConfig;
 use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
 use super::read::Reads;
 use super::reconcile::{
-    BlockStatus, CloudEvidence, Compacted, Compaction, CompactionError, Reconciler, ScrubConfig,
-    ScrubReport,
+    BlockStatus, CloudEvidence, Compacted, Compaction, CompactionError, Reconciler, Scheduler,
+    ScrubConfig, ScrubReport,
 };
 use super::shares::{ShareError, ShareStore};
 use super::write::Writes;
@@ -21,7 +21,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// The pause between two checks of whether completion has finished.
@@ -36,7 +35,7 @@ pub struct BlockStore {
     reads: Arc<Reads>,
     reconciler: Arc<Reconciler>,
     shut: Arc<AtomicBool>,
-    _background: Arc<Background>,
+    scheduler: Arc<Scheduler>,
 }
 
 impl fmt::Debug for BlockStore {
@@ -44,17 +43,6 @@ impl fmt::Debug for BlockStore {
         f.debug_struct("BlockStore")
             .field("clouds", self.clouds.config())
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug)]
-struct Background(Vec<AbortHandle>);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        for task in &self.0 {
-            task.abort();
-        }
     }
 }
 
@@ -93,24 +81,14 @@ impl BlockStore {
         let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
         let reconciler = Reconciler::new(clouds.clone(), writes.clone(), reads.clone());
         let reconciler = Arc::new(reconciler);
-        let mut tasks = vec![
-            tokio::spawn(Arc::clone(&reconciler).confirm_all()).abort_handle(),
-            tokio::spawn(Arc::clone(&reconciler).repair_all()).abort_handle(),
-            tokio::spawn(Arc::clone(&reconciler).complete_all()).abort_handle(),
-            tokio::spawn(Arc::clone(&reconciler).probe_all()).abort_handle(),
-            tokio::spawn(Arc::clone(&reconciler).testify_all()).abort_handle(),
-        ];
-        if let Some(compaction) = config.compaction {
-            let compact = Arc::clone(&reconciler).compact_all(compaction);
-            tasks.push(tokio::spawn(compact).abort_handle());
-        }
+        let scheduler = Arc::new(reconciler.start(config.compaction));
         Ok(Self {
             clouds,
             writes,
             reads,
             reconciler,
             shut: Arc::default(),
-            _background: Arc::new(Background(tasks)),
+            scheduler,
         })
     }
 
@@ -265,7 +243,7 @@ impl BlockStore {
     /// The operator's view of the clouds.
     #[must_use]
     pub fn status(&self) -> BlockStatus {
-        self.reconciler.status()
+        self.reconciler.status(&self.scheduler)
     }
 
     /// The stored evidence about one cloud or all of them.
@@ -346,8 +324,6 @@ impl BlockStore {
     /// that opens the volume completes unfinished objects.
     pub fn shutdown(&self) {
         self.shut.store(true, Ordering::Release);
-        for task in &self._background.0 {
-            task.abort();
-        }
+        self.scheduler.stop();
     }
 }

@@ -121,6 +121,11 @@ impl FaultNotes {
         self.records().news = false;
     }
 
+    /// How many notes wait.
+    pub(in crate::blocks) fn waiting(&self) -> usize {
+        self.records().waiting.len()
+    }
+
     /// Some waiting notes about one cloud.
     pub(in crate::blocks) fn take_some(&self) -> Option<(CloudIndex, Vec<FaultNote>)> {
         let mut records = self.records();

@@ -71,6 +71,7 @@ use super::object::{
 use quorumfs_metadata::identity::{CloudIndex, VolumeId};
 use quorumfs_metadata::placement::Policy;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, SemaphorePermit};
 
@@ -112,6 +113,8 @@ pub(super) struct Clouds {
     fault_notes: FaultNotes,
     /// Shards that have to be written again, and their new names.
     repair_notes: RepairNotes,
+    /// Probes that were sent to suspended clouds.
+    probes_sent: AtomicU64,
 }
 
 impl Clouds {
@@ -147,6 +150,7 @@ impl Clouds {
             codes: Mutex::default(),
             fault_notes: FaultNotes::default(),
             repair_notes: RepairNotes::default(),
+            probes_sent: AtomicU64::new(0),
             config,
         };
         clouds.code(config.policy)?;

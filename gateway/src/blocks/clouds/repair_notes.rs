@@ -60,6 +60,11 @@ impl RepairNotes {
         &self.arrived
     }
 
+    /// Whether the queue has a note.
+    pub(in crate::blocks) fn has_some(&self) -> bool {
+        !self.records().queue.is_empty()
+    }
+
     /// The first note; it counts as waiting until it is done.
     pub(in crate::blocks) fn take(&self) -> Option<RepairNote> {
         self.records().queue.pop_front()

@@ -73,17 +73,26 @@ impl Clouds {
     /// Probes the suspended clouds whose periods have ended.
     pub(in crate::blocks) async fn probe_suspended(&self) {
         let now = Instant::now();
-        self.probe_those(|link| link.health.probe_due().is_some_and(|due| due <= now))
-            .await;
+        let is_due = |link: &Link| link.health.probe_due().is_some_and(|due| due <= now);
+        let sent = self.probe_those(is_due).await;
+        self.probes_sent.fetch_add(sent, Ordering::Relaxed);
     }
 
-    async fn probe_those(&self, is_wanted: impl Fn(&Link) -> bool) {
+    /// How many clouds are suspended, and how many probes were sent to suspended ones.
+    pub(in crate::blocks) fn probes(&self) -> (u64, u64) {
+        let suspended = self.links.iter().filter(|link| link.health.is_suspended());
+        let sent = self.probes_sent.load(Ordering::Relaxed);
+        (suspended.count() as u64, sent)
+    }
+
+    /// Probes some clouds; returns how many.
+    async fn probe_those(&self, is_wanted: impl Fn(&Link) -> bool) -> u64 {
         let mut probes = JoinSet::new();
         for link in self.links.iter().filter(|link| is_wanted(link)) {
             let link = Arc::clone(link);
             let deadline = Deadline::after(self.config.timeouts.suspect);
             probes.spawn(async move { link.probe(deadline).await });
         }
-        probes.join_all().await;
+        probes.join_all().await.len() as u64
     }
 }

@@ -27,6 +27,7 @@
 //! No state has to survive: the metadata lists the sparse packs for the next process.
 
 use super::Reconciler;
+use super::task::{Due, Task, TaskProgress};
 use super::throttle::Throttle;
 use crate::blocks::clouds::{PackedPage, PlacementError, SparsePack};
 use crate::blocks::object::{BlockError, CELL_BYTES, Rebuilt};
@@ -38,9 +39,10 @@ use quorumfs_metadata::row::PackedSlice;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Packs in one page of a listing.
 const PAGE: u32 = 64;
@@ -123,19 +125,67 @@ impl Drop for UncommittedPack<'_> {
     }
 }
 
-impl Reconciler {
-    /// Compacts at intervals until the task is aborted.
-    pub(in crate::blocks) async fn compact_all(self: Arc<Self>, compaction: Compaction) {
-        loop {
-            tokio::time::sleep(compaction.every).await;
-            match self.compact(&compaction).await {
-                Ok(Compacted { slices: 0, .. }) => {}
-                Ok(done) => tracing::info!(?done, "compacted"),
-                Err(error) => tracing::warn!(%error, "compaction failed and will be tried again"),
-            }
+/// The task that compacts at intervals.
+pub(super) struct CompactTask {
+    reconciler: Arc<Reconciler>,
+    /// `None` if this store does not compact by itself.
+    compaction: Option<Compaction>,
+    /// When the next round is due; `None` until that is asked for.
+    due: Mutex<Option<Instant>>,
+}
+
+impl CompactTask {
+    pub(super) fn new(reconciler: &Arc<Reconciler>, compaction: Option<Compaction>) -> Self {
+        Self {
+            reconciler: Arc::clone(reconciler),
+            compaction,
+            due: Mutex::default(),
         }
     }
 
+    fn due(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait::async_trait]
+impl Task for CompactTask {
+    fn name(&self) -> &'static str {
+        "compact"
+    }
+
+    fn next(&self) -> Due {
+        let Some(compaction) = self.compaction else {
+            return Due::Never;
+        };
+        Due::At(
+            *self
+                .due()
+                .get_or_insert_with(|| Instant::now() + compaction.every),
+        )
+    }
+
+    async fn run(&self) {
+        let Some(compaction) = self.compaction else {
+            return;
+        };
+        match self.reconciler.compact(&compaction).await {
+            Ok(Compacted { slices: 0, .. }) => {}
+            Ok(done) => tracing::info!(?done, "compacted"),
+            Err(error) => tracing::warn!(%error, "compaction failed and will be tried again"),
+        }
+        *self.due() = None;
+    }
+
+    fn progress(&self) -> TaskProgress {
+        TaskProgress {
+            waiting: self.reconciler.sparse.load(Ordering::Relaxed) as u64,
+            done: self.reconciler.clouds.counters().packs_compacted.get(),
+        }
+    }
+}
+
+impl Reconciler {
     /// One round. A caller that comes during a round waits for it and then has one of its own.
     pub(in crate::blocks) async fn compact(
         self: &Arc<Self>,

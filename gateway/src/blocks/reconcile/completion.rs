@@ -14,28 +14,64 @@
 
 use super::Reconciler;
 use super::repair::ATTEMPTS_MAX;
+use super::task::{Due, Task, TaskProgress};
 use crate::blocks::object::{BlockError, Rebuilt, ShardFault, StoredObject};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Objects in one page of a sweep.
 const SWEEP_PAGE: u32 = 64;
 /// Objects that a sweep works on at a time.
 pub(super) const SWEEP_CONCURRENCY: usize = 4;
 
-impl Reconciler {
-    /// Sweeps for under-replicated objects at intervals until the task is aborted.
-    pub(in crate::blocks) async fn complete_all(self: Arc<Self>) {
-        loop {
-            self.clouds.probe(true).await;
-            if self.clouds.config().restores {
-                self.sweep().await;
-            }
-            tokio::time::sleep(self.clouds.config().timeouts.completion).await;
+/// The task that sweeps at the start and at intervals.
+pub(super) struct CompletionTask {
+    reconciler: Arc<Reconciler>,
+    /// When the next round is due; `None` before the first one.
+    due: Mutex<Option<Instant>>,
+}
+
+impl CompletionTask {
+    pub(super) fn new(reconciler: &Arc<Reconciler>) -> Self {
+        Self {
+            reconciler: Arc::clone(reconciler),
+            due: Mutex::default(),
         }
     }
+}
 
+#[async_trait::async_trait]
+impl Task for CompletionTask {
+    fn name(&self) -> &'static str {
+        "completion"
+    }
+
+    fn next(&self) -> Due {
+        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.map_or(Due::Now, Due::At)
+    }
+
+    async fn run(&self) {
+        let clouds = &self.reconciler.clouds;
+        clouds.probe(true).await;
+        if clouds.config().restores {
+            self.reconciler.sweep().await;
+        }
+        let next = Instant::now() + clouds.config().timeouts.completion;
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    fn progress(&self) -> TaskProgress {
+        TaskProgress {
+            waiting: self.reconciler.under_replicated.load(Ordering::Relaxed) as u64,
+            done: self.reconciler.clouds.counters().shards_completed.get(),
+        }
+    }
+}
+
+impl Reconciler {
     /// Goes once through the under-replicated objects. Returns how many of them still lack a shard,
     /// and how many of those only because a cloud cannot be reached. A caller that comes during a
     /// sweep waits for it and then has one of its own.

@@ -5,28 +5,53 @@
 //! again, finds it at its place and orders it.
 
 use super::Reconciler;
+use super::task::{Due, Task, TaskProgress};
 use quorumfs_metadata::limits::CONFIRM_SHARDS_MAX;
 use quorumfs_metadata::operation::PlacedShard;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How many times a confirmation is tried before it is left to the sweep.
 const TRIES: u32 = 4;
 /// How long confirmations are collected into one operation.
 const PAUSE: Duration = Duration::from_millis(20);
 
-impl Reconciler {
-    /// Confirms placed shards, many at a time, until the task is aborted.
-    pub(in crate::blocks) async fn confirm_all(self: Arc<Self>) {
-        let confirmations = self.writes.confirmations();
-        loop {
-            while !confirmations.has_some() {
-                confirmations.arrived().notified().await;
-            }
-            self.confirm_some().await;
+/// The task that confirms the shards of this process's writes.
+pub(super) struct ConfirmTask(pub(super) Arc<Reconciler>);
+
+#[async_trait::async_trait]
+impl Task for ConfirmTask {
+    fn name(&self) -> &'static str {
+        "confirm"
+    }
+
+    fn next(&self) -> Due {
+        match self.0.writes.confirmations().has_some() {
+            true => Due::Now,
+            false => Due::Notified,
         }
     }
 
+    fn wakes(&self) -> Option<&Notify> {
+        Some(self.0.writes.confirmations().arrived())
+    }
+
+    async fn run(&self) {
+        self.0.confirm_some().await;
+    }
+
+    fn progress(&self) -> TaskProgress {
+        let confirmations = self.0.writes.confirmations();
+        TaskProgress {
+            waiting: confirmations.unconfirmed() as u64,
+            done: confirmations.all_settled(),
+        }
+    }
+}
+
+impl Reconciler {
+    /// Confirms the placed shards that wait, many at a time.
     async fn confirm_some(&self) {
         tokio::time::sleep(PAUSE).await;
         let shards = self.writes.confirmations().take(CONFIRM_SHARDS_MAX);

@@ -10,11 +10,13 @@
 //!   suspended clouds ───────► probe
 //! ```
 //!
-//! No state has to survive: the metadata lists what is left to do, and the next process finds it
-//! there.
+//! Each of these but the scrub, which a caller starts, is a *task*: it says when its next round is
+//! due, and one scheduler begins the rounds. No state has to survive: the metadata lists what is
+//! left to do, and the next process finds it there.
 //!
 //! | Module | Content |
 //! |---|---|
+//! | `task`, `scheduler` | what a task is, how to add one, and when its rounds begin |
 //! | `confirm` | ordering the places of shards |
 //! | `completion` | the sweep for under-replicated objects |
 //! | `repair`, `repair_backoff` | writing bad shards again, at a bounded rate |
@@ -31,10 +33,12 @@ mod confirm;
 mod probe;
 mod repair;
 mod repair_backoff;
+mod scheduler;
 mod scrub;
 mod scrub_report;
 mod scrub_shares;
 mod status;
+mod task;
 mod testify;
 mod throttle;
 
@@ -42,16 +46,25 @@ pub use compact::{Compacted, Compaction, CompactionError};
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use status::BlockStatus;
+pub use task::TaskStatus;
 pub use testify::{CloudEvidence, Testimony};
+
+pub(super) use scheduler::Scheduler;
 
 use super::clouds::Clouds;
 use super::read::Reads;
 use super::write::Writes;
+use compact::CompactTask;
+use completion::CompletionTask;
+use confirm::ConfirmTask;
+use probe::ProbeTask;
 use quorumfs_metadata::identity::ObjectId;
+use repair::RepairTask;
 use repair_backoff::RepairBackoff;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use testify::TestifyTask;
 
 /// The work that no caller waits for, and what it remembers from one time to the next.
 pub(super) struct Reconciler {
@@ -86,5 +99,18 @@ impl Reconciler {
             repair_backoff: RepairBackoff::new(pause),
             scrub: Mutex::default(),
         }
+    }
+
+    /// Starts all tasks; they end when the scheduler is dropped. Must be called within a Tokio
+    /// runtime.
+    pub(super) fn start(self: &Arc<Self>, compaction: Option<Compaction>) -> Scheduler {
+        Scheduler::start(vec![
+            Arc::new(ConfirmTask(Arc::clone(self))),
+            Arc::new(RepairTask(Arc::clone(self))),
+            Arc::new(CompletionTask::new(self)),
+            Arc::new(ProbeTask(Arc::clone(self))),
+            Arc::new(TestifyTask(Arc::clone(self))),
+            Arc::new(CompactTask::new(self, compaction)),
+        ])
     }
 }

@@ -5,25 +5,51 @@
 //! since the old one is taken and create-only, and orders the new place.
 
 use super::Reconciler;
+use super::task::{Due, Task, TaskProgress};
 use crate::blocks::object::{Sabotage, StoredObject, shard_index};
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// The most names of a shard; a cloud that spoils so many is not worth writing to.
 pub(super) const ATTEMPTS_MAX: u8 = 64;
 
-impl Reconciler {
-    /// Works off the notes until the task is aborted.
-    pub(in crate::blocks) async fn repair_all(self: Arc<Self>) {
-        loop {
-            while self.repair_one().await {}
-            self.clouds.repair_notes().arrived().notified().await;
+/// The task that works off the notes.
+pub(super) struct RepairTask(pub(super) Arc<Reconciler>);
+
+#[async_trait::async_trait]
+impl Task for RepairTask {
+    fn name(&self) -> &'static str {
+        "repair"
+    }
+
+    fn next(&self) -> Due {
+        match self.0.clouds.repair_notes().has_some() {
+            true => Due::Now,
+            false => Due::Notified,
         }
     }
 
-    /// Works off the first note; returns whether there was one.
-    async fn repair_one(self: &Arc<Self>) -> bool {
+    fn wakes(&self) -> Option<&Notify> {
+        Some(self.0.clouds.repair_notes().arrived())
+    }
+
+    async fn run(&self) {
+        self.0.repair_one().await;
+    }
+
+    fn progress(&self) -> TaskProgress {
+        TaskProgress {
+            waiting: self.0.clouds.repair_notes().waiting() as u64,
+            done: self.0.clouds.counters().shards_repaired.get(),
+        }
+    }
+}
+
+impl Reconciler {
+    /// Works off the first note.
+    async fn repair_one(self: &Arc<Self>) {
         let Some(note) = self.clouds.repair_notes().take() else {
-            return false;
+            return;
         };
         let object = self.clouds.with_replacements(&note.object);
         let counters = self.clouds.counters();
@@ -33,7 +59,6 @@ impl Reconciler {
             counters.repairs_failed.add(1);
         }
         self.clouds.repair_notes().done(object.id(), note.shard);
-        true
     }
 
     async fn repair(self: &Arc<Self>, object: &Arc<StoredObject>, shard: usize) -> bool {

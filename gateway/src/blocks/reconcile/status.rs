@@ -1,6 +1,6 @@
 //! The operator's view of the block store.
 
-use super::{Reconciler, ScrubReport};
+use super::{Reconciler, Scheduler, ScrubReport, TaskStatus};
 use crate::blocks::clouds::{CloudStatus, CounterValues};
 use crate::blocks::read::Poisoned;
 use std::sync::atomic::Ordering;
@@ -30,12 +30,14 @@ pub struct BlockStatus {
     pub poisoned: Vec<Poisoned>,
     /// The running or the last scrub.
     pub scrub: Option<ScrubReport>,
+    /// The tasks of the reconciler.
+    pub tasks: Vec<TaskStatus>,
     /// The event counters.
     pub counters: CounterValues,
 }
 
 impl Reconciler {
-    pub(in crate::blocks) fn status(&self) -> BlockStatus {
+    pub(in crate::blocks) fn status(&self, scheduler: &Scheduler) -> BlockStatus {
         let config = self.clouds.config();
         let (puts_outstanding, background_bytes) = self.writes.outstanding();
         BlockStatus {
@@ -50,6 +52,7 @@ impl Reconciler {
             repairs_waiting: self.clouds.repair_notes().waiting(),
             poisoned: self.reads.all_poisoned(),
             scrub: self.last_scrub(),
+            tasks: scheduler.status(),
             counters: self.clouds.counters().values(),
         }
     }

@@ -5,6 +5,7 @@
 //! about a cloud: an operator sees it with the names under which the provider can look it up.
 
 use super::Reconciler;
+use super::task::{Due, Task, TaskProgress};
 use crate::blocks::clouds::{FaultNote, PlacementError, comparable};
 use crate::blocks::object::{Named, Writer};
 use quorumfs_metadata::identity::CloudIndex;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How long notes are collected into one operation; also the least time between two operations.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,20 +45,41 @@ pub struct CloudEvidence {
     pub kept: Vec<Testimony>,
 }
 
-impl Reconciler {
-    /// Reports to the order whenever notes were left, until the task is aborted.
-    pub(in crate::blocks) async fn testify_all(self: Arc<Self>) {
-        let notes = self.clouds.fault_notes();
-        loop {
-            while !notes.has_news() {
-                notes.arrived().notified().await;
-            }
-            notes.report_begins();
-            tokio::time::sleep(PAUSE).await;
-            self.testify().await;
+/// The task that reports to the order.
+pub(super) struct TestifyTask(pub(super) Arc<Reconciler>);
+
+#[async_trait::async_trait]
+impl Task for TestifyTask {
+    fn name(&self) -> &'static str {
+        "testify"
+    }
+
+    fn next(&self) -> Due {
+        match self.0.clouds.fault_notes().has_news() {
+            true => Due::Now,
+            false => Due::Notified,
         }
     }
 
+    fn wakes(&self) -> Option<&Notify> {
+        Some(self.0.clouds.fault_notes().arrived())
+    }
+
+    async fn run(&self) {
+        self.0.clouds.fault_notes().report_begins();
+        tokio::time::sleep(PAUSE).await;
+        self.0.testify().await;
+    }
+
+    fn progress(&self) -> TaskProgress {
+        TaskProgress {
+            waiting: self.0.clouds.fault_notes().waiting() as u64,
+            done: self.0.clouds.counters().faults_testified.get(),
+        }
+    }
+}
+
+impl Reconciler {
     /// Orders all waiting notes. Notes that cannot be ordered now are dropped and found again.
     pub(in crate::blocks) async fn testify(&self) {
         while let Some((cloud, notes)) = self.clouds.fault_notes().take_some() {

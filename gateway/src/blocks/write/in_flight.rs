@@ -19,7 +19,7 @@ use crate::blocks::object::ShardFault;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::operation::PlacedShard;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -36,6 +36,8 @@ pub(in crate::blocks) struct Confirmations {
     arrived: Notify,
     /// Those in the queue, and those that are being ordered.
     unconfirmed: AtomicUsize,
+    /// Those that were ordered or left to the sweep, since the start.
+    settled: AtomicU64,
 }
 
 impl Confirmations {
@@ -76,7 +78,13 @@ impl Confirmations {
 
     /// So many placements have been ordered, or are left to the sweep.
     pub(in crate::blocks) fn settled(&self, count: usize) {
+        self.settled.fetch_add(count as u64, Ordering::Relaxed);
         self.unconfirmed.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    /// How many placements were ordered or left to the sweep, since the start.
+    pub(in crate::blocks) fn all_settled(&self) -> u64 {
+        self.settled.load(Ordering::Relaxed)
     }
 
     /// How many placements await their order.
