@@ -33,12 +33,11 @@
 //! quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
 //! systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
-//! The folder has wings, each of which owns its state. A wing imports from those to its left alone:
+//! The folder has wings, each of which owns its state. A wing imports from those below it alone; a
+//! test holds every path against the arrows on the page docs/architecture/blocks.md:
 //!
 //! ```text
-//!   object ◄── clouds ◄─┬─ write ──┬─◄ reconcile ◄── store
-//!                       ├─ read  ──┤
-//!                       └─ shares ─┘
+//!   store  ──►  reconcile  ──►  write, read, shares  ──►  clouds  ──►  object
 //! ```
 //!
 //! | Wing | Owns | Content |
@@ -48,8 +47,8 @@
 //! | `write` | `Writes` | sealing, the quorum write, puts in flight |
 //! | `read` | `Reads` | the verified read, rebuilding, consistency checks |
 //! | `shares` | [`ShareStore`] | the second lock of a volume: a secret in shares, one a cloud |
-//! | `reconcile` | `Reconciler` | confirming, completion, repair, scrub, compaction, testifying |
-//! | `config`, `store` | [`BlockStore`] | the configuration, and the interface for the file system |
+//! | `reconcile` | `Reconciler` | what no caller waits for: completion, repair, scrub, compaction |
+//! | `config`, `store` | [`BlockStore`] | the configuration; the interface for the file system |
 
 mod clouds;
 mod config;

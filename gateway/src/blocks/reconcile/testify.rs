@@ -1,8 +1,9 @@
 //! Testifying: the notes about faults of clouds are reported to the order, and read back.
 //!
 //! The report waits a second after the first note, so that the faults of one outage share an
-//! operation; no more than one report a second is ordered. What was ordered is the volume's evidence
-//! about a cloud: an operator sees it with the names under which the provider can look it up.
+//! operation; no more than one report a second is ordered. What was ordered is the volume's
+//! evidence about a cloud: an operator sees it with the names under which the provider can look it
+//! up.
 
 use super::Reconciler;
 use super::task::{Due, Task, TaskProgress};
