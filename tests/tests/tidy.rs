@@ -16,6 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/wings.rs"]
+mod wings;
 #[path = "tidy/words.rs"]
 mod words;
 

@@ -33,115 +33,55 @@
 //! quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
 //! systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
-//! | Module | Content |
-//! |---|---|
-//! | `store` | [`BlockStore`], the interface for the file system |
-//! | `segment` | authenticated encryption of 64 KiB segments |
-//! | `compress`, `index` | compression of segments, and their positions |
-//! | `stream` | the segments of an object's slices, one after the other |
-//! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
-//! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
-//! | `buffers` | reusable memory for shards |
-//! | `sealer` | sealing and opening without clouds |
-//! | `object` | an object as the metadata describes it |
-//! | `write`, `quorum`, `completion` | sealing, the quorum write, and the rest of the puts |
-//! | `read`, `gather` | the verified read and the bypass of bad shards |
-//! | `locate`, `index_cache`, `open` | locating and opening a slice's segments |
-//! | `consistency_check` | whether the shards of another principal's object are consistent |
-//! | `writer` | the names of writers |
-//! | `evidence` | faults of clouds, ordered with their receipts |
-//! | `repair`, `repair_backoff` | writing bad shards again, at a bounded rate |
-//! | `shares` | the second lock of a volume: a secret in shares, one on each cloud |
-//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | checking data that is rarely read |
-//! | `compact` | moving live slices out of sparse packs |
-//! | `cloud`, `health`, `latency` | one cloud, and predictions from its behaviour |
-//! | `preference` | which clouds are asked first |
-//! | `capacity` | the free space of all clouds together |
-//! | `placement_log` | the interface to the metadata |
-//! | `engine`, `counters`, `status` | shared state, and the operator's view |
-//! | `workers` | the threads for sealing and rebuilding |
-//! | `sabotage` | planted defects for simulations |
+//! The folder has wings, each of which owns its state. A wing imports from those below it alone; a
+//! test holds every path against the arrows on the page docs/architecture/blocks.md:
+//!
+//! ```text
+//!   store  ──►  reconcile  ──►  write, read, shares  ──►  clouds  ──►  object
+//! ```
+//!
+//! | Wing | Owns | Content |
+//! |---|---|---|
+//! | `object` | nothing | slices, shards and objects as pure bytes |
+//! | `clouds` | `Clouds` | the clouds with their health, the interface to the metadata, notes |
+//! | `write` | `Writes` | sealing, the quorum write, puts in flight |
+//! | `read` | `Reads` | the verified read, rebuilding, consistency checks |
+//! | `shares` | [`ShareStore`] | the second lock of a volume: a secret in shares, one a cloud |
+//! | `reconcile` | `Reconciler` | what no caller waits for: completion, repair, scrub, compaction |
+//! | `config`, `store` | [`BlockStore`] | the configuration; the interface for the file system |
 
-mod buffers;
-mod capacity;
-mod cloud;
-mod code;
-mod compact;
-mod completion;
-mod compress;
-mod consistency_check;
-mod counters;
-#[cfg(any(test, feature = "decoders"))]
-pub(crate) mod decoding;
-mod engine;
-mod error;
-mod evidence;
-mod gather;
-mod header;
-mod health;
-mod index;
-mod index_cache;
-mod latency;
-mod layout;
-mod locate;
-mod merkle;
-mod naming;
+mod clouds;
+mod config;
 mod object;
-mod open;
-mod placement_log;
-mod preference;
-mod quorum;
 mod read;
-mod repair;
-mod repair_backoff;
-mod sabotage;
-mod scrub;
-mod scrub_report;
-mod scrub_shares;
-mod sealer;
-mod segment;
-mod shard;
+mod reconcile;
 mod shares;
-mod status;
 mod store;
-mod stream;
-mod throttle;
-mod workers;
 mod write;
-mod writer;
 
 pub use crate::keys::Sealing;
-pub use cloud::Cloud;
-pub use code::check_processor;
-pub use compact::{Compacted, Compaction, CompactionError, SparsePack};
-pub use compress::Compression;
-pub use consistency_check::Poisoned;
-pub use counters::CounterValues;
-pub use engine::BlockConfig;
-pub use error::{BlockError, BlockErrorKind, Failures};
-pub use evidence::{CloudEvidence, Testimony};
-pub use header::{FEATURES, FORMAT};
-pub use health::{Refusal, Timeouts};
-pub use layout::CELL_BYTES;
-pub use naming::{CloudKeys, Named};
-pub use object::{SealedSlice, Stored, StoredObject};
-pub use placement_log::{
-    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog, SparsePage,
-    UnderReplicatedCursor, UnderReplicatedPage,
+pub use clouds::{
+    Cloud, CloudStatus, CounterValues, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
+    PlacementError, PlacementLog, Preference, Refusal, SparsePack, SparsePage, Timeouts,
+    UnderReplicatedCursor, UnderReplicatedPage, Workers,
 };
-pub use preference::Preference;
+pub use config::BlockConfig;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) use object::decoding;
+pub use object::{
+    BlockError, BlockErrorKind, CELL_BYTES, CloudKeys, Compression, FEATURES, FORMAT, Failures,
+    Named, PlainSlice, PrincipalName, SEGMENT_BYTES, SealedSlice, Sealer, Stored, StoredObject,
+    TAG_BYTES, Writer, check_processor,
+};
 #[doc(hidden)]
-pub use sabotage::{Planted, Sabotage};
-pub use scrub::{ScrubConfig, ScrubDepth};
-pub use scrub_report::{CloudFindings, ScrubReport};
-pub use sealer::Sealer;
-pub use segment::{SEGMENT_BYTES, TAG_BYTES};
+pub use object::{Planted, Sabotage};
+pub use read::Poisoned;
+pub use reconcile::{
+    BlockStatus, CloudEvidence, CloudFindings, Compacted, Compaction, CompactionError, ScrubConfig,
+    ScrubDepth, ScrubReport, TaskStatus, Testimony,
+};
 pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
-pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
-pub use stream::PlainSlice;
-pub use workers::Workers;
-pub use writer::{PrincipalName, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -1,53 +1,48 @@
-//! The block store, the interface for the file system.
+//! The block store, the interface for the file system: it puts the wings together.
 
-use super::cloud::Cloud;
-use super::compact::{Compacted, Compaction, CompactionError};
-use super::engine::{BlockConfig, Engine};
-use super::error::BlockError;
-use super::evidence::CloudEvidence;
-use super::object::{SealedSlice, Stored, StoredObject};
-use super::placement_log::{PlacementError, PlacementLog};
-use super::repair::Repairs;
-use super::scrub::ScrubConfig;
-use super::scrub_report::ScrubReport;
+use super::clouds::{Cloud, Clouds, PlacementError, PlacementLog};
+use super::config::BlockConfig;
+use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
+use super::read::Reads;
+use super::reconcile::{
+    BlockStatus, CloudEvidence, Compacted, Compaction, CompactionError, Reconciler, Scheduler,
+    ScrubConfig, ScrubReport,
+};
 use super::shares::{ShareError, ShareStore};
-use super::status::BlockStatus;
-use super::stream::PlainSlice;
+use super::write::Writes;
 use crate::keys::SliceKey;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::row::Shares;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The most confirmations that wait.
-const CONFIRMATIONS_MAX: usize = 4096;
 /// The pause between two checks of whether completion has finished.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Slices on several clouds, of which some may lie. Cheap to clone; dropping the last clone stops
 /// the background tasks.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct BlockStore {
-    engine: Arc<Engine>,
-    _background: Arc<Background>,
+    clouds: Arc<Clouds>,
+    writes: Arc<Writes>,
+    reads: Arc<Reads>,
+    reconciler: Arc<Reconciler>,
+    shut: Arc<AtomicBool>,
+    scheduler: Arc<Scheduler>,
 }
 
-#[derive(Debug)]
-struct Background(Vec<AbortHandle>);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        for task in &self.0 {
-            task.abort();
-        }
+impl fmt::Debug for BlockStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockStore")
+            .field("clouds", self.clouds.config())
+            .finish_non_exhaustive()
     }
 }
 
@@ -81,23 +76,19 @@ impl BlockStore {
         clouds: &[Cloud],
         log: Arc<dyn PlacementLog>,
     ) -> Result<Self, BlockError> {
-        let (confirmations, placed) = mpsc::channel(CONFIRMATIONS_MAX);
-        let (repairs, notes) = Repairs::new();
-        let engine = Arc::new(Engine::new(config, clouds, log, confirmations, repairs)?);
-        let mut tasks = vec![
-            tokio::spawn(Arc::clone(&engine).confirm_all(placed)).abort_handle(),
-            tokio::spawn(Arc::clone(&engine).repair_all(notes)).abort_handle(),
-            tokio::spawn(Arc::clone(&engine).complete_all()).abort_handle(),
-            tokio::spawn(Arc::clone(&engine).probe_suspended()).abort_handle(),
-            tokio::spawn(Arc::clone(&engine).testify_all()).abort_handle(),
-        ];
-        if let Some(compaction) = config.compaction {
-            let compact = Arc::clone(&engine).compact_all(compaction);
-            tasks.push(tokio::spawn(compact).abort_handle());
-        }
+        let clouds = Arc::new(Clouds::new(config.clouds(), clouds, log)?);
+        let writes = Arc::new(Writes::new(config.writes(), Arc::clone(&clouds)));
+        let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
+        let reconciler = Reconciler::new(clouds.clone(), writes.clone(), reads.clone());
+        let reconciler = Arc::new(reconciler);
+        let scheduler = Arc::new(reconciler.start(config.compaction));
         Ok(Self {
-            engine,
-            _background: Arc::new(Background(tasks)),
+            clouds,
+            writes,
+            reads,
+            reconciler,
+            shut: Arc::default(),
+            scheduler,
         })
     }
 
@@ -135,10 +126,10 @@ impl BlockStore {
         plain: Bytes,
         turn: u32,
     ) -> Result<Stored, BlockError> {
-        if self.engine.shut.load(Ordering::Acquire) {
+        if self.shut.load(Ordering::Acquire) {
             return Err(BlockError::Shut);
         }
-        self.engine.write(object, slice, key, plain, turn).await
+        self.writes.write(object, slice, key, plain, turn).await
     }
 
     /// Seals several slices, each under its own key, into one object, in the order given and
@@ -155,21 +146,21 @@ impl BlockStore {
         class: ObjectClass,
         slices: Vec<PlainSlice>,
     ) -> Result<(NewObject, Vec<SealedSlice>), BlockError> {
-        if self.engine.shut.load(Ordering::Acquire) {
+        if self.shut.load(Ordering::Acquire) {
             return Err(BlockError::Shut);
         }
         let turn = object.counter;
-        self.engine.write_slices(object, class, slices, turn).await
+        self.writes.write_slices(object, class, slices, turn).await
     }
 
     /// Reports that the metadata now has the object, so that later acknowledgements can be ordered.
     pub fn committed(&self, object: ObjectId) {
-        self.engine.committed(object);
+        self.writes.committed(object);
     }
 
     /// Reports that the object will never be committed; its running puts are aborted.
     pub fn abandoned(&self, object: ObjectId) {
-        self.engine.abandoned(object);
+        self.writes.abandoned(object);
     }
 
     /// Reads a range of a slice's plaintext.
@@ -186,10 +177,10 @@ impl BlockStore {
         key: &SliceKey,
         range: Range<u32>,
     ) -> Result<Bytes, BlockError> {
-        if self.engine.shut.load(Ordering::Acquire) {
+        if self.shut.load(Ordering::Acquire) {
             return Err(BlockError::Shut);
         }
-        self.engine
+        self.reads
             .read(Arc::new(object.clone()), *slice, key, range)
             .await
     }
@@ -207,7 +198,7 @@ impl BlockStore {
         config: &ScrubConfig,
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
-        self.engine.scrub(config, from).await
+        self.reconciler.scrub(config, from).await
     }
 
     /// Checks the shares of an epoch of the volume's keys, and restores missing and bad ones. The
@@ -221,7 +212,7 @@ impl BlockStore {
         shares: &Shares,
         config: &ScrubConfig,
     ) -> Result<ScrubReport, ShareError> {
-        self.engine.scrub_shares(shares, config).await
+        self.reconciler.scrub_shares(shares, config).await
     }
 
     /// Moves the live slices of packs that are sparse, and were so in the round before, into new
@@ -232,7 +223,7 @@ impl BlockStore {
     /// If an operation cannot be ordered, or a new pack cannot be written. Finished moves remain.
     #[boxed]
     pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
-        self.engine.compact(compaction).await
+        self.reconciler.compact(compaction).await
     }
 
     /// The same clouds as holders of shares of keys.
@@ -240,19 +231,19 @@ impl BlockStore {
     /// # Errors
     /// `Configuration` if they are not all of the volume's clouds, in order.
     pub fn shares(&self) -> Result<ShareStore, BlockError> {
-        ShareStore::of(&self.engine)
+        ShareStore::of(&self.clouds)
     }
 
     /// The most plain bytes in one block.
     #[must_use]
     pub fn block_bytes_max(&self) -> u32 {
-        self.engine.config.block_bytes_max
+        self.writes.block_bytes_max()
     }
 
     /// The operator's view of the clouds.
     #[must_use]
     pub fn status(&self) -> BlockStatus {
-        self.engine.status()
+        self.reconciler.status(&self.scheduler)
     }
 
     /// The stored evidence about one cloud or all of them.
@@ -264,7 +255,7 @@ impl BlockStore {
         &self,
         only: Option<CloudIndex>,
     ) -> Result<Vec<CloudEvidence>, PlacementError> {
-        self.engine.evidence(only).await
+        self.reconciler.evidence(only).await
     }
 
     /// The number of findings about each cloud.
@@ -273,25 +264,25 @@ impl BlockStore {
     /// If the servers do not answer.
     #[boxed]
     pub async fn evidence_counts(&self) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
-        self.engine.evidence_counts().await
+        self.reconciler.evidence_counts().await
     }
 
     /// Reports the queued evidence to the order now, which otherwise takes a second.
     #[boxed]
     pub async fn testify(&self) {
-        self.engine.testify().await;
+        self.reconciler.testify().await;
     }
 
     /// The free space of the clouds together, in plain bytes; `None` if no cloud sets a bound.
     #[boxed]
     pub async fn capacity(&self) -> Option<u64> {
-        self.engine.capacity().await
+        self.clouds.capacity().await
     }
 
     /// Sends each cloud a request, so that [`status`](Self::status) is current.
     #[boxed]
     pub async fn probe(&self) {
-        self.engine.probe(false).await;
+        self.clouds.probe(false).await;
     }
 
     /// Waits until every object has all its shards, until only shards of unreachable clouds are
@@ -306,20 +297,20 @@ impl BlockStore {
         };
         let settled = tokio::time::timeout_at(deadline, async {
             loop {
-                while !self.engine.is_idle() {
+                while !self.reconciler.is_idle() {
                     tokio::time::sleep(DRAIN_PAUSE).await;
                 }
                 // Suspended clouds get a chance to show that they are back.
-                self.engine.probe(false).await;
-                let (lacking, unreachable) = self.engine.sweep().await;
-                let busy = !self.engine.is_idle();
+                self.clouds.probe(false).await;
+                let (lacking, unreachable) = self.reconciler.sweep().await;
+                let busy = !self.reconciler.is_idle();
                 drained = Drained {
                     lacking,
                     unreachable,
                     busy,
                 };
                 if lacking == unreachable && !busy {
-                    self.engine.testify().await;
+                    self.reconciler.testify().await;
                     return;
                 }
                 tokio::time::sleep(DRAIN_PAUSE).await;
@@ -332,9 +323,7 @@ impl BlockStore {
     /// Shuts the store down: new calls are refused and background tasks aborted. The next process
     /// that opens the volume completes unfinished objects.
     pub fn shutdown(&self) {
-        self.engine.shut.store(true, Ordering::Release);
-        for task in &self._background.0 {
-            task.abort();
-        }
+        self.shut.store(true, Ordering::Release);
+        self.scheduler.stop();
     }
 }

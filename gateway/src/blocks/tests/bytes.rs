@@ -1,15 +1,10 @@
 //! The bytes of objects: pinned, rebuilt from every k, refused after any change.
 
 use super::harness::{VOLUME, content, key, object_id, policies, policy, secrets, slice_id};
-use crate::blocks::buffers::Buffers;
-use crate::blocks::code::Code;
-use crate::blocks::header::HeaderBytes;
-use crate::blocks::layout::Layout;
-use crate::blocks::naming::CloudKeys;
-use crate::blocks::object::StoredObject;
-use crate::blocks::segment::{SEGMENT_BYTES, SliceCipher, sealed_length};
-use crate::blocks::shard::{Rebuilt, ShardBytes, cells_range, check_cells, check_whole, encode};
-use crate::blocks::stream::Content;
+use crate::blocks::object::{
+    Buffers, CloudKeys, Code, Content, HeaderBytes, Layout, Rebuilt, SEGMENT_BYTES, ShardBytes,
+    SliceCipher, StoredObject, cells_range, check_cells, check_whole, encode, sealed_length,
+};
 use crate::keys::Sealing;
 use proptest::prelude::*;
 use quorumfs_bft::identity::Digest;

@@ -1,7 +1,7 @@
 //! Completion and repair: work left by a crash, a full queue or a bad cloud is done again.
 
 use super::harness::{Volume, content, key, object_id, policies, policy, slice_id};
-use crate::blocks::{BlockError, Sealing, StoredObject};
+use crate::blocks::{BlockError, Sealing, StoredObject, TaskStatus};
 use quorumfs_backends::StoreErrorKind as Kind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use std::time::Duration;
@@ -242,4 +242,29 @@ async fn an_abandoned_write_leaves_nothing_that_is_waited_for() {
         .write(object_id(2), slice_id(2), &key(2), content(1, 1))
         .await;
     assert!(matches!(refused, Err(BlockError::Shut)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_shows_every_task_of_the_reconciler_until_shutting_down_ends_it() {
+    let volume = Volume::new(policy(4, 1, 2));
+    volume.write(1, &content(1, 1000)).await.unwrap();
+    volume.drain().await;
+    let names = |of: fn(&TaskStatus) -> bool| {
+        let tasks = volume.blocks.status().tasks.into_iter();
+        let names = tasks.filter(of).map(|task| task.name);
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let all = "confirm repair completion probe testify compact";
+    assert_eq!(names(|_| true), all);
+    assert_eq!(names(|task| task.entries().contains(&("waiting", 0))), all);
+    assert_eq!(
+        names(|task| task.name == "completion" && task.rounds > 0),
+        "completion"
+    );
+    // This volume does not compact by itself.
+    assert_eq!(names(|task| task.ended), "compact");
+    volume.blocks.shutdown();
+    while names(|task| task.ended) != all {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -1,0 +1,232 @@
+//! An object as its metadata describes it: everything that reading, completing and repairing it
+//! needs.
+
+use super::error::BlockError;
+use super::header::Header;
+use super::layout::Layout;
+use super::naming::Named;
+use super::writer::Writer;
+use quorumfs_bft::identity::{Digest, SessionId};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
+use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
+use quorumfs_metadata::placement::{Policy, Shard};
+use quorumfs_metadata::row::{self, SliceKey};
+use quorumfs_metadata::{identity::Codec, limits::OBJECT_BYTES_MAX};
+
+/// An object: its row with its id, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredObject {
+    id: ObjectId,
+    class: ObjectClass,
+    policy: Policy,
+    length: u32,
+    shards: Vec<Shard>,
+    writer: Writer,
+    checked: bool,
+}
+
+/// The result of [`BlockStore::write`](crate::blocks::BlockStore::write), to be named by a commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// The object, with the acknowledgements that arrived in time.
+    pub object: NewObject,
+    /// The slice in it.
+    pub slice: SealedSlice,
+}
+
+/// A slice in its object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SealedSlice {
+    /// Its id.
+    pub id: SliceId,
+    /// Its object.
+    pub object: ObjectId,
+    /// Its position in the object's stream.
+    pub offset: u32,
+    /// Bytes of plaintext.
+    pub length: u32,
+    /// Bytes of sealed stream.
+    pub sealed_length: u32,
+    /// Its compression.
+    pub codec: Codec,
+}
+
+impl SealedSlice {
+    /// The slice of a row.
+    #[must_use]
+    pub fn of_row(id: SliceId, row: &row::Slice) -> Self {
+        Self {
+            id,
+            object: row.object,
+            offset: row.offset,
+            length: row.length,
+            sealed_length: row.sealed_length,
+            codec: row.codec,
+        }
+    }
+
+    /// The slice as a commit names it, with the data to find its key.
+    #[must_use]
+    pub fn into_new(self, key: SliceKey) -> NewSlice {
+        NewSlice {
+            id: self.id,
+            object: self.object,
+            offset: self.offset,
+            length: self.length,
+            sealed_length: self.sealed_length,
+            codec: self.codec,
+            key,
+        }
+    }
+}
+
+impl StoredObject {
+    /// The object of a row.
+    ///
+    /// # Errors
+    /// If the row's numbers contradict each other: it comes from servers of which some may lie.
+    pub fn of_row(id: ObjectId, row: &row::Object) -> Result<Self, BlockError> {
+        // No ordered row has session 0: it means that this session has just written the object.
+        let is_foreign = row.writer != SessionId(0);
+        let object = Self {
+            id,
+            class: row.class,
+            policy: row.policy,
+            length: row.length,
+            shards: row.shards.clone(),
+            writer: Writer {
+                session: row.writer,
+                principal: is_foreign.then_some(row.principal),
+                name: None,
+            },
+            checked: row.checked,
+        };
+        object.sensible(row.shard_length)
+    }
+
+    /// An object that is about to be committed.
+    ///
+    /// # Errors
+    /// As [`of_row`](Self::of_row).
+    pub fn of_new(new: &NewObject) -> Result<Self, BlockError> {
+        let object = Self {
+            id: new.id,
+            class: new.class,
+            policy: new.policy,
+            length: new.length,
+            shards: new.shards.clone(),
+            writer: Writer::default(),
+            checked: false,
+        };
+        object.sensible(new.shard_length)
+    }
+
+    fn sensible(self, shard_length: u32) -> Result<Self, BlockError> {
+        let id = self.id;
+        let wrong = |reason| Err(BlockError::Row { object: id, reason });
+        if self.length == 0 || self.length > OBJECT_BYTES_MAX {
+            return wrong("its length is impossible");
+        }
+        if self.shards.len() != usize::from(self.policy.clouds()) {
+            return wrong("it does not have as many shards as its policy has clouds");
+        }
+        if self.layout().stored_length(0) != u64::from(shard_length) {
+            return wrong("its shards' length does not follow from its own");
+        }
+        Ok(self)
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// The writer.
+    #[must_use]
+    pub fn writer(&self) -> Writer {
+        self.writer.clone()
+    }
+
+    /// Whether another principal's consistency check of it was ordered.
+    pub(in crate::blocks) fn is_checked(&self) -> bool {
+        self.checked
+    }
+
+    /// Its shards, data first.
+    #[must_use]
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    pub(in crate::blocks) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub(in crate::blocks) fn length(&self) -> u32 {
+        self.length
+    }
+
+    pub(in crate::blocks) fn layout(&self) -> Layout {
+        Layout::new(self.length, self.policy.data())
+    }
+
+    pub(in crate::blocks) fn shard(&self, index: usize) -> Option<&Shard> {
+        self.shards.get(index)
+    }
+
+    pub(in crate::blocks) fn digest(&self, index: usize) -> Option<&Digest> {
+        self.shard(index).map(|shard| &shard.digest)
+    }
+
+    pub(in crate::blocks) fn set_attempt(&mut self, index: usize, attempt: u8) {
+        if let Some(shard) = self.shards.get_mut(index) {
+            shard.attempt = shard.attempt.max(attempt);
+        }
+    }
+
+    /// Withdraws a cloud's acknowledgement.
+    pub(in crate::blocks) fn withdraw(&mut self, index: usize) {
+        if let Some(shard) = self.shards.get_mut(index) {
+            shard.withdraw();
+        }
+    }
+
+    /// The position of a shard, by its row.
+    pub(in crate::blocks) fn placed(&self, index: usize) -> Option<PlacedShard> {
+        self.shard(index).map(|shard| PlacedShard {
+            object: self.id,
+            shard: shard_index(index),
+            cloud: shard.cloud,
+            attempt: shard.attempt,
+            receipt: None,
+        })
+    }
+
+    pub(in crate::blocks) fn named(&self, index: usize, attempt: u8) -> Named {
+        Named {
+            object: self.id,
+            class: self.class,
+            shard: shard_index(index),
+            attempt,
+        }
+    }
+
+    pub(in crate::blocks) fn header(&self, volume: VolumeId, index: usize) -> Option<Header> {
+        let shard = self.shard(index)?;
+        Some(Header {
+            volume,
+            object: self.id,
+            cloud: shard.cloud,
+            class: self.class,
+            shard: shard_index(index),
+            policy: self.policy,
+            length: self.length,
+        })
+    }
+}
+
+/// A shard's index; policies have at most 32 clouds.
+pub(in crate::blocks) fn shard_index(index: usize) -> ShardIndex {
+    ShardIndex(u8::try_from(index).unwrap_or(u8::MAX))
+}
