@@ -199,7 +199,7 @@ impl Volume {
         let signed = self.signed(number, epoch);
         let members = metadata.members().await?;
         for (id, member) in &members {
-            signed.check(&self.principals.at(number), id, member)?;
+            signed.check(&self.principals, id, member)?;
         }
         Ok(members.into_iter().map(|(id, _)| id).collect())
     }

@@ -110,6 +110,13 @@ impl Principals {
         replaced(&self.founding, before)
     }
 
+    /// The principal of this key, present or replaced.
+    pub(super) fn find(&self, key: &PrincipalId) -> Option<GenesisPrincipal> {
+        let successors = self.known().into_iter().map(|(_, it)| it.successor);
+        let mut all = self.founding.iter().cloned().chain(successors);
+        all.find(|it| it.key == *key)
+    }
+
     /// The succession that made this key a principal, if one did.
     pub(super) fn succession_of(&self, key: &PrincipalId) -> Option<Succession> {
         let mut known = self.known().into_iter().map(|(_, it)| it);
@@ -262,7 +269,7 @@ impl Volume {
         }
         let signed: Signed<'_> = self.signed(number, epoch);
         let me = self.principal.id().signing;
-        signed.check(&self.principals.at(number), &me, &mine)?;
+        signed.check(&self.principals, &me, &mine)?;
         let secret = signed.open(&self.principal, &mine)?;
         let wrapped = signed.wrap_for(std::iter::once(to), &secret, &self.principal)?;
         let member = wrapped.into_iter().next().map(|(_, member)| member);

@@ -237,6 +237,13 @@ impl Genesis {
                 return invalid("a principal's label or list of ids is too long");
             }
         }
+        let fits = |(key, member): &(PrincipalId, Member)| {
+            let principal = self.principals.iter().find(|row| row.key == *key);
+            principal.is_none_or(|principal| member.fits(&principal.rights))
+        };
+        if !self.members.iter().all(fits) {
+            return invalid("a member's role is not that of its rights, or it expires");
+        }
         let members: BTreeSet<_> = self.members.iter().map(|(key, _)| *key).collect();
         if members.len() != self.members.len() || !members.is_subset(&keys) {
             return invalid("a member is named twice or is no principal");

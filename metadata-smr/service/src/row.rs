@@ -36,7 +36,7 @@ pub use inode::{
 };
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
-pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
+pub use realm::{Epoch, Lock, Member, Mount, Realm, MemberRole, Shares};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
 
 use crate::codec::{self, DecodeError};

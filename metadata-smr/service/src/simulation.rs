@@ -12,7 +12,9 @@ use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
 use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
 use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
-use crate::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, SealedName};
+use crate::row::{
+    Assertable, Cloud, Epoch, Lock, Member, MemberRole, ReplicaInfo, Rights, SealedName,
+};
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
 
 /// A genesis with four clouds, the policy (4, 1, 2), and `owners` with all rights. `replicas`
@@ -65,7 +67,9 @@ pub fn unsigned_genesis(
     let owner = principals
         .first()
         .map_or(PublicKey([0; 32]), |owner| owner.key);
-    let members = principals.iter().map(|row| (row.key, member(owner)));
+    let members = principals
+        .iter()
+        .map(|row| (row.key, member(owner, row.rights.role())));
     Ok(Genesis {
         volume: ClusterId([9; 16]),
         format: crate::genesis::FORMAT,
@@ -88,9 +92,11 @@ pub fn unsigned_genesis(
     })
 }
 
-fn member(signer: PrincipalId) -> Member {
+fn member(signer: PrincipalId, role: MemberRole) -> Member {
     Member {
         epoch: RealmEpoch(0),
+        role,
+        expires: None,
         wrapped: b"wrapped".to_vec(),
         signer,
         signature: Signature([3; 64]),

@@ -162,7 +162,8 @@ fn exchange(
     let is_current = succession.epoch == current && member.epoch == current;
     require(is_current, Error::WrongEpoch { current })?;
     let wrapped = (1..=WRAPPED_KEY_BYTES_MAX).contains(&member.wrapped.len());
-    require(wrapped, Error::BadSuccession)?;
+    let fits = wrapped && member.fits(&successor.rights);
+    require(fits, Error::BadSuccession)?;
     let gone = change.find::<Principal>(&key::principal(&predecessor))?;
     require(gone.is_some(), Error::NotFound)?;
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;

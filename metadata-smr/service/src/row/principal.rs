@@ -2,6 +2,7 @@
 
 use crate::attributes::Credentials;
 use crate::identity::{AllocationId, Gid, PrincipalId, PrincipalNumber, RealmId, Uid};
+use crate::row::realm::MemberRole;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 
@@ -74,6 +75,18 @@ impl Rights {
             mount: true,
             reconcile: true,
             administer: true,
+        }
+    }
+
+    /// The role of a member with these rights.
+    #[must_use]
+    pub const fn role(&self) -> MemberRole {
+        if self.administer {
+            MemberRole::Administer
+        } else if self.mount || self.reconcile {
+            MemberRole::Write
+        } else {
+            MemberRole::Read
         }
     }
 

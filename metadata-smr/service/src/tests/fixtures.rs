@@ -459,6 +459,8 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
     };
     let member = Member {
         epoch: RealmEpoch(1),
+        role: MemberRole::Administer,
+        expires: None,
         wrapped: vec![0x77; 80],
         signer: OWNER,
         signature: Signature([0x88; 64]),

@@ -71,6 +71,8 @@ fn signed_by(key: &SigningKey, succession: &Succession) -> Succeed {
         },
         member: Member {
             epoch: succession.epoch,
+            role: MemberRole::Administer,
+            expires: None,
             wrapped: vec![3; 80],
             signer: RECOVERY,
             signature: Signature([4; 64]),
