@@ -17,9 +17,9 @@ use super::succession::Principals;
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::Signature;
-use quorumfs_metadata::genesis::GenesisPrincipal;
 use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::row::{Epoch, Member, Row};
+use quorumfs_metadata::statement::Statement;
 
 /// The prefix of a membership's signed message.
 const CONTEXT: &[u8] = b"quorumfs 2026 realm membership v2\0";
@@ -58,7 +58,7 @@ impl Signed<'_> {
     /// Wraps the key epoch's secret for each of `members`, and signs the wrappings.
     pub(super) fn wrap_for<'p>(
         &self,
-        members: impl Iterator<Item = &'p GenesisPrincipal>,
+        members: impl Iterator<Item = &'p Statement>,
         secret: &EpochSecret,
         signer: &Principal,
     ) -> Result<Vec<(PrincipalId, Member)>, KeyError> {
@@ -98,7 +98,7 @@ impl Signed<'_> {
                 "it belongs to another key epoch than the realm's",
             ));
         }
-        let administers = |it: &GenesisPrincipal| it.key == member.signer && it.rights.administer;
+        let administers = |it: &Statement| it.key == member.signer && it.rights.administer;
         let message = self.message(id, member);
         let signers = principals.at(self.number);
         if !signers.iter().any(administers) || !verify(&member.signer, &message, &member.signature)

@@ -214,6 +214,7 @@ fn answer_about_volume(
             rows.view().depend_on_everything();
             Ok(QueryResult::Successions(succession::all(rows)?))
         }
+        Question::CloudSecrets => cloud_secrets(rows, caller),
         Question::Mounted(realm) => {
             let mount = rows.find::<Mount>(&key::mount(*realm))?;
             Ok(QueryResult::Mounted(mount))
@@ -458,6 +459,18 @@ fn volume(rows: &impl Rows) -> Outcome<QueryResult> {
         .map(|(row_key, bytes)| decode::<Cloud>(row_key, bytes))
         .collect::<Outcome<Vec<_>>>()?;
     Ok(QueryResult::Volume { format, clouds })
+}
+
+fn cloud_secrets(rows: &impl Rows, caller: &Caller) -> Outcome<QueryResult> {
+    rows.view().depend_on_everything();
+    let prefix = key::cloud_secrets(&caller.principal);
+    let mut secrets = Vec::new();
+    for (row_key, bytes) in rows.scan(&prefix, &prefix, CLOUDS_MAX)? {
+        if let Some(cloud) = key::trailing_cloud(&row_key) {
+            secrets.push((cloud, decode(&row_key, &bytes)?));
+        }
+    }
+    Ok(QueryResult::CloudSecrets(secrets))
 }
 
 fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryResult> {

@@ -8,13 +8,14 @@ pub mod model;
 pub mod workload;
 
 use crate::attributes::{Credentials, Timestamp};
-use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
+use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
 use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
 use crate::row::{
     Assertable, Cloud, Epoch, Lock, Member, MemberRole, ReplicaInfo, Rights, SealedName,
 };
+use crate::statement::Statement;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
 
 /// A genesis with four clouds, the policy (4, 1, 2), and `owners` with all rights. `replicas`
@@ -35,12 +36,14 @@ pub fn genesis(
 
 /// A principal of a simulated volume.
 #[must_use]
-pub fn principal(key: PrincipalId, rights: Rights) -> GenesisPrincipal {
-    GenesisPrincipal {
+pub fn principal(key: PrincipalId, rights: Rights) -> Statement {
+    Statement {
         key,
         wrapping_key: [7; 32],
-        rights,
         label: "somebody".to_string(),
+        rights,
+        expires: None,
+        cloud_secrets: Vec::new(),
     }
 }
 
@@ -61,7 +64,7 @@ pub fn ordinary(uid: Uid, gid: Gid) -> Rights {
 /// # Errors
 /// Never, unless the policies of this crate change.
 pub fn unsigned_genesis(
-    principals: Vec<GenesisPrincipal>,
+    principals: Vec<Statement>,
     (up, right, replicas): (u16, u16, u16),
 ) -> Result<Genesis, PolicyError> {
     let owner = principals
@@ -119,7 +122,6 @@ fn cloud(index: u8) -> Cloud {
         kind: "local".to_string(),
         failure_domain: format!("domain-{index}"),
         name: format!("cloud-{index}"),
-        naming_keys: Vec::new(),
     }
 }
 

@@ -59,7 +59,6 @@ impl Servers {
                 kind: "local".to_owned(),
                 failure_domain: format!("domain-{index}"),
                 name: format!("cloud-{index}"),
-                naming_keys: Vec::new(),
             })
             .collect();
         let began = Instant::now();

@@ -1,0 +1,97 @@
+//! What the formats have for several people in a volume, and no program does yet: it is refused
+//! wherever it is set.
+
+use super::harness::*;
+use crate::error::Error;
+use crate::genesis::{Genesis, GenesisError, SignedGenesis};
+use crate::identity::*;
+use crate::limits::{LABEL_BYTES_MAX, RIGHTS_LIST_MAX, WRAPPED_KEY_BYTES_MAX};
+use crate::operation::Operation;
+use crate::query::Question;
+use crate::row::*;
+use crate::simulation::{ordinary, principal, sign, unsigned_genesis};
+use crate::statement::WrappedSecret;
+use quorumfs_bft::identity::{Signature, Time};
+
+const NEVER: Time = Time(u64::MAX);
+
+fn genesis() -> Genesis {
+    let mut owner = principal(OWNER, Rights::all());
+    let wrapped = |cloud| WrappedSecret {
+        cloud: CloudIndex(cloud),
+        bytes: vec![cloud; 80],
+    };
+    owner.cloud_secrets = (0..4).map(wrapped).collect();
+    let alice = principal(ALICE, ordinary(Uid(1000), Gid(100)));
+    unsigned_genesis(vec![owner, alice], (1, 1, 4)).unwrap()
+}
+
+#[test]
+fn a_genesis_that_says_what_no_program_does_yet_is_refused() {
+    type Change = fn(&mut Genesis);
+    SignedGenesis::from_bytes(&sign(&genesis())).unwrap();
+    let wrong: [Change; 13] = [
+        |it| it.principals[1].expires = Some(NEVER),
+        |it| it.principals[1].label = "x".repeat(LABEL_BYTES_MAX + 1),
+        |it| it.principals[1].rights.uids = Assertable::Only(vec![Uid(1); RIGHTS_LIST_MAX + 1]),
+        |it| it.principals[1].rights.gids = Assertable::Only(vec![Gid(1); RIGHTS_LIST_MAX + 1]),
+        |it| it.principals[0].cloud_secrets.swap(1, 2),
+        |it| it.principals[0].cloud_secrets[1].cloud = CloudIndex(0),
+        |it| it.principals[0].cloud_secrets[3].cloud = CloudIndex(4),
+        |it| it.principals[0].cloud_secrets[0].bytes.clear(),
+        |it| it.principals[0].cloud_secrets[0].bytes = vec![1; WRAPPED_KEY_BYTES_MAX + 1],
+        |it| it.members[0].1.role = MemberRole::Write,
+        |it| it.members[1].1.role = MemberRole::Write,
+        |it| it.members[1].1.role = MemberRole::Administer,
+        |it| it.members[1].1.expires = Some(NEVER),
+    ];
+    for (at, change) in wrong.into_iter().enumerate() {
+        let mut genesis = genesis();
+        change(&mut genesis);
+        let refused = SignedGenesis::from_bytes(&sign(&genesis));
+        assert!(matches!(refused, Err(GenesisError::Nonsense(_))), "{at}");
+    }
+}
+
+#[test]
+fn the_role_of_a_member_follows_from_its_rights() {
+    let none = ordinary(Uid(1000), Gid(100));
+    let with = |mount, reconcile, administer| Rights {
+        mount,
+        reconcile,
+        administer,
+        ..none.clone()
+    };
+    assert_eq!(with(false, false, false).role(), MemberRole::Read);
+    assert_eq!(with(true, false, false).role(), MemberRole::Write);
+    assert_eq!(with(false, true, false).role(), MemberRole::Write);
+    assert_eq!(with(false, false, true).role(), MemberRole::Administer);
+    assert_eq!(Rights::all().role(), MemberRole::Administer);
+}
+
+#[test]
+fn a_principal_that_expires_or_that_an_administrator_stated_may_do_nothing() {
+    type Change = fn(&mut Principal);
+    let changes: [Change; 2] = [
+        |it| it.expires = Some(NEVER),
+        |it| {
+            it.stated = Some(SignedBy {
+                signer: OWNER,
+                signature: Signature([3; 64]),
+            });
+        },
+    ];
+    for change in changes {
+        let mut world = TestService::new();
+        let alice = world.open(ALICE);
+        let row_key = key::principal(&ALICE);
+        let rows = world.rows(&row_key);
+        let mut row = Principal::from_bytes(&rows[0].1).unwrap();
+        change(&mut row);
+        world.put(&row_key, &row);
+        let refused = world.run(&alice, &Operation::Allocate { count: 1 });
+        assert_eq!(refused.map_err(|it| it.error), Err(Error::NoSession));
+        assert_eq!(world.ask(&alice, Question::WhoAmI), Err(Error::NoSession));
+        assert_eq!(world.try_open(ALICE), None);
+    }
+}
