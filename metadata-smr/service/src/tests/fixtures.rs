@@ -3,7 +3,7 @@
 
 use super::clones::hole_and_clone;
 use super::harness::*;
-use crate::attributes::{Credentials, Mode, NameGenerations, Timestamp};
+use crate::attributes::{Credentials, Mode, NameGenerations, PreviousNames, Timestamp};
 use crate::error::{Error, FailedAt, OperationError};
 use crate::identity::*;
 use crate::operation::*;
@@ -81,7 +81,10 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         parent: InodeId::ROOT,
         generations: NameGenerations {
             current: RealmEpoch(1),
-            previous: Some(RealmEpoch(0)),
+            previous: Some(PreviousNames {
+                realm: RealmId(2),
+                epoch: RealmEpoch(0),
+            }),
         },
         entries: 2,
     };

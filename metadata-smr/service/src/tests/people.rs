@@ -2,14 +2,15 @@
 //! wherever it is set.
 
 use super::harness::*;
+use crate::attributes::PreviousNames;
 use crate::error::Error;
 use crate::genesis::{Genesis, GenesisError, SignedGenesis};
 use crate::identity::*;
 use crate::limits::{LABEL_BYTES_MAX, RIGHTS_LIST_MAX, WRAPPED_KEY_BYTES_MAX};
-use crate::operation::Operation;
+use crate::operation::{NewInode, Operation};
 use crate::query::Question;
 use crate::row::*;
-use crate::simulation::{ordinary, principal, sign, unsigned_genesis};
+use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::statement::WrappedSecret;
 use quorumfs_bft::identity::{Signature, Time};
 
@@ -93,5 +94,31 @@ fn a_principal_that_expires_or_that_an_administrator_stated_may_do_nothing() {
         assert_eq!(refused.map_err(|it| it.error), Err(Error::NoSession));
         assert_eq!(world.ask(&alice, Question::WhoAmI), Err(Error::NoSession));
         assert_eq!(world.try_open(ALICE), None);
+    }
+}
+
+#[test]
+fn a_directory_with_names_of_another_realm_is_not_searched() {
+    for (realm, expected) in [
+        (RealmId::ROOT, Error::NotFound),
+        (RealmId(1), Error::CrossRealm),
+    ] {
+        let mut world = TestService::new();
+        let owner = world.open(OWNER);
+        let directory = world.make(&owner, InodeId::ROOT, "old", NewInode::Directory);
+        let row_key = key::inode(directory);
+        let mut row = Inode::from_bytes(&world.rows(&row_key)[0].1).unwrap();
+        let InodeBody::Directory { generations, .. } = &mut row.node else {
+            panic!("no directory");
+        };
+        generations.previous = Some(PreviousNames {
+            realm,
+            epoch: RealmEpoch(0),
+        });
+        world.put(&row_key, &row);
+        let mut place = place(directory, "name");
+        place.name.previous = Some(place.name.current.clone());
+        let found = world.ask(&owner, Question::Lookup(place));
+        assert_eq!(found, Err(expected));
     }
 }
