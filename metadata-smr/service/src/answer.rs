@@ -518,7 +518,7 @@ fn slices_by_epoch(
     let mut last = None;
     for (row_key, bytes) in found.iter().take(limit) {
         let slice: Slice = decode(row_key, bytes)?;
-        let (slices, length) = counted.entry(slice.key.epoch()).or_default();
+        let (slices, length) = counted.entry(slice.epoch()).or_default();
         *slices = slices.saturating_add(1);
         *length = length.saturating_add(u64::from(slice.length));
         last = key::trailing_slice(row_key);

@@ -224,8 +224,11 @@ fn slices_are_counted_by_the_epoch_that_they_are_sealed_under() {
     let mut step = commit(inode, allocation, 0, &runs);
     assert_eq!(run(&mut world, &owner, &members_only(1)), Ok(RealmEpoch(1)));
     for slice in &mut step.slices[..2] {
-        let (epoch, salt) = (RealmEpoch(1), SliceSalt::default());
-        slice.key = SliceKey::Derived { epoch, salt };
+        slice.keys = vec![SliceKey::Derived {
+            realm: RealmId::ROOT,
+            epoch: RealmEpoch(1),
+            salt: SliceSalt::default(),
+        }];
     }
     let plain: Vec<u64> = step.slices.iter().map(|it| u64::from(it.length)).collect();
     let who = crate::attributes::Credentials::root();

@@ -320,10 +320,11 @@ pub(super) fn slice(allocation: AllocationId, counter: u32, object: &NewObject) 
         length: 4000,
         sealed_length: 4016,
         codec: Codec::NONE,
-        key: SliceKey::Derived {
+        keys: vec![SliceKey::Derived {
+            realm: RealmId::ROOT,
             epoch: RealmEpoch(0),
             salt: SliceSalt([7; 16]),
-        },
+        }],
     }
 }
 

@@ -2,12 +2,12 @@
 //! wherever it is set.
 
 use super::harness::*;
-use crate::attributes::PreviousNames;
+use crate::attributes::{Credentials, PreviousNames};
 use crate::error::Error;
 use crate::genesis::{Genesis, GenesisError, SignedGenesis};
 use crate::identity::*;
 use crate::limits::{LABEL_BYTES_MAX, RIGHTS_LIST_MAX, WRAPPED_KEY_BYTES_MAX};
-use crate::operation::{NewInode, Operation};
+use crate::operation::{NewInode, Operation, Step};
 use crate::query::Question;
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
@@ -120,5 +120,57 @@ fn a_directory_with_names_of_another_realm_is_not_searched() {
         place.name.previous = Some(place.name.current.clone());
         let found = world.ask(&owner, Question::Lookup(place));
         assert_eq!(found, Err(expected));
+    }
+}
+
+#[test]
+fn a_slice_has_one_key_and_it_is_of_the_files_realm() {
+    type Change = fn(&mut Vec<SliceKey>);
+    let wrong: [(Change, Error); 5] = [
+        (Vec::clear, Error::BadContent),
+        (
+            |keys| keys.push(keys[0].clone()),
+            Error::TooMany { limit: 1 },
+        ),
+        (
+            |keys| *realm_of(&mut keys[0]) = RealmId(1),
+            Error::CrossRealm,
+        ),
+        (
+            |keys| {
+                keys[0] = SliceKey::Wrapped {
+                    realm: RealmId(1),
+                    epoch: RealmEpoch(0),
+                    bytes: vec![1; 80],
+                }
+            },
+            Error::CrossRealm,
+        ),
+        (
+            |keys| {
+                keys[0] = SliceKey::Wrapped {
+                    realm: RealmId::ROOT,
+                    epoch: RealmEpoch(0),
+                    bytes: vec![1; WRAPPED_KEY_BYTES_MAX + 1],
+                }
+            },
+            Error::BadContent,
+        ),
+    ];
+    for (change, expected) in wrong {
+        let mut world = TestService::new();
+        let owner = world.open(OWNER);
+        let inode = world.create(&owner, InodeId::ROOT, "file");
+        let allocation = world.allocate(&owner, 8);
+        let mut step = commit(inode, allocation, 0, &[(0, 10)]);
+        change(&mut step.slices[0].keys);
+        let refused = world.step(&owner, &Credentials::root(), Step::Commit(step));
+        assert_eq!(refused.map_err(|it| it.error), Err(expected));
+    }
+}
+
+fn realm_of(key: &mut SliceKey) -> &mut RealmId {
+    match key {
+        SliceKey::Derived { realm, .. } | SliceKey::Wrapped { realm, .. } => realm,
     }
 }
