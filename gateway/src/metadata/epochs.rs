@@ -26,7 +26,11 @@ impl MetadataClient {
                 epochs,
                 member,
                 ..
-            } => Ok((realm.epoch, epochs.into_iter().collect(), member)),
+            } if realm.is_known() => Ok((realm.epoch, epochs.into_iter().collect(), member)),
+            QueryResult::Realm { .. } => {
+                let reason = "the realm has properties that this program does not know: update it";
+                Err(self.unusable_answer("key epochs", reason.to_owned()))
+            }
             other => Err(self.mismatch("key epochs", &other)),
         }
     }

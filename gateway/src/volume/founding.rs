@@ -15,10 +15,12 @@ use crate::keys::{
 };
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis};
+use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS};
 use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
 use quorumfs_metadata::placement::{Policy, PolicyError};
-use quorumfs_metadata::row::{Assertable, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares};
+use quorumfs_metadata::row::{
+    Assertable, Believe, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares,
+};
 use quorumfs_metadata::statement::{Statement, WrappedSecret};
 
 /// A cloud of a new volume.
@@ -241,6 +243,8 @@ impl Founding {
             replicas: new.replicas,
             clouds: self.clouds,
             policy: new.policy,
+            trash_seconds: TRASH_SECONDS,
+            believe: Believe::Principal,
             principals,
             members,
             epoch,

@@ -430,6 +430,19 @@ async fn servers_hold_the_secrets_of_the_statement_and_no_other_signature_counts
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_realm_with_properties_that_no_program_has_yet_is_refused() {
+    let world = World::new(Lock::Members).await;
+    let (gateway, line) = world.gateway_on_a_line();
+    for lie in [OTHER_POLICY, BELIEVING, WITH_PARENT] {
+        line.lie.store(lie, Ordering::Relaxed);
+        let error = gateway.refresh().await.unwrap_err().to_string();
+        assert!(error.contains("does not know"), "lie {lie}: {error}");
+    }
+    line.lie.store(HONEST, Ordering::Relaxed);
+    assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_administrator_is_left_out() {
     let world = World::new(Lock::Members).await;
     let gateway = world.gateway();

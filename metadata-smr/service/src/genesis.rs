@@ -10,7 +10,7 @@ use crate::limits::{
     CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, WRAPPED_KEY_BYTES_MAX,
 };
 use crate::placement::Policy;
-use crate::row::{Cloud, Epoch, Member, ReplicaInfo, Shares};
+use crate::row::{Believe, Cloud, Epoch, Member, ReplicaInfo, Shares};
 use crate::statement::Statement;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 pub const FORMAT: u32 = 2;
 /// The features that this program understands.
 pub const FEATURES: u64 = 0;
+/// The age up to which deleted files stay in the trash of a new volume: a week, in which a user
+/// notices what is missing.
+pub const TRASH_SECONDS: u64 = 7 * 24 * 60 * 60;
 /// The context that the volume root key signs under, before the genesis' bytes.
 pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 volume genesis v1\0";
 
@@ -45,6 +48,10 @@ pub struct Genesis {
     pub clouds: Vec<Cloud>,
     /// How the root realm spreads its objects.
     pub policy: Policy,
+    /// How long what is deleted in the root realm stays in the trash, in seconds; 0: there is none.
+    pub trash_seconds: u64,
+    /// Whose content the members of the root realm believe.
+    pub believe: Believe,
     /// The principals that may open sessions. The first is the volume's owner.
     pub principals: Vec<Statement>,
     /// The root realm's epoch 0.
@@ -192,6 +199,10 @@ impl Genesis {
         invalid(
             domains.len() >= usize::from(self.policy.clouds()),
             "there are fewer failure domains than the policy spreads over",
+        )?;
+        invalid(
+            self.believe == Believe::Principal,
+            "members believe each other, which this program does not know",
         )?;
         self.validate_principals()
     }

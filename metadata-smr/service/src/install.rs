@@ -43,6 +43,10 @@ pub(crate) fn install(
         policy: genesis.policy,
         epoch: RealmEpoch(0),
         mounts: MountEpoch(0),
+        policy_epoch: 0,
+        trash_seconds: genesis.trash_seconds,
+        believe: genesis.believe,
+        parent: None,
     };
     change.put(key::realm(RealmId::ROOT), &realm)?;
     change.put(key::epoch(RealmId::ROOT, RealmEpoch(0)), &genesis.epoch)?;

@@ -13,7 +13,7 @@ use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch,
 use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
 use crate::row::{
-    Assertable, Cloud, Epoch, Lock, Member, MemberRole, ReplicaInfo, Rights, SealedName,
+    Assertable, Believe, Cloud, Epoch, Lock, Member, MemberRole, ReplicaInfo, Rights, SealedName,
 };
 use crate::statement::Statement;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
@@ -83,6 +83,8 @@ pub fn unsigned_genesis(
         replicas: (0..replicas).map(replica).collect(),
         clouds: (0..4).map(cloud).collect(),
         policy: Policy::new(4, 1, 2, 4)?,
+        trash_seconds: crate::genesis::TRASH_SECONDS,
+        believe: Believe::Principal,
         members: members.collect(),
         root_owner: (Uid::ROOT, Gid(0)),
         principals,

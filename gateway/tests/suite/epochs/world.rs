@@ -17,9 +17,9 @@ use quorumfs_gateway::metadata::{Embedded, MetadataClient, MetadataError, Transp
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::{Created, Founding, Volume, VolumeError, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::{CloudIndex, RealmEpoch, VolumeId};
+use quorumfs_metadata::identity::{CloudIndex, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::reply::{Answer, QueryResult};
-use quorumfs_metadata::row::{Epoch, Lock, SignedBy};
+use quorumfs_metadata::row::{Believe, Epoch, Lock, SignedBy};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -186,6 +186,9 @@ pub const OTHER_PREVIOUS: u8 = 4;
 pub const OTHER_NUMBER: u8 = 5;
 pub const NO_MEMBER: u8 = 6;
 pub const SIGNED_SECRET: u8 = 7;
+pub const OTHER_POLICY: u8 = 8;
+pub const BELIEVING: u8 = 9;
+pub const WITH_PARENT: u8 = 10;
 
 fn is_beginning(operation: &[u8]) -> bool {
     use quorumfs_metadata::operation::Operation;
@@ -243,6 +246,9 @@ impl Transport for Line {
             WITHOUT_LOCK => (newest.lock, newest.shares) = (Lock::Members, None),
             OTHER_DIGEST => newest.shares.as_mut().unwrap().digests[0].0[0] ^= 1,
             OTHER_PREVIOUS => newest.previous[0] ^= 1,
+            OTHER_POLICY => realm.policy_epoch = 1,
+            BELIEVING => realm.believe = Believe::Members,
+            WITH_PARENT => realm.parent = Some(RealmId(1)),
             OTHER_NUMBER => {
                 realm.epoch.0 += 1;
                 let newest = newest.clone();

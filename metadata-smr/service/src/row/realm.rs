@@ -1,6 +1,8 @@
 //! Realms: keys, policy, mount.
 
-use crate::identity::{CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch};
+use crate::identity::{
+    CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, RealmId,
+};
 use crate::limits::WRAPPED_KEY_BYTES_MAX;
 use crate::placement::Policy;
 use crate::row::principal::Rights;
@@ -20,6 +22,32 @@ pub struct Realm {
     pub epoch: RealmEpoch,
     /// The number of its mounts so far.
     pub mounts: MountEpoch,
+    /// The number of changes of its policy so far: none yet, and clients take the policy from the
+    /// genesis.
+    pub policy_epoch: u32,
+    /// How long what was deleted stays in the trash, in seconds; 0: there is none.
+    pub trash_seconds: u64,
+    /// Whose content its members believe.
+    pub believe: Believe,
+    /// The realm that its root directory was in before; none yet.
+    pub parent: Option<RealmId>,
+}
+
+/// Whose content a reader takes without decoding it and coding it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Believe {
+    /// That of the reader's own principal.
+    Principal,
+    /// That of every member. Refused so far.
+    Members,
+}
+
+impl Realm {
+    /// Whether nothing in it is unknown to this program.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.policy_epoch == 0 && self.believe == Believe::Principal && self.parent.is_none()
+    }
 }
 
 /// The secrets that are needed to read what is sealed under a key epoch.

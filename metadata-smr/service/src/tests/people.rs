@@ -9,6 +9,7 @@ use crate::identity::*;
 use crate::limits::{LABEL_BYTES_MAX, RIGHTS_LIST_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::operation::{NewInode, Operation, Step};
 use crate::query::Question;
+use crate::reply::QueryResult;
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::statement::WrappedSecret;
@@ -31,7 +32,8 @@ fn genesis() -> Genesis {
 fn a_genesis_that_says_what_no_program_does_yet_is_refused() {
     type Change = fn(&mut Genesis);
     SignedGenesis::from_bytes(&sign(&genesis())).unwrap();
-    let wrong: [Change; 13] = [
+    let wrong: [Change; 14] = [
+        |it| it.believe = Believe::Members,
         |it| it.principals[1].expires = Some(NEVER),
         |it| it.principals[1].label = "x".repeat(LABEL_BYTES_MAX + 1),
         |it| it.principals[1].rights.uids = Assertable::Only(vec![Uid(1); RIGHTS_LIST_MAX + 1]),
@@ -165,12 +167,30 @@ fn a_slice_has_one_key_and_it_is_of_the_files_realm() {
         let mut step = commit(inode, allocation, 0, &[(0, 10)]);
         change(&mut step.slices[0].keys);
         let refused = world.step(&owner, &Credentials::root(), Step::Commit(step));
-        assert_eq!(refused.map_err(|it| it.error), Err(expected));
+        assert_eq!(refused.map(|_| ()), Err(expected));
     }
 }
 
 fn realm_of(key: &mut SliceKey) -> &mut RealmId {
     match key {
         SliceKey::Derived { realm, .. } | SliceKey::Wrapped { realm, .. } => realm,
+    }
+}
+
+#[test]
+fn the_trash_is_kept_as_long_as_the_genesis_says() {
+    for seconds in [0, 1, 604_800, u64::MAX] {
+        let mut genesis = genesis();
+        genesis.trash_seconds = seconds;
+        let mut world = TestService::of(&sign(&genesis));
+        let owner = world.open(OWNER);
+        let Ok(QueryResult::Realm { realm, .. }) =
+            world.ask(&owner, Question::Realm(RealmId::ROOT))
+        else {
+            panic!("no realm");
+        };
+        assert_eq!(realm.trash_seconds, seconds);
+        assert_eq!((realm.policy_epoch, realm.parent), (0, None));
+        assert_eq!(realm.believe, Believe::Principal);
     }
 }
