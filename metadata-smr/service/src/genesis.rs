@@ -18,7 +18,7 @@ use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use std::collections::BTreeSet;
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The features that this program understands.
 pub const FEATURES: u64 = 0;
 /// The age up to which deleted files stay in the trash of a new volume: a week, in which a user

@@ -38,7 +38,7 @@ pub use principal::{
     Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
-pub use realm::{Believe, Epoch, Lock, Member, Mount, Realm, MemberRole, Shares};
+pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, Shares};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};

@@ -4,15 +4,17 @@
 use super::harness::*;
 use crate::attributes::{Credentials, PreviousNames};
 use crate::error::Error;
-use crate::genesis::{Genesis, GenesisError, SignedGenesis};
+use crate::genesis::{FORMAT, Genesis, GenesisError, SignedGenesis};
 use crate::identity::*;
 use crate::limits::{LABEL_BYTES_MAX, RIGHTS_LIST_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::operation::{NewInode, Operation, Step};
-use crate::query::Question;
-use crate::reply::QueryResult;
+use crate::placement::Policy;
+use crate::query::{Query, Question};
+use crate::reply::{Answer, QueryResult};
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::statement::WrappedSecret;
+use crate::succession::{SignedSuccession, Succeed, Succession};
 use quorumfs_bft::identity::{Signature, Time};
 
 const NEVER: Time = Time(u64::MAX);
@@ -26,6 +28,110 @@ fn genesis() -> Genesis {
     owner.cloud_secrets = (0..4).map(wrapped).collect();
     let alice = principal(ALICE, ordinary(Uid(1000), Gid(100)));
     unsigned_genesis(vec![owner, alice], (1, 1, 4)).unwrap()
+}
+
+/// Rows and messages with everything that they have a place for.
+pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
+    let signed = Some(SignedBy {
+        signer: OWNER,
+        signature: Signature([0x11; 64]),
+    });
+    let realm = Realm {
+        root: InodeId(7),
+        home: Home(1),
+        policy: Policy::new(4, 1, 2, 4).unwrap(),
+        epoch: RealmEpoch(2),
+        mounts: MountEpoch(3),
+        policy_epoch: 4,
+        trash_seconds: 604_800,
+        believe: Believe::Members,
+        parent: Some(RealmId(5)),
+    };
+    let principal = Principal {
+        wrapping_key: [0x22; 32],
+        rights: ordinary(Uid(1000), Gid(100)),
+        label: "alice".to_owned(),
+        sessions: 1,
+        number: PrincipalNumber(2),
+        expires: Some(Time(9)),
+        stated: signed,
+    };
+    let secret = CloudSecretRow {
+        bytes: vec![0x33; 80],
+        signed,
+    };
+    let member = Member {
+        epoch: RealmEpoch(1),
+        role: MemberRole::Read,
+        expires: Some(Time(9)),
+        wrapped: vec![0x44; 80],
+        signer: OWNER,
+        signature: Signature([0x55; 64]),
+    };
+    let slice = Slice {
+        object: ObjectId::default(),
+        offset: 0,
+        length: 4000,
+        sealed_length: 4016,
+        codec: Codec::NONE,
+        keys: vec![
+            SliceKey::Derived {
+                realm: RealmId(1),
+                epoch: RealmEpoch(2),
+                salt: SliceSalt([0x66; 16]),
+            },
+            SliceKey::Wrapped {
+                realm: RealmId(3),
+                epoch: RealmEpoch(4),
+                bytes: vec![0x77; 60],
+            },
+        ],
+        references: 1,
+    };
+    let succession = Succession {
+        volume: genesis().volume,
+        number: 1,
+        predecessor: ALICE,
+        successor: genesis().principals.swap_remove(0),
+        epoch: RealmEpoch(1),
+    };
+    let succeed = Succeed {
+        signed: SignedSuccession {
+            succession: succession.to_bytes(),
+            signature: Signature([0x88; 64]),
+        },
+        member: member.clone(),
+    };
+    let query = Query {
+        credentials: Credentials::root(),
+        question: Question::CloudSecrets,
+    };
+    let secrets = QueryResult::CloudSecrets(vec![(CloudIndex(3), secret.clone())]);
+    vec![
+        ("genesis-with-secrets", sign(&genesis())),
+        ("row-realm", realm.to_bytes()),
+        ("row-principal", principal.to_bytes()),
+        ("row-cloud-secret", secret.to_bytes()),
+        ("key-cloud-secret", key::cloud_secret(&OWNER, CloudIndex(3))),
+        ("row-member-expires", member.to_bytes()),
+        ("row-slice-shared", slice.to_bytes()),
+        ("operation-succeed", Operation::Succeed(succeed).to_bytes()),
+        ("query-cloud-secrets", query.to_bytes()),
+        ("answer-cloud-secrets", Answer(Ok(secrets)).to_bytes()),
+    ]
+}
+
+#[test]
+fn a_volume_of_another_format_is_refused_with_the_way_on() {
+    let mut genesis = genesis();
+    genesis.format = FORMAT - 1;
+    let older = SignedGenesis::from_bytes(&sign(&genesis)).unwrap_err();
+    assert_eq!(older, GenesisError::Older { format: FORMAT - 1 });
+    let text = older.to_string();
+    assert!(text.contains("copy its content out"), "{text}");
+    genesis.format = FORMAT + 1;
+    let newer = SignedGenesis::from_bytes(&sign(&genesis)).unwrap_err();
+    assert!(newer.to_string().contains("upgrade it"), "{newer}");
 }
 
 #[test]
