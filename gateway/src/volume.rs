@@ -152,16 +152,17 @@ impl Volume {
         let me = key.principal.id().signing;
         let not_a_member = || no_member(&key.principal);
         let since = principals.succession_of(&me);
+        let mine = match &since {
+            Some(succession) => Some(&succession.successor),
+            None => genesis.principals.iter().find(|it| it.key == me),
+        };
+        let mine = mine.ok_or_else(not_a_member)?;
         let clouds = genesis
             .clouds
             .iter()
             .map(|cloud| {
-                let keys = match &since {
-                    Some(succession) => succession.clouds.get(usize::from(cloud.index.0)),
-                    None => cloud.naming_keys.iter().find(|key| key.recipient == me),
-                };
-                let mine = keys.filter(|key| key.recipient == me);
-                let wrapped = parse(&mine.ok_or_else(not_a_member)?.bytes)?;
+                let wrapped = mine.cloud_secret(cloud.index);
+                let wrapped = parse(&wrapped.ok_or_else(not_a_member)?.bytes)?;
                 let info = CloudSecret::wrapping_info(&genesis.volume, cloud.index);
                 let secret = key.principal.unwrap("cloud secret", &wrapped, &info)?;
                 Ok(CloudSecret::from_secret(secret))

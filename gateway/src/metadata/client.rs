@@ -158,7 +158,7 @@ impl MetadataClient {
         quota::full(what, errno, error).unwrap_or_else(|| VfsError::refused(what, errno))
     }
 
-    fn unusable_answer(&self, question: &'static str, reason: String) -> VfsError {
+    pub(super) fn unusable_answer(&self, question: &'static str, reason: String) -> VfsError {
         self.unanswered(MetadataError::Answer { question, reason })
     }
 

@@ -3,12 +3,13 @@
 use super::MetadataClient;
 use crate::vfs::VfsError;
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::identity::{Home, PrincipalId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{CloudIndex, Home, PrincipalId, RealmEpoch, SliceId};
 use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};
 use quorumfs_metadata::operation::{BeginEpoch, Operation};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, QueryResult, SealedUnder};
-use quorumfs_metadata::row::{Epoch, Member};
+use quorumfs_metadata::row::{CloudSecretRow, Epoch, Member};
+use quorumfs_metadata::statement::WrappedSecret;
 use quorumfs_metadata::succession::{SignedSuccession, Succeed};
 use std::collections::BTreeMap;
 
@@ -25,7 +26,11 @@ impl MetadataClient {
                 epochs,
                 member,
                 ..
-            } => Ok((realm.epoch, epochs.into_iter().collect(), member)),
+            } if realm.is_known() => Ok((realm.epoch, epochs.into_iter().collect(), member)),
+            QueryResult::Realm { .. } => {
+                let reason = "the realm has properties that this program does not know: update it";
+                Err(self.unusable_answer("key epochs", reason.to_owned()))
+            }
             other => Err(self.mismatch("key epochs", &other)),
         }
     }
@@ -63,6 +68,30 @@ impl MetadataClient {
             QueryResult::Successions(all) => Ok(all),
             other => Err(self.mismatch("successions", &other)),
         }
+    }
+
+    /// The clouds' secrets that the servers hold for this principal, wrapped. Nothing opens them:
+    /// the principal's statement has them under a signature.
+    ///
+    /// # Errors
+    /// If the servers gave no usable answer, or a secret that an administrator signed, which this
+    /// program does not verify.
+    #[boxed]
+    pub async fn cloud_secrets(&self) -> Result<Vec<WrappedSecret>, VfsError> {
+        const WHAT: &str = "the clouds' secrets";
+        let question = Question::CloudSecrets;
+        let rows = match self.ask(WHAT, self.own(), question).await? {
+            QueryResult::CloudSecrets(rows) => rows,
+            other => return Err(self.mismatch(WHAT, &other)),
+        };
+        let known = |(cloud, row): (CloudIndex, CloudSecretRow)| match row.signed {
+            None => Ok(WrappedSecret {
+                cloud,
+                bytes: row.bytes,
+            }),
+            Some(signed) => Err(self.mismatch(WHAT, &signed)),
+        };
+        rows.into_iter().map(known).collect()
     }
 
     /// Replaces a principal. It is also a success if the same replacement was done already.

@@ -189,7 +189,7 @@ impl FileSystem {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::vfs::Detail;
     use quorumfs_metadata::attributes::{AclKinds, Extended, Mode};
@@ -199,7 +199,7 @@ mod tests {
         Timestamp { seconds, nanos: 7 }
     }
 
-    fn file(inode: u64, atime: i64, mtime: i64, ctime: i64) -> Attributes {
+    pub(in crate::vfs) fn file(inode: u64, atime: i64, mtime: i64, ctime: i64) -> Attributes {
         Attributes {
             inode: InodeId(inode),
             realm: RealmId::ROOT,

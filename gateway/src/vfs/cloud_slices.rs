@@ -14,7 +14,7 @@ use crate::metadata::AllocatedId;
 use crate::volume::Volume;
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::identity::{ObjectId, RealmEpoch, RealmId, SliceId};
 use quorumfs_metadata::row::{self, SliceSalt};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -53,6 +53,25 @@ fn draw_salt() -> Result<SliceSalt, KeyError> {
     Ok(salt)
 }
 
+const READING: &str = "reading from the clouds";
+
+/// What the key of a slice of this realm alone is derived from.
+fn own_key(id: SliceId, slice: &row::Slice) -> Result<(RealmEpoch, SliceSalt), VfsError> {
+    match slice.key() {
+        Some(row::SliceKey::Derived { realm, epoch, salt }) if *realm == RealmId::ROOT => {
+            Ok((*epoch, *salt))
+        }
+        _ => Err(VfsError::Data {
+            doing: READING,
+            kind: BlockErrorKind::NewerFormat,
+            reason: format!(
+                "slice {id} is shared with another realm or was copied from one, which this \
+                 program cannot read: update it"
+            ),
+        }),
+    }
+}
+
 fn failed(doing: &'static str, error: &BlockError) -> VfsError {
     match error.kind() {
         BlockErrorKind::NoSpace => {
@@ -73,7 +92,8 @@ impl SliceStore for CloudSlices {
         const DOING: &str = "writing to the clouds";
         let epoch_key = self.volume.current_key()?;
         let (epoch, salt) = (epoch_key.epoch(), draw_salt()?);
-        let row_key = row::SliceKey::Derived { epoch, salt };
+        let realm = RealmId::ROOT;
+        let row_key = row::SliceKey::Derived { realm, epoch, salt };
         let key = epoch_key.slice_key(id.slice(), &salt);
         if plain.len() < SMALL_BYTES {
             let written = self.packer.write(id.clone(), (row_key, key), plain).await;
@@ -92,27 +112,16 @@ impl SliceStore for CloudSlices {
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
-        const DOING: &str = "reading from the clouds";
-        let row::SliceKey::Derived { epoch, salt } = &stored.slice.key else {
-            return Err(VfsError::Data {
-                doing: DOING,
-                kind: BlockErrorKind::NewerFormat,
-                reason: format!(
-                    "slice {} was copied from another realm, which this program cannot read: \
-                     update it",
-                    stored.id
-                ),
-            });
-        };
-        let key = self.volume.slice_key(*epoch, stored.id, salt)?;
+        let (epoch, salt) = own_key(stored.id, &stored.slice)?;
+        let key = self.volume.slice_key(epoch, stored.id, &salt)?;
         let slice = SealedSlice::of_row(stored.id, &stored.slice);
         let object = StoredObject::of_row(stored.slice.object, &stored.object)
-            .map_err(|error| failed(DOING, &error))?;
+            .map_err(|error| failed(READING, &error))?;
         let mut tries = self.outages.tries();
         let bytes = loop {
             match self.blocks.read(&object, &slice, &key, range.clone()).await {
                 Ok(bytes) => break bytes,
-                Err(error) => tries.retry(failed(DOING, &error)).await?,
+                Err(error) => tries.retry(failed(READING, &error)).await?,
             }
         };
         self.outages.over();
@@ -140,5 +149,47 @@ impl SliceStore for CloudSlices {
 
     fn abandoned(&self, object: ObjectId) {
         self.packer.abandoned(object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_metadata::identity::Codec;
+
+    #[test]
+    fn a_slice_of_another_realm_or_with_several_keys_is_not_read() {
+        let derived = |realm| row::SliceKey::Derived {
+            realm,
+            epoch: RealmEpoch(3),
+            salt: SliceSalt([4; 16]),
+        };
+        let wrapped = row::SliceKey::Wrapped {
+            realm: RealmId::ROOT,
+            epoch: RealmEpoch(3),
+            bytes: vec![5; 80],
+        };
+        let slice = |keys| row::Slice {
+            object: ObjectId::default(),
+            offset: 0,
+            length: 10,
+            sealed_length: 26,
+            codec: Codec::NONE,
+            keys,
+            references: 1,
+        };
+        let id = SliceId::default();
+        let own = derived(RealmId::ROOT);
+        let read = own_key(id, &slice(vec![own.clone()])).unwrap();
+        assert_eq!(read, (RealmEpoch(3), SliceSalt([4; 16])));
+        for keys in [
+            vec![],
+            vec![derived(RealmId(1))],
+            vec![wrapped],
+            vec![own, derived(RealmId(1))],
+        ] {
+            let refused = own_key(id, &slice(keys)).unwrap_err().to_string();
+            assert!(refused.contains("another realm"), "{refused}");
+        }
     }
 }

@@ -536,7 +536,7 @@ fn piece(stored: &Stored, part: &CommitPart) -> (u64, Piece) {
             length: slice.length,
             sealed_length: slice.sealed_length,
             codec: slice.codec,
-            key: slice.key.clone(),
+            keys: slice.keys.clone(),
             references: 1,
         },
         object: Object {

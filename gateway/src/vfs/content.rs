@@ -334,7 +334,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use quorumfs_bft::identity::{SessionId, Time};
     use quorumfs_metadata::identity::{
-        AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch,
+        AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
     };
     use quorumfs_metadata::placement::Policy;
     use quorumfs_metadata::row::{ObjectState, SliceKey, SliceSalt};
@@ -355,10 +355,11 @@ pub(crate) mod tests {
                 length: 1000,
                 sealed_length: 1016,
                 codec: Codec::NONE,
-                key: SliceKey::Derived {
+                keys: vec![SliceKey::Derived {
+                    realm: RealmId::ROOT,
                     epoch: RealmEpoch(0),
                     salt: SliceSalt::default(),
-                },
+                }],
                 references: 1,
             },
             object: Object {

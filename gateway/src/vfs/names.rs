@@ -7,6 +7,7 @@
 use super::VfsError;
 use super::cache::Known;
 use super::file_system::FileSystemCore;
+use crate::blocks::BlockErrorKind;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
@@ -17,6 +18,25 @@ use rustix::io::Errno;
 
 /// Entries asked for when a whole directory is wanted.
 pub(crate) const WHOLE_DIRECTORY: u32 = 512;
+
+/// The generations of a directory's names; refused if some are sealed under another realm's keys.
+fn own_generations(attributes: &Attributes) -> Result<Option<NameGenerations>, VfsError> {
+    let Detail::Directory { generations, .. } = attributes.detail else {
+        return Ok(None);
+    };
+    if generations.is_within(attributes.realm) {
+        return Ok(Some(generations));
+    }
+    Err(VfsError::Data {
+        doing: "reading names",
+        kind: BlockErrorKind::NewerFormat,
+        reason: format!(
+            "names in directory {} are sealed under keys of another realm, which this program \
+             cannot read: update it",
+            attributes.inode
+        ),
+    })
+}
 
 impl FileSystemCore {
     /// The epochs under which a directory's names are sealed: the first, as long as there is no
@@ -33,10 +53,10 @@ impl FileSystemCore {
             self.learn(&found, asked);
             known = Some(found);
         }
-        Ok(match known.map(|attributes| attributes.detail) {
-            Some(Detail::Directory { generations, .. }) => generations,
-            _ => FIRST,
-        })
+        match known {
+            Some(attributes) => Ok(own_generations(&attributes)?.unwrap_or(FIRST)),
+            None => Ok(FIRST),
+        }
     }
 
     async fn name_keys(
@@ -77,7 +97,7 @@ impl FileSystemCore {
         let generations = self.generations(directory).await?;
         let current = self.seal_name(directory, generations.current, name).await?;
         let previous = match generations.previous {
-            Some(generation) => Some(self.seal_name(directory, generation, name).await?),
+            Some(previous) => Some(self.seal_name(directory, previous.epoch, name).await?),
             None => None,
         };
         Ok(EntryPlace {
@@ -256,5 +276,38 @@ impl FileSystemCore {
         self.learn_page(&page, &names, whole, stamp);
         self.lookups.listed(directory, whole);
         Ok(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_metadata::attributes::{Mode, PreviousNames};
+    use quorumfs_metadata::identity::RealmId;
+
+    #[test]
+    fn names_under_keys_of_another_realm_are_refused() {
+        let directory = |realm| Attributes {
+            mode: Mode(0o755),
+            links: 2,
+            size: 0,
+            allocated: 0,
+            detail: Detail::Directory {
+                parent: InodeId::ROOT,
+                generations: NameGenerations {
+                    current: RealmEpoch(1),
+                    previous: Some(PreviousNames {
+                        realm,
+                        epoch: RealmEpoch(0),
+                    }),
+                },
+            },
+            ..crate::vfs::access_times::tests::file(2, 0, 0, 0)
+        };
+        let own = own_generations(&directory(RealmId::ROOT)).unwrap().unwrap();
+        let epoch = own.previous.map(|previous| previous.epoch);
+        assert_eq!(epoch, Some(RealmEpoch(0)));
+        let refused = own_generations(&directory(RealmId(1))).unwrap_err();
+        assert!(refused.to_string().contains("another realm"), "{refused}");
     }
 }

@@ -243,7 +243,7 @@ impl FileSystemCore {
         let begin = number.saturating_mul(CHUNK_BYTES);
         let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
         let fetch = async {
-            self.key_of(stored.slice.key.epoch()).await?;
+            self.key_of(stored.slice.epoch()).await?;
             let bytes = self.slices.read(stored, begin..end).await?;
             let alone = number..number.saturating_add(1);
             Ok::<_, VfsError>(Chunk::of_run(&bytes, &alone, number))
@@ -337,7 +337,7 @@ impl FileSystemCore {
         let begin = at(numbers.start);
         let range = begin..at(numbers.end);
         let read = async {
-            self.key_of(stored.slice.key.epoch()).await?;
+            self.key_of(stored.slice.epoch()).await?;
             self.slices.read(stored, range).await
         };
         let read = read.shared();

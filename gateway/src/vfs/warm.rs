@@ -87,7 +87,7 @@ impl FileSystem {
                 let end = begin.saturating_add(length.unwrap_or(u32::MAX));
                 let inner = inner.clone();
                 parts.spawn(async move {
-                    inner.key_of(stored.slice.key.epoch()).await?;
+                    inner.key_of(stored.slice.epoch()).await?;
                     inner.slices.warm(&stored, begin..end).await
                 });
             }

@@ -10,17 +10,18 @@ use super::VolumeError;
 use super::membership::Signed;
 use crate::blocks::{PlacedShares, ShareStore};
 use crate::keys::{
-    CloudSecret, EpochSecret, KeyError, KeyFile, Principal, PrincipalId as PublicKeys, RecoveryKit,
-    SharedSecret, VolumeRoot, wrap,
+    CloudSecret, EpochSecret, KeyError, KeyFile, Principal, RecoveryKit, SharedSecret, VolumeRoot,
+    WrappingKey, wrap,
 };
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, GenesisPrincipal, SignedGenesis};
+use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS};
 use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
 use quorumfs_metadata::placement::{Policy, PolicyError};
 use quorumfs_metadata::row::{
-    Assertable, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares, WrappedKey,
+    Assertable, Believe, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares,
 };
+use quorumfs_metadata::statement::{Statement, WrappedSecret};
 
 /// A cloud of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,16 +133,18 @@ impl Founding {
     /// If there is no randomness, or there are too many clouds.
     pub fn begin(new: NewVolume) -> Result<Self, VolumeError> {
         let root = VolumeRoot::random()?;
-        let volume = root.volume();
         let (owner, recovery) = (Principal::random()?, Principal::random()?);
-        let both = [owner.id(), recovery.id()];
         let (mut clouds, mut secrets) = (Vec::new(), Vec::new());
         let count = new.clouds.len();
         for (index, cloud) in new.clouds.iter().enumerate() {
             let index = u8::try_from(index).map_err(|_| VolumeError::TooManyClouds { count })?;
-            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &both)?;
-            clouds.push(cloud);
-            secrets.push(secret);
+            clouds.push(Cloud {
+                index: CloudIndex(index),
+                kind: cloud.kind.clone(),
+                failure_domain: cloud.failure_domain.clone(),
+                name: cloud.name.clone(),
+            });
+            secrets.push(CloudSecret::random()?);
         }
         Ok(Self {
             secret: EpochSecret::random()?,
@@ -200,10 +203,20 @@ impl Founding {
     /// # Errors
     /// If the properties contradict each other.
     pub fn finish(self) -> Result<Created, VolumeError> {
+        let volume = self.root.volume();
+        let owner_rights = Rights {
+            uids: self.new.owner_uids.clone(),
+            gids: self.new.owner_gids.clone(),
+            ..Rights::all()
+        };
+        let owner_label = self.new.owner_label.clone();
+        let principals = vec![
+            self.state(&self.owner, owner_rights, owner_label)?,
+            self.state(&self.recovery, Rights::all(), "recovery".into())?,
+        ];
         let Self {
             root, owner, new, ..
         } = self;
-        let volume = root.volume();
         let epoch = Epoch {
             begun: new.created,
             lock: match self.shared {
@@ -213,15 +226,6 @@ impl Founding {
             previous: Vec::new(),
             shares: self.shared,
         };
-        let rights = Rights {
-            uids: new.owner_uids,
-            gids: new.owner_gids,
-            ..Rights::all()
-        };
-        let principals = vec![
-            principal(&owner, rights, new.owner_label),
-            principal(&self.recovery, Rights::all(), "recovery".into()),
-        ];
         let signed = Signed {
             volume: &volume,
             realm: RealmId::ROOT,
@@ -239,6 +243,8 @@ impl Founding {
             replicas: new.replicas,
             clouds: self.clouds,
             policy: new.policy,
+            trash_seconds: TRASH_SECONDS,
+            believe: Believe::Principal,
             principals,
             members,
             epoch,
@@ -267,42 +273,38 @@ impl Founding {
             genesis,
         })
     }
-}
 
-fn principal(principal: &Principal, rights: Rights, label: String) -> GenesisPrincipal {
-    let id = principal.id();
-    GenesisPrincipal {
-        key: id.signing,
-        wrapping_key: id.wrapping.0,
-        rights,
-        label,
+    /// The statement of a principal, with all clouds' secrets wrapped for it.
+    fn state(
+        &self,
+        principal: &Principal,
+        rights: Rights,
+        label: String,
+    ) -> Result<Statement, KeyError> {
+        let id = principal.id();
+        Ok(Statement {
+            key: id.signing,
+            wrapping_key: id.wrapping.0,
+            label,
+            rights,
+            expires: None,
+            cloud_secrets: wrap_secrets(&self.volume(), self.clouds(), &id.wrapping)?,
+        })
     }
 }
 
-fn found_cloud(
+/// The clouds' secrets, wrapped for a principal.
+pub(super) fn wrap_secrets<'a>(
     volume: &VolumeId,
-    index: CloudIndex,
-    cloud: &NewCloud,
-    writers: &[PublicKeys],
-) -> Result<(Cloud, CloudSecret), KeyError> {
-    let secret = CloudSecret::random()?;
-    let info = CloudSecret::wrapping_info(volume, index);
-    let naming_keys = writers
-        .iter()
-        .map(|id| {
-            let wrapped = wrap("cloud secret", secret.secret(), &id.wrapping, &info)?;
-            Ok(WrappedKey {
-                recipient: id.signing,
-                bytes: wrapped.0.to_vec(),
-            })
+    secrets: impl Iterator<Item = (CloudIndex, &'a CloudSecret)>,
+    to: &WrappingKey,
+) -> Result<Vec<WrappedSecret>, KeyError> {
+    secrets
+        .map(|(cloud, secret)| {
+            let info = CloudSecret::wrapping_info(volume, cloud);
+            let wrapped = wrap("cloud secret", secret.secret(), to, &info)?;
+            let bytes = wrapped.0.to_vec();
+            Ok(WrappedSecret { cloud, bytes })
         })
-        .collect::<Result<_, KeyError>>()?;
-    let row = Cloud {
-        index,
-        kind: cloud.kind.clone(),
-        failure_domain: cloud.failure_domain.clone(),
-        name: cloud.name.clone(),
-        naming_keys,
-    };
-    Ok((row, secret))
+        .collect()
 }

@@ -93,8 +93,7 @@ impl Volume {
     pub(super) fn open_founding(&self) -> Result<(), VolumeError> {
         let member = self.founding_member()?;
         let signed = self.signed(RealmEpoch(0), &self.genesis.epoch);
-        let principals = self.principals.at(signed.number);
-        signed.check(&principals, &self.principal.id().signing, member)?;
+        signed.check(&self.principals, &self.principal.id().signing, member)?;
         let secret = signed.open(&self.principal, member)?;
         if self.genesis.epoch.lock == Lock::Members {
             let key = secret.realm_epoch_key(None, signed.volume, signed.realm, signed.number);
@@ -192,8 +191,7 @@ impl Volume {
         clouds: Option<&ShareStore>,
     ) -> Result<RealmEpochKey, VolumeError> {
         let signed = self.signed(number, epoch);
-        let principals = self.principals.at(number);
-        signed.check(&principals, &self.principal.id().signing, member)?;
+        signed.check(&self.principals, &self.principal.id().signing, member)?;
         if !epoch.is_sound(number, &self.policy()) {
             return Err(untrusted_epoch("it does not match its lock").into());
         }

@@ -1,23 +1,28 @@
 //! The members of a realm: wrapped keys, each signed together with its key epoch's row.
 //!
 //! ```text
-//! signed   "quorumfs 2026 realm membership v1" 00 ‖ volume 16 ‖ realm 4 ‖ epoch 4 ‖ member 32
+//! signed   "quorumfs 2026 realm membership v2" 00 ‖ volume 16 ‖ realm 4 ‖ epoch 4 ‖ member 32
+//!          ‖ role 1 ‖ expires: 00, or 01 and a time 8
 //!          ‖ BLAKE3("quorumfs 2026 realm epoch row", the epoch's row) 32 ‖ wrapped key
 //! ```
 //!
 //! The key epoch's row is under every member's signature, so servers cannot show a member an epoch
 //! with a weaker lock, other digests or another key of the epoch before, nor an epoch under another
-//! number. Administrators may sign: the owner and `recovery` of the genesis, or the principals that
-//! succeeded them before that epoch (`succession`).
+//! number. The member's role is signed too; it follows from the principal's rights, so a member in
+//! another role is refused, as is one whose membership ends. Administrators may sign: the owner and
+//! `recovery` of the genesis, or the principals that succeeded them before that epoch
+//! (`succession`).
 
+use super::succession::Principals;
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;
-use quorumfs_metadata::genesis::GenesisPrincipal;
+use quorumfs_bft::identity::Signature;
 use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::row::{Epoch, Member, Row};
+use quorumfs_metadata::statement::Statement;
 
 /// The prefix of a membership's signed message.
-const CONTEXT: &[u8] = b"quorumfs 2026 realm membership v1\0";
+const CONTEXT: &[u8] = b"quorumfs 2026 realm membership v2\0";
 
 /// A key epoch's place and row, for which a membership is signed.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +35,22 @@ pub(super) struct Signed<'a> {
 
 impl Signed<'_> {
     /// The signed message.
-    fn message(&self, member: &PrincipalId, wrapped: &[u8]) -> Vec<u8> {
+    fn message(&self, id: &PrincipalId, member: &Member) -> Vec<u8> {
+        let expires = match member.expires {
+            None => vec![0],
+            Some(time) => [[1].as_slice(), &time.0.to_be_bytes()].concat(),
+        };
         let row = blake3::derive_key("quorumfs 2026 realm epoch row", &self.epoch.to_bytes());
         [
             CONTEXT,
             &self.volume.0,
             &self.realm.0.to_be_bytes(),
             &self.number.0.to_be_bytes(),
-            &member.0,
+            &id.0,
+            &[member.role.number()],
+            &expires,
             &row,
-            wrapped,
+            &member.wrapped,
         ]
         .concat()
     }
@@ -47,7 +58,7 @@ impl Signed<'_> {
     /// Wraps the key epoch's secret for each of `members`, and signs the wrappings.
     pub(super) fn wrap_for<'p>(
         &self,
-        members: impl Iterator<Item = &'p GenesisPrincipal>,
+        members: impl Iterator<Item = &'p Statement>,
         secret: &EpochSecret,
         signer: &Principal,
     ) -> Result<Vec<(PrincipalId, Member)>, KeyError> {
@@ -56,23 +67,25 @@ impl Signed<'_> {
             .map(|member| {
                 let to = member.wrapping_key.into();
                 let wrapped = wrap("realm epoch secret", secret.secret(), &to, &info)?;
-                let wrapped = wrapped.0.to_vec();
-                let signature = signer.sign(&self.message(&member.key, &wrapped));
-                let row = Member {
+                let mut row = Member {
                     epoch: self.number,
-                    wrapped,
+                    role: member.rights.role(),
+                    expires: None,
+                    wrapped: wrapped.0.to_vec(),
                     signer: signer.id().signing,
-                    signature,
+                    signature: Signature([0; 64]),
                 };
+                row.signature = signer.sign(&self.message(&member.key, &row));
                 Ok((member.key, row))
             })
             .collect()
     }
 
-    /// Refuses a membership without a signature of an administrator.
+    /// Refuses a membership without a signature of an administrator, or in a role that is not the
+    /// principal's.
     pub(super) fn check(
         &self,
-        principals: &[GenesisPrincipal],
+        principals: &Principals,
         id: &PrincipalId,
         member: &Member,
     ) -> Result<(), KeyError> {
@@ -85,14 +98,21 @@ impl Signed<'_> {
                 "it belongs to another key epoch than the realm's",
             ));
         }
-        let administers = |it: &GenesisPrincipal| it.key == member.signer && it.rights.administer;
-        let message = self.message(id, &member.wrapped);
-        if !principals.iter().any(administers)
-            || !verify(&member.signer, &message, &member.signature)
+        let administers = |it: &Statement| it.key == member.signer && it.rights.administer;
+        let message = self.message(id, member);
+        let signers = principals.at(self.number);
+        if !signers.iter().any(administers) || !verify(&member.signer, &message, &member.signature)
         {
             return Err(untrusted(
                 "the owner's signature over it and its key epoch is not valid: \
                  one of them was changed, or is not the owner's",
+            ));
+        }
+        let principal = principals.find(id);
+        if !principal.is_some_and(|it| member.fits(&it.rights)) {
+            return Err(untrusted(
+                "its role is not that of the principal's rights, or it expires: \
+                 a newer program may know why; update this one",
             ));
         }
         Ok(())
@@ -112,4 +132,38 @@ pub(super) fn parse(wrapped: &[u8]) -> Result<Wrapped, KeyError> {
         .try_into()
         .map(Wrapped)
         .map_err(|_| KeyError::Unwrap { what: "secret" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Volume, create, tests::new_volume};
+    use super::*;
+    use quorumfs_bft::identity::Time;
+    use quorumfs_metadata::row::MemberRole;
+
+    #[test]
+    fn a_role_beyond_the_rights_and_an_end_are_refused_even_if_they_are_signed() {
+        type Change = fn(&mut Member);
+        let created = create(new_volume()).unwrap();
+        let volume = Volume::open(&created.genesis, &created.owner).unwrap();
+        let signed = volume.signed(RealmEpoch(0), &volume.genesis.epoch);
+        let (id, honest) = &volume.genesis.members[0];
+        signed.check(&volume.principals, id, honest).unwrap();
+        let changes: [Change; 3] = [
+            |it| it.role = MemberRole::Write,
+            |it| it.role = MemberRole::Read,
+            |it| it.expires = Some(Time(u64::MAX)),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let mut member = honest.clone();
+            change(&mut member);
+            let message = signed.message(id, &member);
+            assert_ne!(message, signed.message(id, honest), "{at}");
+            let forged = signed.check(&volume.principals, id, &member);
+            assert!(forged.unwrap_err().to_string().contains("signature"));
+            member.signature = volume.principal.sign(&message);
+            let unknown = signed.check(&volume.principals, id, &member);
+            assert!(unknown.unwrap_err().to_string().contains("its role"));
+        }
+    }
 }

@@ -21,10 +21,10 @@ use crate::keys::{EpochSecret, RealmEpochKey, SharedSecret};
 use crate::metadata::{AllocatedId, MetadataClient};
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
-use quorumfs_metadata::genesis::GenesisPrincipal;
 use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId};
 use quorumfs_metadata::operation::BeginEpoch;
 use quorumfs_metadata::row::{Epoch, Lock, Shares};
+use quorumfs_metadata::statement::Statement;
 
 /// A key epoch whose shares are on the clouds, and that is not ordered yet.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Volume {
         let number = RealmEpoch(current.0.saturating_add(1));
         let mut members = self.signed_members(metadata).await?;
         members.retain(|id| !without.contains(id));
-        let left_out = |it: &&GenesisPrincipal| it.rights.administer && !members.contains(&it.key);
+        let left_out = |it: &&Statement| it.rights.administer && !members.contains(&it.key);
         if let Some(who) = self.principals.now().iter().find(left_out) {
             let label = who.label.clone();
             return Err(VolumeError::CannotLeaveOut { label });
@@ -148,7 +148,7 @@ impl Volume {
             shares: prepared.shared.map(|(_, shares)| shares),
         };
         let principals = self.principals.now();
-        let stays = |it: &&GenesisPrincipal| prepared.members.contains(&it.key);
+        let stays = |it: &&Statement| prepared.members.contains(&it.key);
         let signed = self.signed(number, &epoch);
         let members = signed.wrap_for(
             principals.iter().filter(stays),
@@ -199,7 +199,7 @@ impl Volume {
         let signed = self.signed(number, epoch);
         let members = metadata.members().await?;
         for (id, member) in &members {
-            signed.check(&self.principals.at(number), id, member)?;
+            signed.check(&self.principals, id, member)?;
         }
         Ok(members.into_iter().map(|(id, _)| id).collect())
     }

@@ -17,22 +17,24 @@
 //! Possible failure: *servers hide a succession*. Signatures of the successor are refused then, and
 //! nothing else is; the servers that order operations refuse the old key all the same.
 
+use super::founding::wrap_secrets;
 use super::membership::Signed;
 use super::{Volume, VolumeError};
 use crate::blocks::ShareStore;
-use crate::keys::{CloudSecret, KeyError, Principal, RootKey, VolumeRoot, wrap};
+use crate::keys::{KeyError, Principal, RootKey, VolumeRoot};
 use crate::metadata::MetadataClient;
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::genesis::{Genesis, GenesisPrincipal};
+use quorumfs_metadata::genesis::Genesis;
 use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, VolumeId};
-use quorumfs_metadata::row::{Member, WrappedKey};
+use quorumfs_metadata::row::Member;
+use quorumfs_metadata::statement::Statement;
 use quorumfs_metadata::succession::{SignedSuccession, Succeed, Succession};
 use std::sync::{PoisonError, RwLock};
 
 /// The principals of a volume, to this process's knowledge.
 #[derive(Debug)]
 pub(super) struct Principals {
-    founding: Vec<GenesisPrincipal>,
+    founding: Vec<Statement>,
     volume: VolumeId,
     root: RootKey,
     successions: RwLock<Vec<(SignedSuccession, Succession)>>,
@@ -82,6 +84,10 @@ impl Principals {
             let succession = signed
                 .verified(self.volume, &self.root.0)
                 .ok_or_else(|| untrusted("the volume root's signature is not valid"))?;
+            if !succession.is_sound() {
+                let reason = "it states a principal in a way that this program does not know";
+                return Err(untrusted(reason));
+            }
             let number = known.len().saturating_add(1);
             let present = replaced(&self.founding, known.iter().map(|(_, it)| it));
             let is = |key: &PrincipalId| present.iter().any(|it| it.key == *key);
@@ -99,15 +105,22 @@ impl Principals {
     }
 
     /// The present principals. Each has its predecessor's position: the owner is the first.
-    pub(super) fn now(&self) -> Vec<GenesisPrincipal> {
+    pub(super) fn now(&self) -> Vec<Statement> {
         replaced(&self.founding, self.known().iter().map(|(_, it)| it))
     }
 
     /// The principals whose signatures count for a key epoch.
-    pub(super) fn at(&self, epoch: RealmEpoch) -> Vec<GenesisPrincipal> {
+    pub(super) fn at(&self, epoch: RealmEpoch) -> Vec<Statement> {
         let known = self.known();
         let before = known.iter().map(|(_, it)| it).filter(|it| it.epoch < epoch);
         replaced(&self.founding, before)
+    }
+
+    /// The newest statement of this key, whether it is a principal's still or was replaced.
+    pub(super) fn find(&self, key: &PrincipalId) -> Option<Statement> {
+        let successors = self.known().into_iter().rev().map(|(_, it)| it.successor);
+        let mut all = successors.chain(self.founding.iter().cloned());
+        all.find(|it| it.key == *key)
     }
 
     /// The succession that made this key a principal, if one did.
@@ -118,9 +131,9 @@ impl Principals {
 }
 
 fn replaced<'a>(
-    founding: &[GenesisPrincipal],
+    founding: &[Statement],
     successions: impl Iterator<Item = &'a Succession>,
-) -> Vec<GenesisPrincipal> {
+) -> Vec<Statement> {
     let mut principals = founding.to_vec();
     for succession in successions {
         let mut all = principals.iter_mut();
@@ -218,9 +231,12 @@ impl Volume {
             .first()
             .ok_or_else(|| untrusted("there is no owner"))?;
         let current = self.refresh(metadata, Some(clouds)).await?;
-        let new = GenesisPrincipal {
+        let wrapping = successor.id().wrapping;
+        let secrets = self.clouds().map(|(cloud, secret)| (cloud.index, secret));
+        let new = Statement {
             key,
-            wrapping_key: successor.id().wrapping.0,
+            wrapping_key: wrapping.0,
+            cloud_secrets: wrap_secrets(&self.id(), secrets, &wrapping)?,
             ..owner.clone()
         };
         let member = self.membership_for(metadata, current, &new).await?;
@@ -229,7 +245,6 @@ impl Volume {
             volume: self.id(),
             number: u32::try_from(number).unwrap_or(u32::MAX),
             predecessor: owner.key,
-            clouds: self.wrap_clouds(&new)?,
             successor: new,
             epoch: current,
         };
@@ -251,7 +266,7 @@ impl Volume {
         &self,
         metadata: &MetadataClient,
         current: RealmEpoch,
-        to: &GenesisPrincipal,
+        to: &Statement,
     ) -> Result<Member, VolumeError> {
         let (number, epochs, mine) = metadata.newest_epoch().await?;
         let (Some(epoch), Some(mine)) = (epochs.get(&number), mine) else {
@@ -262,25 +277,50 @@ impl Volume {
         }
         let signed: Signed<'_> = self.signed(number, epoch);
         let me = self.principal.id().signing;
-        signed.check(&self.principals.at(number), &me, &mine)?;
+        signed.check(&self.principals, &me, &mine)?;
         let secret = signed.open(&self.principal, &mine)?;
         let wrapped = signed.wrap_for(std::iter::once(to), &secret, &self.principal)?;
         let member = wrapped.into_iter().next().map(|(_, member)| member);
         member.ok_or_else(|| untrusted("no membership was made").into())
     }
+}
 
-    fn wrap_clouds(&self, to: &GenesisPrincipal) -> Result<Vec<WrappedKey>, KeyError> {
-        let clouds = self.clouds();
-        clouds
-            .map(|(cloud, secret)| {
-                let info = CloudSecret::wrapping_info(&self.id(), cloud.index);
-                let wrapping_key = to.wrapping_key.into();
-                let wrapped = wrap("cloud secret", secret.secret(), &wrapping_key, &info)?;
-                Ok(WrappedKey {
-                    recipient: to.key,
-                    bytes: wrapped.0.to_vec(),
-                })
-            })
-            .collect()
+#[cfg(test)]
+mod tests {
+    use super::super::{create, tests::new_volume};
+    use super::*;
+    use quorumfs_bft::identity::Time;
+    use quorumfs_metadata::genesis::SignedGenesis;
+
+    #[test]
+    fn a_successor_whose_statement_is_not_known_is_refused_even_if_the_root_signed_it() {
+        let created = create(new_volume()).unwrap();
+        let (_, genesis) = SignedGenesis::from_bytes(&created.genesis).unwrap();
+        let root = &created.recovery_kit.root;
+        let principals = Principals::of(&genesis, root.public());
+        let signed = |expires| {
+            let owner = genesis.principals[0].clone();
+            let succession = Succession {
+                volume: genesis.volume,
+                number: 1,
+                predecessor: owner.key,
+                successor: Statement {
+                    key: Principal::random().unwrap().id().signing,
+                    expires,
+                    ..owner
+                },
+                epoch: RealmEpoch(0),
+            };
+            let succession = succession.to_bytes();
+            SignedSuccession {
+                signature: root.sign(&Succession::signed_bytes(&succession)),
+                succession,
+            }
+        };
+        let refused = principals.learn(&[signed(Some(Time(u64::MAX)))]);
+        let reason = refused.unwrap_err().to_string();
+        assert!(reason.contains("does not know"), "{reason}");
+        principals.learn(&[signed(None)]).unwrap();
+        assert_eq!(principals.signed().len(), 1);
     }
 }

@@ -16,7 +16,9 @@ use quorumfs_gateway::vfs::{
 };
 use quorumfs_gateway::volume::{Created, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{
+    CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, RealmId, SliceId,
+};
 use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{SliceKey, SliceSalt};
@@ -91,10 +93,11 @@ impl SliceStore for MemorySlices {
             length,
             sealed_length: length + 16,
             codec: Codec::NONE,
-            key: SliceKey::Derived {
+            keys: vec![SliceKey::Derived {
+                realm: RealmId::ROOT,
                 epoch: RealmEpoch(0),
                 salt: SliceSalt::default(),
-            },
+            }],
         };
         Ok(WrittenSlice {
             object,

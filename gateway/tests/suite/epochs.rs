@@ -418,6 +418,31 @@ async fn a_forged_or_replayed_epoch_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_hold_the_secrets_of_the_statement_and_no_other_signature_counts() {
+    let world = World::new(Lock::Members).await;
+    let (gateway, line) = world.gateway_on_a_line();
+    let held = gateway.metadata.cloud_secrets().await.unwrap();
+    assert_eq!(held, gateway.volume.genesis().principals[0].cloud_secrets);
+    assert_eq!(held.len(), 4);
+    line.lie.store(SIGNED_SECRET, Ordering::Relaxed);
+    let refused = gateway.metadata.cloud_secrets().await;
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_realm_with_properties_that_no_program_has_yet_is_refused() {
+    let world = World::new(Lock::Members).await;
+    let (gateway, line) = world.gateway_on_a_line();
+    for lie in [OTHER_POLICY, BELIEVING, WITH_PARENT] {
+        line.lie.store(lie, Ordering::Relaxed);
+        let error = gateway.refresh().await.unwrap_err().to_string();
+        assert!(error.contains("does not know"), "lie {lie}: {error}");
+    }
+    line.lie.store(HONEST, Ordering::Relaxed);
+    assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_administrator_is_left_out() {
     let world = World::new(Lock::Members).await;
     let gateway = world.gateway();

@@ -214,6 +214,7 @@ fn answer_about_volume(
             rows.view().depend_on_everything();
             Ok(QueryResult::Successions(succession::all(rows)?))
         }
+        Question::CloudSecrets => cloud_secrets(rows, caller),
         Question::Mounted(realm) => {
             let mount = rows.find::<Mount>(&key::mount(*realm))?;
             Ok(QueryResult::Mounted(mount))
@@ -460,6 +461,18 @@ fn volume(rows: &impl Rows) -> Outcome<QueryResult> {
     Ok(QueryResult::Volume { format, clouds })
 }
 
+fn cloud_secrets(rows: &impl Rows, caller: &Caller) -> Outcome<QueryResult> {
+    rows.view().depend_on_everything();
+    let prefix = key::cloud_secrets(&caller.principal);
+    let mut secrets = Vec::new();
+    for (row_key, bytes) in rows.scan(&prefix, &prefix, CLOUDS_MAX)? {
+        if let Some(cloud) = key::trailing_cloud(&row_key) {
+            secrets.push((cloud, decode(&row_key, &bytes)?));
+        }
+    }
+    Ok(QueryResult::CloudSecrets(secrets))
+}
+
 fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryResult> {
     // Members and the mount change without the realm's own row.
     rows.view().depend_on_everything();
@@ -505,7 +518,7 @@ fn slices_by_epoch(
     let mut last = None;
     for (row_key, bytes) in found.iter().take(limit) {
         let slice: Slice = decode(row_key, bytes)?;
-        let (slices, length) = counted.entry(slice.key.epoch()).or_default();
+        let (slices, length) = counted.entry(slice.epoch()).or_default();
         *slices = slices.saturating_add(1);
         *length = length.saturating_add(u64::from(slice.length));
         last = key::trailing_slice(row_key);

@@ -207,7 +207,25 @@ pub struct NameGenerations {
     /// The generation of new names.
     pub current: RealmEpoch,
     /// The generation of the names that were not moved yet.
-    pub previous: Option<RealmEpoch>,
+    pub previous: Option<PreviousNames>,
+}
+
+/// The key that names of a directory are sealed under until they are moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct PreviousNames {
+    /// The realm: only the directory's own is accepted so far. A directory that is put into a realm
+    /// of its own will keep names of the one it was in.
+    pub realm: RealmId,
+    /// The key epoch.
+    pub epoch: RealmEpoch,
+}
+
+impl NameGenerations {
+    /// Whether all names are sealed under keys of this realm.
+    #[must_use]
+    pub fn is_within(&self, realm: RealmId) -> bool {
+        self.previous.is_none_or(|previous| previous.realm == realm)
+    }
 }
 
 /// Who may read and change an extended attribute: the part of its name before the first dot.

@@ -96,7 +96,8 @@ fn check_epoch(begin: &BeginEpoch, policy: &Policy) -> Outcome<()> {
     require(shares.is_confirmed(policy), few)
 }
 
-/// Checks the members that the epoch names: principals, each once, including all administrators.
+/// Checks the members that the epoch names: principals, each once and in the role of its rights,
+/// including all administrators.
 fn check_members<'a>(
     change: &Change<'_, '_>,
     begin: &'a BeginEpoch,
@@ -111,8 +112,10 @@ fn check_members<'a>(
     let prefix = key::principals();
     for (row_key, bytes) in change.scan(&prefix, &prefix, PRINCIPALS_READ_MAX)? {
         let principal: Principal = decode(&row_key, &bytes)?;
-        let is_member =
-            key::trailing_principal(&row_key).is_some_and(|it| members.contains_key(&it));
+        let member = key::trailing_principal(&row_key).and_then(|it| members.get(&it));
+        let is_member = member.is_some();
+        let fits = member.is_none_or(|row| row.fits(&principal.rights));
+        require(fits, Error::BadEpoch)?;
         require(is_member || !principal.rights.administer, Error::BadEpoch)?;
         known += usize::from(is_member);
     }

@@ -7,20 +7,23 @@
 use crate::codec::{self, DecodeError};
 use crate::identity::{Gid, PrincipalId, RealmEpoch, Uid, VolumeId};
 use crate::limits::{
-    CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, RIGHTS_LIST_MAX,
-    WRAPPED_KEY_BYTES_MAX,
+    CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, WRAPPED_KEY_BYTES_MAX,
 };
 use crate::placement::Policy;
-use crate::row::{Assertable, Cloud, Epoch, Member, ReplicaInfo, Rights, Shares};
+use crate::row::{Believe, Cloud, Epoch, Member, ReplicaInfo, Shares};
+use crate::statement::Statement;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use std::collections::BTreeSet;
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The features that this program understands.
 pub const FEATURES: u64 = 0;
+/// The age up to which deleted files stay in the trash of a new volume: a week, in which a user
+/// notices what is missing.
+pub const TRASH_SECONDS: u64 = 7 * 24 * 60 * 60;
 /// The context that the volume root key signs under, before the genesis' bytes.
 pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 volume genesis v1\0";
 
@@ -41,31 +44,22 @@ pub struct Genesis {
     pub right: u16,
     /// The metadata servers.
     pub replicas: Vec<ReplicaInfo>,
-    /// The object stores, by index from 0, with their naming keys wrapped.
+    /// The object stores, by index from 0.
     pub clouds: Vec<Cloud>,
     /// How the root realm spreads its objects.
     pub policy: Policy,
+    /// How long what is deleted in the root realm stays in the trash, in seconds; 0: there is none.
+    pub trash_seconds: u64,
+    /// Whose content the members of the root realm believe.
+    pub believe: Believe,
     /// The principals that may open sessions. The first is the volume's owner.
-    pub principals: Vec<GenesisPrincipal>,
+    pub principals: Vec<Statement>,
     /// The root realm's epoch 0.
     pub epoch: Epoch,
     /// The members of the root realm.
     pub members: Vec<(PrincipalId, Member)>,
     /// The owner of the root directory.
     pub root_owner: (Uid, Gid),
-}
-
-/// A principal of a new volume.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct GenesisPrincipal {
-    /// Its Ed25519 key.
-    pub key: PrincipalId,
-    /// Its X25519 key.
-    pub wrapping_key: [u8; 32],
-    /// Its rights.
-    pub rights: Rights,
-    /// Its name for people.
-    pub label: String,
 }
 
 /// A genesis with the signature of the volume root key over it.
@@ -194,13 +188,8 @@ impl Genesis {
                 label_fits(&cloud.kind)
                     && label_fits(&cloud.failure_domain)
                     && label_fits(&cloud.name)
-                    && cloud.naming_keys.len() <= GENESIS_PRINCIPALS_MAX
-                    && cloud
-                        .naming_keys
-                        .iter()
-                        .all(|key| key.bytes.len() <= WRAPPED_KEY_BYTES_MAX)
             }),
-            "a cloud has an empty or too long label, or a wrapped key that is too long",
+            "a cloud has an empty or too long label",
         )?;
         let domains: BTreeSet<_> = self
             .clouds
@@ -210,6 +199,10 @@ impl Genesis {
         invalid(
             domains.len() >= usize::from(self.policy.clouds()),
             "there are fewer failure domains than the policy spreads over",
+        )?;
+        invalid(
+            self.believe == Believe::Principal,
+            "members believe each other, which this program does not know",
         )?;
         self.validate_principals()
     }
@@ -223,19 +216,17 @@ impl Genesis {
         if keys.len() != self.principals.len() {
             return invalid("two principals share a key");
         }
-        let fits = |length: Option<usize>| length.is_none_or(|length| length <= RIGHTS_LIST_MAX);
         for principal in &self.principals {
-            let uids = match &principal.rights.uids {
-                Assertable::Any => None,
-                Assertable::Only(ids) => Some(ids.len()),
-            };
-            let gids = match &principal.rights.gids {
-                Assertable::Any => None,
-                Assertable::Only(ids) => Some(ids.len()),
-            };
-            if !fits(uids) || !fits(gids) || principal.label.len() > LABEL_BYTES_MAX {
-                return invalid("a principal's label or list of ids is too long");
-            }
+            principal
+                .check(self.clouds.len())
+                .map_err(GenesisError::Nonsense)?;
+        }
+        let fits = |(key, member): &(PrincipalId, Member)| {
+            let principal = self.principals.iter().find(|row| row.key == *key);
+            principal.is_none_or(|principal| member.fits(&principal.rights))
+        };
+        if !self.members.iter().all(fits) {
+            return invalid("a member's role is not that of its rights, or it expires");
         }
         let members: BTreeSet<_> = self.members.iter().map(|(key, _)| *key).collect();
         if members.len() != self.members.len() || !members.is_subset(&keys) {

@@ -7,10 +7,9 @@ use crate::identity::{
     Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId,
 };
 use crate::quota;
-use crate::row::{
-    Counters, Format, HomeCounters, Inode, InodeBody, Numbered, Principal, Realm, RealmQuota, key,
-};
+use crate::row::{Counters, Format, HomeCounters, Inode, InodeBody, Realm, RealmQuota, key};
 use crate::rows::Outcome;
+use crate::statement;
 
 /// Writes the first rows. The root directory belongs to the owner that the genesis names.
 pub(crate) fn install(
@@ -34,19 +33,7 @@ pub(crate) fn install(
     }
     let mut counters = Counters::default();
     for (number, principal) in (0..).map(PrincipalNumber).zip(&genesis.principals) {
-        let row = Principal {
-            wrapping_key: principal.wrapping_key,
-            rights: principal.rights.clone(),
-            label: principal.label.clone(),
-            sessions: 0,
-            number,
-        };
-        change.put(key::principal(&principal.key), &row)?;
-        let numbered = Numbered {
-            principal: principal.key,
-            label: principal.label.clone(),
-        };
-        change.put(key::numbered(number), &numbered)?;
+        statement::install(change, principal, number)?;
         counters.next_principal = counters.next_principal.saturating_add(1);
     }
     change.put(key::counters(), &counters)?;
@@ -56,6 +43,10 @@ pub(crate) fn install(
         policy: genesis.policy,
         epoch: RealmEpoch(0),
         mounts: MountEpoch(0),
+        policy_epoch: 0,
+        trash_seconds: genesis.trash_seconds,
+        believe: genesis.believe,
+        parent: None,
     };
     change.put(key::realm(RealmId::ROOT), &realm)?;
     change.put(key::epoch(RealmId::ROOT, RealmEpoch(0)), &genesis.epoch)?;

@@ -26,6 +26,7 @@
 //! | [`session`] | sessions, mounts, allocations |
 //! | `quota` | usage and quotas of realms and users |
 //! | `epoch` | new key epochs of a realm, and its members |
+//! | [`statement`] | what a principal is |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
 //! | `answer` | queries |
@@ -64,6 +65,7 @@ pub mod session;
 mod set_acl;
 mod set_attributes;
 pub mod simulation;
+pub mod statement;
 pub mod succession;
 
 #[cfg(test)]

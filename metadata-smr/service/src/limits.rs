@@ -28,6 +28,8 @@ pub const ACCESSED_MAX: usize = 256;
 pub const COMMIT_OBJECTS_MAX: usize = 200;
 /// Slices that one commit may create.
 pub const COMMIT_SLICES_MAX: usize = 200;
+/// Sources of one slice's key. There will be one for each realm that shares the slice.
+pub const SLICE_KEYS_MAX: usize = 1;
 /// Extents that one commit may set.
 pub const COMMIT_EXTENTS_MAX: usize = 200;
 /// Extents that one clone may read: each costs a row of its own and its slice's.

@@ -531,8 +531,8 @@ pub struct NewSlice {
     pub sealed_length: u32,
     /// Its compression.
     pub codec: Codec,
-    /// The source of its key.
-    pub key: SliceKey,
+    /// The sources of its key: exactly one, of the file's realm, so far.
+    pub keys: Vec<SliceKey>,
 }
 
 /// A run of a file that a commit sets.
@@ -578,6 +578,14 @@ impl SliceKey {
     pub const fn epoch(&self) -> RealmEpoch {
         match self {
             Self::Derived { epoch, .. } | Self::Wrapped { epoch, .. } => *epoch,
+        }
+    }
+
+    /// The realm whose key the slice's key depends on.
+    #[must_use]
+    pub const fn realm(&self) -> RealmId {
+        match self {
+            Self::Derived { realm, .. } | Self::Wrapped { realm, .. } => *realm,
         }
     }
 }

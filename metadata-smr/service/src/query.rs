@@ -164,6 +164,9 @@ pub enum Question {
     Mounted(RealmId),
     /// The principals that were replaced.
     Successions,
+    /// The clouds' secrets that are wrapped for this principal: one for each cloud, at most
+    /// [`CLOUDS_MAX`](crate::limits::CLOUDS_MAX).
+    CloudSecrets,
 }
 
 impl Query {

@@ -8,12 +8,12 @@ use crate::attributes::{Attributes, Namespace};
 use crate::codec::{self, DecodeError};
 use crate::error::{Error, OperationError};
 use crate::identity::{
-    AllocationId, AttributeHash, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId,
-    RealmEpoch, SliceId, Uid,
+    AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, MountEpoch, ObjectId,
+    PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
-    Cloud, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object, PackedSlice,
-    Principal, Realm, RealmQuota, Sealed, Session, Slice, UserQuota,
+    Cloud, CloudSecretRow, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object,
+    PackedSlice, Principal, Realm, RealmQuota, Sealed, Session, Slice, UserQuota,
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -312,6 +312,8 @@ pub enum QueryResult {
     Mounted(Option<Mount>),
     /// The principals that were replaced, in order.
     Successions(Vec<SignedSuccession>),
+    /// The clouds' secrets that are wrapped for this principal, by cloud.
+    CloudSecrets(Vec<(CloudIndex, CloudSecretRow)>),
 }
 
 /// An extended attribute in a listing.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`volume`] | format, clouds, homes and counters |
 //! | [`realm`] | realm, epoch, member, mount |
-//! | [`principal`] | principal, its number, session, allocation |
+//! | [`principal`] | principal, its number and wrapped secrets, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
 //! | [`extended`] | extended attribute |
 //! | [`content`] | extent, slice, object, slices of packs, queues over objects, the reap queue |
@@ -34,10 +34,12 @@ pub use extended::ExtendedAttribute;
 pub use inode::{
     Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
 };
-pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
+pub use principal::{
+    Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
+};
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
-pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
-pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
+pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, Shares};
+pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -81,6 +83,7 @@ rows! {
     Mount => "mount",
     Principal => "principal",
     Numbered => "principal's number",
+    CloudSecretRow => "wrapped secret of a cloud",
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",

@@ -106,6 +106,7 @@ pub(crate) trait Rows {
     /// A principal that exists. The sessions of a replaced principal are not valid any more.
     fn principal(&self, principal: &PrincipalId) -> Outcome<Principal> {
         self.find(&key::principal(principal))?
+            .filter(Principal::is_known)
             .ok_or(Halt::Refused(Error::NoSession))
     }
 }

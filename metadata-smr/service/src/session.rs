@@ -30,7 +30,7 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
     let Some(mut principal) = change.find::<Principal>(&row_key)? else {
         return Ok(None);
     };
-    if principal.sessions >= PRINCIPAL_SESSIONS_MAX {
+    if principal.sessions >= PRINCIPAL_SESSIONS_MAX || !principal.is_known() {
         return Ok(None);
     }
     principal.sessions = principal.sessions.saturating_add(1);
@@ -49,7 +49,7 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
 /// Whether a session would be opened for this principal.
 pub(crate) fn may_open(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
     let row = rows.find::<Principal>(&key::principal(principal))?;
-    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX))
+    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX && row.is_known()))
 }
 
 /// Ends a session and all that it holds.

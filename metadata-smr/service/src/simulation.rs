@@ -8,11 +8,14 @@ pub mod model;
 pub mod workload;
 
 use crate::attributes::{Credentials, Timestamp};
-use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
+use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
 use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
-use crate::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, SealedName};
+use crate::row::{
+    Assertable, Believe, Cloud, Epoch, Lock, Member, MemberRole, ReplicaInfo, Rights, SealedName,
+};
+use crate::statement::Statement;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
 
 /// A genesis with four clouds, the policy (4, 1, 2), and `owners` with all rights. `replicas`
@@ -33,12 +36,14 @@ pub fn genesis(
 
 /// A principal of a simulated volume.
 #[must_use]
-pub fn principal(key: PrincipalId, rights: Rights) -> GenesisPrincipal {
-    GenesisPrincipal {
+pub fn principal(key: PrincipalId, rights: Rights) -> Statement {
+    Statement {
         key,
         wrapping_key: [7; 32],
-        rights,
         label: "somebody".to_string(),
+        rights,
+        expires: None,
+        cloud_secrets: Vec::new(),
     }
 }
 
@@ -59,13 +64,15 @@ pub fn ordinary(uid: Uid, gid: Gid) -> Rights {
 /// # Errors
 /// Never, unless the policies of this crate change.
 pub fn unsigned_genesis(
-    principals: Vec<GenesisPrincipal>,
+    principals: Vec<Statement>,
     (up, right, replicas): (u16, u16, u16),
 ) -> Result<Genesis, PolicyError> {
     let owner = principals
         .first()
         .map_or(PublicKey([0; 32]), |owner| owner.key);
-    let members = principals.iter().map(|row| (row.key, member(owner)));
+    let members = principals
+        .iter()
+        .map(|row| (row.key, member(owner, row.rights.role())));
     Ok(Genesis {
         volume: ClusterId([9; 16]),
         format: crate::genesis::FORMAT,
@@ -76,6 +83,8 @@ pub fn unsigned_genesis(
         replicas: (0..replicas).map(replica).collect(),
         clouds: (0..4).map(cloud).collect(),
         policy: Policy::new(4, 1, 2, 4)?,
+        trash_seconds: crate::genesis::TRASH_SECONDS,
+        believe: Believe::Principal,
         members: members.collect(),
         root_owner: (Uid::ROOT, Gid(0)),
         principals,
@@ -88,9 +97,11 @@ pub fn unsigned_genesis(
     })
 }
 
-fn member(signer: PrincipalId) -> Member {
+fn member(signer: PrincipalId, role: MemberRole) -> Member {
     Member {
         epoch: RealmEpoch(0),
+        role,
+        expires: None,
         wrapped: b"wrapped".to_vec(),
         signer,
         signature: Signature([3; 64]),
@@ -113,7 +124,6 @@ fn cloud(index: u8) -> Cloud {
         kind: "local".to_string(),
         failure_domain: format!("domain-{index}"),
         name: format!("cloud-{index}"),
-        naming_keys: Vec::new(),
     }
 }
 

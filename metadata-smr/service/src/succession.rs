@@ -2,13 +2,13 @@
 //!
 //! A stolen or lost key cannot be locked out by its holders, nor by an administrator: each of those
 //! keys may be the stolen one. The volume root key decides, which lies offline in the recovery kit.
-//! It signs a *succession*: the successor's keys, with the predecessor's rights, and the clouds'
-//! secrets wrapped for it. From the batch that carries it on, the predecessor is no longer a
-//! principal: every session, operation and question is refused, its mount is fenced, and it can no
-//! longer change the cluster's membership.
+//! It signs a *succession*: the successor's [statement](crate::statement), with the predecessor's
+//! rights and the clouds' secrets wrapped for the new key. From the batch that carries it on, the
+//! predecessor is no longer a principal: every session, operation and question is refused, its mount
+//! is fenced, and it can no longer change the cluster's membership.
 //!
 //! ```text
-//! kit ── signs ──► succession n: predecessor, successor, clouds' secrets, key epoch
+//! kit ── signs ──► succession n: predecessor, successor's statement, key epoch
 //!        servers: check the signature, n follows n − 1, exchange the principals' rows
 //!        clients: check it too; keys of epochs after that one count only from the successor
 //! ```
@@ -29,21 +29,19 @@
 use crate::change::{Asker, Change};
 use crate::codec;
 use crate::error::Error;
-use crate::genesis::GenesisPrincipal;
 use crate::identity::{PrincipalId, PrincipalNumber, RealmEpoch, RealmId, VolumeId};
-use crate::limits::{
-    CLOUDS_MAX, LABEL_BYTES_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX,
-};
+use crate::limits::{CLOUDS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::reply::Done;
-use crate::row::{Format, Member, Mount, Numbered, Principal, Row, WrappedKey, key};
+use crate::row::{Format, Member, Mount, Principal, Row, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session;
+use crate::statement::{self, Statement};
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_zebra::VerificationKey;
 use quorumfs_bft::identity::{PublicKey, Signature};
 
 /// The context that the volume root key signs under, before the succession's bytes.
-pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 succession v1\0";
+pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 succession v2\0";
 
 /// The replacement of a principal by another.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -55,9 +53,7 @@ pub struct Succession {
     /// The key that is no longer valid.
     pub predecessor: PrincipalId,
     /// The principal that replaces it.
-    pub successor: GenesisPrincipal,
-    /// The clouds' naming secrets, by cloud index, wrapped for the successor.
-    pub clouds: Vec<WrappedKey>,
+    pub successor: Statement,
     /// The root realm's key epoch: the predecessor's signatures for later ones are invalid.
     pub epoch: RealmEpoch,
 }
@@ -98,12 +94,10 @@ impl Succession {
         [SIGNING_CONTEXT, succession].concat()
     }
 
-    /// Whether it is within the servers' bounds.
-    fn fits(&self) -> bool {
-        let wrapped = |key: &WrappedKey| (1..=WRAPPED_KEY_BYTES_MAX).contains(&key.bytes.len());
-        self.clouds.len() <= CLOUDS_MAX
-            && self.clouds.iter().all(wrapped)
-            && self.successor.label.len() <= LABEL_BYTES_MAX
+    /// Whether it is within bounds and says nothing that this program does not know.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.successor.check(CLOUDS_MAX).is_ok()
     }
 }
 
@@ -131,7 +125,7 @@ pub(crate) fn succeed(
     let Some(succession) = succeed.signed.verified(format.volume, &format.root_key) else {
         return Err(Error::BadSuccession.into());
     };
-    require(succession.fits(), Error::BadSuccession)?;
+    require(succession.is_sound(), Error::BadSuccession)?;
     let number = succession.number;
     let done = Done::Succeeded { number };
     let before = all(change)?;
@@ -162,7 +156,8 @@ fn exchange(
     let is_current = succession.epoch == current && member.epoch == current;
     require(is_current, Error::WrongEpoch { current })?;
     let wrapped = (1..=WRAPPED_KEY_BYTES_MAX).contains(&member.wrapped.len());
-    require(wrapped, Error::BadSuccession)?;
+    let fits = wrapped && member.fits(&successor.rights);
+    require(fits, Error::BadSuccession)?;
     let gone = change.find::<Principal>(&key::principal(&predecessor))?;
     require(gone.is_some(), Error::NotFound)?;
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;
@@ -170,21 +165,9 @@ fn exchange(
     let number = change.next(|counters| &mut counters.next_principal)?;
     let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::LimitReached))?;
     let number = PrincipalNumber(number);
-    change.delete(key::principal(&predecessor))?;
+    statement::remove(change, &predecessor)?;
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
-    let row = Principal {
-        wrapping_key: successor.wrapping_key,
-        rights: successor.rights.clone(),
-        label: successor.label.clone(),
-        sessions: 0,
-        number,
-    };
-    change.put(key::principal(&successor.key), &row)?;
-    let numbered = Numbered {
-        principal: successor.key,
-        label: successor.label.clone(),
-    };
-    change.put(key::numbered(number), &numbered)?;
+    statement::install(change, successor, number)?;
     change.put(key::member(RealmId::ROOT, &successor.key), member)?;
     if let Some(mount) = change.find::<Mount>(&key::mount(RealmId::ROOT))?
         && mount.principal == predecessor
@@ -208,7 +191,7 @@ pub(crate) fn all(rows: &impl Rows) -> Outcome<Vec<SignedSuccession>> {
 /// that: administrators of the volume may, a replaced key never.
 pub(crate) fn administers(rows: &impl Rows, principal: &PublicKey) -> Outcome<Option<bool>> {
     if let Some(row) = rows.find::<Principal>(&key::principal(principal))? {
-        return Ok(row.rights.administer.then_some(true));
+        return Ok((row.rights.administer && row.is_known()).then_some(true));
     }
     let format: Format = rows.expect_row(&key::format())?;
     let replaced = all(rows)?.iter().any(|signed| {

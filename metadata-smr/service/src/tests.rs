@@ -17,6 +17,7 @@ mod names;
 mod numbers;
 mod ownership;
 mod packs;
+mod people;
 mod quota;
 mod sequential;
 mod succession;

@@ -179,8 +179,8 @@ pub fn slice_keys(cluster: &Cluster, volume: &Volume, inodes: u64) -> Vec<SliceK
                 continue;
             };
             for (slice, row) in page.slices {
-                if let row::SliceKey::Derived { epoch, salt } = row.key {
-                    keys.push(volume.slice_key(epoch, slice, &salt).unwrap());
+                if let Some(row::SliceKey::Derived { epoch, salt, .. }) = row.key() {
+                    keys.push(volume.slice_key(*epoch, slice, salt).unwrap());
                 }
             }
         }

@@ -75,7 +75,7 @@ impl SealedSlice {
             length: self.length,
             sealed_length: self.sealed_length,
             codec: self.codec,
-            key,
+            keys: vec![key],
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::identity::{AllocationId, Home, ObjectClass, ObjectId, RealmId, SliceId};
 use crate::limits::{
     COMMIT_OBJECTS_MAX, COMMIT_SLICES_MAX, OBJECT_BYTES_MAX, PACK_SLICES_MAX, SLICE_BYTES_MAX,
-    WRAPPED_KEY_BYTES_MAX,
+    SLICE_KEYS_MAX, WRAPPED_KEY_BYTES_MAX,
 };
 use crate::operation::{NewObject, NewSlice};
 use crate::row::{Allocation, Object, ObjectState, PackedSlice, Realm, Slice, SliceKey, key};
@@ -50,7 +50,7 @@ impl Pending {
 pub(super) fn bring_in(
     change: &mut Change<'_, '_>,
     asker: &Asker,
-    (realm, home): (RealmId, Home),
+    (realm_id, home): (RealmId, Home),
     objects: &[NewObject],
     slices: &[NewSlice],
 ) -> Outcome<()> {
@@ -59,7 +59,7 @@ pub(super) fn bring_in(
     }
     require_at_most(objects.len(), COMMIT_OBJECTS_MAX)?;
     require_at_most(slices.len(), COMMIT_SLICES_MAX)?;
-    let realm = change.realm(realm)?;
+    let realm = change.realm(realm_id)?;
     let mut pending: BTreeMap<ObjectId, Pending> = BTreeMap::new();
     for new in objects {
         let once = !pending.contains_key(&new.id);
@@ -68,7 +68,7 @@ pub(super) fn bring_in(
     }
     for new in slices {
         claim(change, asker, Claimed::Slice(new.id))?;
-        let row = slice(&realm, new)?;
+        let row = slice((realm_id, &realm), new)?;
         if let std::collections::btree_map::Entry::Vacant(vacant) = pending.entry(new.object) {
             let own = owns(asker, new.object.allocation);
             require(own, Error::ObjectNotOwned(new.object))?;
@@ -188,15 +188,20 @@ fn object(
     })
 }
 
-fn slice(realm: &Realm, new: &NewSlice) -> Outcome<Slice> {
-    let wrapping_fits = match &new.key {
-        SliceKey::Derived { .. } => true,
-        SliceKey::Wrapped { bytes, .. } => bytes.len() <= WRAPPED_KEY_BYTES_MAX,
+fn slice((id, realm): (RealmId, &Realm), new: &NewSlice) -> Outcome<Slice> {
+    require_at_most(new.keys.len(), SLICE_KEYS_MAX)?;
+    let is_own = |key: &SliceKey| key.realm() == id;
+    require(new.keys.iter().all(is_own), Error::CrossRealm)?;
+    let fits = |key: &SliceKey| match key {
+        SliceKey::Derived { epoch, .. } => *epoch <= realm.epoch,
+        SliceKey::Wrapped { epoch, bytes, .. } => {
+            *epoch <= realm.epoch && bytes.len() <= WRAPPED_KEY_BYTES_MAX
+        }
     };
     let sensible = (1..=SLICE_BYTES_MAX).contains(&new.length)
         && new.sealed_length > 0
-        && new.key.epoch() <= realm.epoch
-        && wrapping_fits;
+        && !new.keys.is_empty()
+        && new.keys.iter().all(fits);
     require(sensible, Error::BadContent)?;
     Ok(Slice {
         object: new.object,
@@ -204,7 +209,7 @@ fn slice(realm: &Realm, new: &NewSlice) -> Outcome<Slice> {
         length: new.length,
         sealed_length: new.sealed_length,
         codec: new.codec,
-        key: new.key.clone(),
+        keys: new.keys.clone(),
         references: 0,
     })
 }

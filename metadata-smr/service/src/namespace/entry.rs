@@ -68,6 +68,7 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
     let InodeBody::Directory { generations, .. } = &directory.node else {
         return Err(Error::NotDirectory.into());
     };
+    require(generations.is_within(directory.realm), Error::CrossRealm)?;
     let NameGenerations { current, previous } = *generations;
     let well_formed = |sealed: &SealedName| -> Outcome<()> {
         require(
@@ -82,9 +83,9 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
     well_formed(&name.current)?;
     require(name.current.generation == current, Error::BadName)?;
     match (&name.previous, previous) {
-        (Some(sealed), Some(generation)) => {
+        (Some(sealed), Some(previous)) => {
             well_formed(sealed)?;
-            require(sealed.generation == generation, Error::BadName)
+            require(sealed.generation == previous.epoch, Error::BadName)
         }
         (None, None) => Ok(()),
         _ => Err(Error::BadName.into()),

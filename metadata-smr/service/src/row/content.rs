@@ -10,7 +10,7 @@
 //! can be moved when most of it is dead; such a pack is queued too.
 
 use crate::identity::{
-    Codec, Home, InodeId, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, SliceId,
+    Codec, Home, InodeId, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId,
 };
 use crate::placement::{Policy, Shard};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -39,15 +39,19 @@ pub struct SliceSalt(pub [u8; 16]);
 /// The source of a slice's data key.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum SliceKey {
-    /// Derived from the key epoch's key, the slice's id and the writer's random bytes.
+    /// Derived from the key of a realm's key epoch, the slice's id and the writer's random bytes.
     Derived {
+        /// The realm.
+        realm: RealmId,
         /// The key epoch.
         epoch: RealmEpoch,
         /// The writer's random bytes.
         salt: SliceSalt,
     },
-    /// Wrapped under the key epoch's key, after a copy between realms.
+    /// Wrapped under the key of a realm's key epoch, after a copy between realms.
     Wrapped {
+        /// The realm.
+        realm: RealmId,
         /// The key epoch.
         epoch: RealmEpoch,
         /// The wrapping.
@@ -68,10 +72,28 @@ pub struct Slice {
     pub sealed_length: u32,
     /// Its compression.
     pub codec: Codec,
-    /// The source of its key.
-    pub key: SliceKey,
+    /// The sources of its key, one for each realm that can read it: exactly one so far.
+    pub keys: Vec<SliceKey>,
     /// Extents that name it.
     pub references: u32,
+}
+
+impl Slice {
+    /// The source of its key; `None` if there are several, which this program does not know.
+    #[must_use]
+    pub fn key(&self) -> Option<&SliceKey> {
+        match self.keys.as_slice() {
+            [key] => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The newest key epoch that it is sealed under.
+    #[must_use]
+    pub fn epoch(&self) -> RealmEpoch {
+        let epochs = self.keys.iter().map(SliceKey::epoch);
+        epochs.max().unwrap_or_default()
+    }
 }
 
 /// Whether an object is needed.

@@ -27,6 +27,7 @@ const CLOUD: &[u8] = b"G/cloud/";
 const PRINCIPAL: &[u8] = b"P/";
 const NUMBERED: &[u8] = b"PN/";
 const SUCCESSION: &[u8] = b"PS/";
+const CLOUD_SECRET: &[u8] = b"PC/";
 const SESSION: &[u8] = b"N/";
 const ALLOCATION: &[u8] = b"NA/";
 const ORPHAN: &[u8] = b"NO/";
@@ -96,6 +97,18 @@ pub fn principal(principal: &PrincipalId) -> Vec<u8> {
 #[must_use]
 pub fn numbered(number: PrincipalNumber) -> Vec<u8> {
     key!(NUMBERED, number.0.to_be_bytes())
+}
+
+/// All clouds' secrets that are wrapped for a principal.
+#[must_use]
+pub fn cloud_secrets(principal: &PrincipalId) -> Vec<u8> {
+    key!(CLOUD_SECRET, principal.0)
+}
+
+/// A cloud's secret that is wrapped for a principal.
+#[must_use]
+pub fn cloud_secret(principal: &PrincipalId, cloud: CloudIndex) -> Vec<u8> {
+    key!(CLOUD_SECRET, principal.0, [cloud.0])
 }
 
 /// All successions.
@@ -357,6 +370,12 @@ pub fn trailing_principal(key: &[u8]) -> Option<PrincipalId> {
         .map(|bytes| quorumfs_bft::identity::PublicKey(*bytes))
 }
 
+/// The last byte of a key as a cloud.
+#[must_use]
+pub fn trailing_cloud(key: &[u8]) -> Option<CloudIndex> {
+    key.last().map(|index| CloudIndex(*index))
+}
+
 /// The last 8 bytes of a key as a number: an inode, a cookie, an offset.
 #[must_use]
 pub fn trailing_number(key: &[u8]) -> Option<u64> {
@@ -438,6 +457,8 @@ mod tests {
             UNDER_REPLICATED,
             REAP,
             NUMBERED,
+            SUCCESSION,
+            CLOUD_SECRET,
             EVIDENCE,
             EVIDENCE_COUNT,
             QUOTA,

@@ -2,10 +2,11 @@
 
 use crate::attributes::Credentials;
 use crate::identity::{AllocationId, Gid, PrincipalId, PrincipalNumber, RealmId, Uid};
+use crate::row::realm::MemberRole;
 use borsh::{BorshDeserialize, BorshSerialize};
-use quorumfs_bft::identity::{SessionId, Time};
+use quorumfs_bft::identity::{SessionId, Signature, Time};
 
-/// A key pair that may open sessions.
+/// A key pair that may open sessions, as its [statement](crate::statement) says.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Principal {
     /// The X25519 key for wrapping secrets.
@@ -18,6 +19,39 @@ pub struct Principal {
     pub sessions: u32,
     /// Its number in rows.
     pub number: PrincipalNumber,
+    /// When it ceases to be a principal. Only `None` is known so far.
+    pub expires: Option<Time>,
+    /// The administrator that stated it; `None`: the genesis or a succession did, which is all that
+    /// is known so far.
+    pub stated: Option<SignedBy>,
+}
+
+impl Principal {
+    /// Whether nothing in it is unknown to this program, which would otherwise let a principal act
+    /// that must not.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.expires.is_none() && self.stated.is_none()
+    }
+}
+
+/// A signature and its signer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SignedBy {
+    /// The signer.
+    pub signer: PrincipalId,
+    /// The signature.
+    pub signature: Signature,
+}
+
+/// A cloud's secret, wrapped for a principal; both are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct CloudSecretRow {
+    /// The wrapping: encapsulated key and ciphertext, opaque to the servers.
+    pub bytes: Vec<u8>,
+    /// The administrator that added it; `None`: the principal's statement has it, which is all that
+    /// is known so far.
+    pub signed: Option<SignedBy>,
 }
 
 /// The principal of a number. It stays when the principal goes, because its objects may outlive it.
@@ -74,6 +108,18 @@ impl Rights {
             mount: true,
             reconcile: true,
             administer: true,
+        }
+    }
+
+    /// The role of a member with these rights.
+    #[must_use]
+    pub const fn role(&self) -> MemberRole {
+        if self.administer {
+            MemberRole::Administer
+        } else if self.mount || self.reconcile {
+            MemberRole::Write
+        } else {
+            MemberRole::Read
         }
     }
 

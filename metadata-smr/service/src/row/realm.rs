@@ -1,8 +1,11 @@
 //! Realms: keys, policy, mount.
 
-use crate::identity::{CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch};
+use crate::identity::{
+    CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, RealmId,
+};
 use crate::limits::WRAPPED_KEY_BYTES_MAX;
 use crate::placement::Policy;
+use crate::row::principal::Rights;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Digest, SessionId, Signature, Time};
 
@@ -19,6 +22,32 @@ pub struct Realm {
     pub epoch: RealmEpoch,
     /// The number of its mounts so far.
     pub mounts: MountEpoch,
+    /// The number of changes of its policy so far: none yet, and clients take the policy from the
+    /// genesis.
+    pub policy_epoch: u32,
+    /// How long what was deleted stays in the trash, in seconds; 0: there is none.
+    pub trash_seconds: u64,
+    /// Whose content its members believe.
+    pub believe: Believe,
+    /// The realm that its root directory was in before; none yet.
+    pub parent: Option<RealmId>,
+}
+
+/// Whose content a reader takes without decoding it and coding it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Believe {
+    /// That of the reader's own principal.
+    Principal,
+    /// That of every member. Refused so far.
+    Members,
+}
+
+impl Realm {
+    /// Whether nothing in it is unknown to this program.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.policy_epoch == 0 && self.believe == Believe::Principal && self.parent.is_none()
+    }
 }
 
 /// The secrets that are needed to read what is sealed under a key epoch.
@@ -101,17 +130,55 @@ impl Shares {
     }
 }
 
+/// What a member may do in its realm. For now it repeats the principal's rights; see
+/// [`Rights::role`](crate::row::Rights::role).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum MemberRole {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+    /// All that, and begin key epochs.
+    Administer,
+}
+
+impl MemberRole {
+    /// Its number in signed messages.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Administer => 2,
+        }
+    }
+}
+
 /// A principal that can read a realm.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Member {
     /// The key epoch whose key is wrapped; it opens the earlier ones.
     pub epoch: RealmEpoch,
+    /// What it may do.
+    pub role: MemberRole,
+    /// When its membership ends. Nothing ends one yet, so any other value than `None` is refused:
+    /// to ignore it would be worse.
+    pub expires: Option<Time>,
     /// The wrapped key: opaque to the servers.
     pub wrapped: Vec<u8>,
     /// The principal that vouches for the member.
     pub signer: PrincipalId,
     /// Its signature; members verify it, the servers do not.
     pub signature: Signature,
+}
+
+impl Member {
+    /// Whether its role follows from the principal's `rights`, and nothing in it is unknown to this
+    /// program.
+    #[must_use]
+    pub fn fits(&self, rights: &Rights) -> bool {
+        self.role == rights.role() && self.expires.is_none()
+    }
 }
 
 /// The session that has a realm mounted.

@@ -1,6 +1,6 @@
 //! Rows of the whole volume.
 
-use crate::identity::{CloudIndex, PrincipalId, VolumeId};
+use crate::identity::{CloudIndex, VolumeId};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 
@@ -48,17 +48,6 @@ pub struct Cloud {
     pub failure_domain: String,
     /// Its name for people.
     pub name: String,
-    /// The key for names and headers of its objects, wrapped for each of its readers and writers.
-    pub naming_keys: Vec<WrappedKey>,
-}
-
-/// A key that only one principal can unwrap; opaque to the servers.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct WrappedKey {
-    /// The principal.
-    pub recipient: PrincipalId,
-    /// The wrapping: encapsulated key and ciphertext.
-    pub bytes: Vec<u8>,
 }
 
 /// Numbers of the volume that only increase.

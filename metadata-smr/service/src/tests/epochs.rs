@@ -11,9 +11,11 @@ use crate::row::*;
 use quorumfs_bft::identity::{Digest, PublicKey, Signature, Time};
 use quorumfs_bft::service::Caller;
 
-fn member(number: u32) -> Member {
+fn member(number: u32, role: MemberRole) -> Member {
     Member {
         epoch: RealmEpoch(number),
+        role,
+        expires: None,
         wrapped: vec![number as u8; 80],
         signer: OWNER,
         signature: Signature([4; 64]),
@@ -30,7 +32,10 @@ fn members_only(number: u32) -> BeginEpoch {
             previous: vec![number as u8; 48],
             shares: None,
         },
-        members: vec![(OWNER, member(number)), (ALICE, member(number))],
+        members: vec![
+            (OWNER, member(number, MemberRole::Administer)),
+            (ALICE, member(number, MemberRole::Read)),
+        ],
     }
 }
 
@@ -83,7 +88,7 @@ fn an_epoch_replaces_the_wrappings_and_is_shown_with_the_ones_before() {
     assert_eq!(row.epoch, RealmEpoch(1));
     assert_eq!(epochs.len(), 2);
     assert_eq!(epochs[1], (RealmEpoch(1), begin.epoch.clone()));
-    assert_eq!(mine, Some(member(1)));
+    assert_eq!(mine, Some(member(1, MemberRole::Administer)));
     let before = Question::Epochs {
         realm: RealmId::ROOT,
         before: RealmEpoch(1),
@@ -108,9 +113,13 @@ fn an_omitted_member_is_removed_and_administrators_cannot_be_omitted() {
     assert_eq!(run(&mut world, &owner, &begin), Ok(RealmEpoch(1)));
     assert_eq!(realm(&mut world, &alice).2, None);
     let members = world.ask(&owner, Question::Members(RealmId::ROOT));
-    assert_eq!(members, Ok(QueryResult::Members(vec![(OWNER, member(1))])));
+    let alone = vec![(OWNER, member(1, MemberRole::Administer))];
+    assert_eq!(members, Ok(QueryResult::Members(alone)));
     assert_eq!(run(&mut world, &owner, &members_only(2)), Ok(RealmEpoch(2)));
-    assert_eq!(realm(&mut world, &alice).2, Some(member(2)));
+    assert_eq!(
+        realm(&mut world, &alice).2,
+        Some(member(2, MemberRole::Read))
+    );
 }
 
 #[test]
@@ -174,7 +183,7 @@ fn an_epoch_has_to_fit_its_lock_and_its_bounds() {
     let mut world = TestService::new();
     let owner = world.open(OWNER);
     let allocation = world.allocate(&owner, 8);
-    let wrong: [Change; 10] = [
+    let wrong: [Change; 13] = [
         |it| it.epoch.lock = Lock::Members,
         |it| it.epoch.shares = None,
         |it| it.epoch.shares.as_mut().unwrap().threshold = 1,
@@ -185,6 +194,9 @@ fn an_epoch_has_to_fit_its_lock_and_its_bounds() {
         |it| it.members[1].1.epoch = RealmEpoch(0),
         |it| it.members[1] = it.members[0].clone(),
         |it| it.members[1].0 = PublicKey([99; 32]),
+        |it| it.members[0].1.role = MemberRole::Write,
+        |it| it.members[1].1.role = MemberRole::Administer,
+        |it| it.members[1].1.expires = Some(Time(u64::MAX)),
     ];
     for (at, change) in wrong.into_iter().enumerate() {
         let mut begin = with_clouds(1, allocation, &[0, 1, 2]);
@@ -212,8 +224,11 @@ fn slices_are_counted_by_the_epoch_that_they_are_sealed_under() {
     let mut step = commit(inode, allocation, 0, &runs);
     assert_eq!(run(&mut world, &owner, &members_only(1)), Ok(RealmEpoch(1)));
     for slice in &mut step.slices[..2] {
-        let (epoch, salt) = (RealmEpoch(1), SliceSalt::default());
-        slice.key = SliceKey::Derived { epoch, salt };
+        slice.keys = vec![SliceKey::Derived {
+            realm: RealmId::ROOT,
+            epoch: RealmEpoch(1),
+            salt: SliceSalt::default(),
+        }];
     }
     let plain: Vec<u64> = step.slices.iter().map(|it| u64::from(it.length)).collect();
     let who = crate::attributes::Credentials::root();

@@ -198,6 +198,14 @@ impl TestService {
     }
 
     /// All rows whose keys begin with `prefix`.
+    /// Writes a row as no operation of this program would.
+    pub(super) fn put<R: Row>(&mut self, row_key: &[u8], row: &R) {
+        let context = self.context();
+        let mut txn = self.space.begin(Area::Service, context.sequence);
+        txn.put(row_key, row.to_bytes()).unwrap();
+        txn.commit();
+    }
+
     pub(super) fn rows(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let end = prefix_end(prefix);
         let view = self.space.view(Area::Service);
@@ -312,10 +320,11 @@ pub(super) fn slice(allocation: AllocationId, counter: u32, object: &NewObject) 
         length: 4000,
         sealed_length: 4016,
         codec: Codec::NONE,
-        key: SliceKey::Derived {
+        keys: vec![SliceKey::Derived {
+            realm: RealmId::ROOT,
             epoch: RealmEpoch(0),
             salt: SliceSalt([7; 16]),
-        },
+        }],
     }
 }
 

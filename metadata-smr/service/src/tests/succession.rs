@@ -6,14 +6,16 @@ use crate::Metadata;
 use crate::error::Error;
 use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::*;
+use crate::limits::WRAPPED_KEY_BYTES_MAX;
 use crate::operation::{Operation, Takeover};
 use crate::query::Question;
 use crate::reply::{Done, QueryResult};
 use crate::row::*;
 use crate::simulation::{ordinary, principal, unsigned_genesis};
+use crate::statement::{Statement, WrappedSecret};
 use crate::succession::{SignedSuccession, Succeed, Succession};
 use ed25519_zebra::{SigningKey, VerificationKey};
-use quorumfs_bft::identity::{PublicKey, Signature};
+use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use quorumfs_bft::service::{Caller, Service};
 use quorumfs_bft::state::Area;
 
@@ -26,9 +28,19 @@ fn root() -> SigningKey {
     SigningKey::from([5; 32])
 }
 
+/// With a wrapped secret of each cloud.
+fn with_secrets(mut statement: Statement) -> Statement {
+    let wrapped = |cloud| WrappedSecret {
+        cloud: CloudIndex(cloud),
+        bytes: vec![statement.key.0[0], cloud],
+    };
+    statement.cloud_secrets = (0..4).map(wrapped).collect();
+    statement
+}
+
 fn genesis() -> Genesis {
     let principals = vec![
-        principal(OWNER, Rights::all()),
+        with_secrets(principal(OWNER, Rights::all())),
         principal(RECOVERY, Rights::all()),
         principal(ALICE, ordinary(Uid(1000), Gid(100))),
     ];
@@ -47,16 +59,11 @@ fn world() -> TestService {
 }
 
 fn succession(number: u32, predecessor: PublicKey, successor: PublicKey) -> Succession {
-    let wrapped = |_| WrappedKey {
-        recipient: successor,
-        bytes: vec![6; 80],
-    };
     Succession {
         volume: genesis().volume,
         number,
         predecessor,
-        successor: principal(successor, Rights::all()),
-        clouds: (0..4).map(wrapped).collect(),
+        successor: with_secrets(principal(successor, Rights::all())),
         epoch: RealmEpoch(0),
     }
 }
@@ -71,6 +78,8 @@ fn signed_by(key: &SigningKey, succession: &Succession) -> Succeed {
         },
         member: Member {
             epoch: succession.epoch,
+            role: MemberRole::Administer,
+            expires: None,
             wrapped: vec![3; 80],
             signer: RECOVERY,
             signature: Signature([4; 64]),
@@ -179,6 +188,64 @@ fn an_administrator_replaces_no_principal_without_the_root() {
     let current = RealmEpoch(0);
     let stale = Err(Error::WrongEpoch { current });
     assert_eq!(run(&mut world, &kit, &signed_by(&root(), &later)), stale);
+    assert_eq!(changed_rows(&before, &world.rows(b"")), 0);
+}
+
+#[test]
+fn the_wrapped_secrets_of_clouds_are_rows_of_their_principal_alone() {
+    let mut world = world();
+    let (owner, kit) = (world.open(OWNER), world.open(RECOVERY));
+    let secrets = |key: PublicKey| {
+        let row = |cloud| CloudSecretRow {
+            bytes: vec![key.0[0], cloud],
+            signed: None,
+        };
+        let rows = (0..4).map(|cloud| (CloudIndex(cloud), row(cloud)));
+        Ok(QueryResult::CloudSecrets(rows.collect()))
+    };
+    let mine = |world: &mut TestService, caller| world.ask(caller, Question::CloudSecrets);
+    assert_eq!(mine(&mut world, &owner), secrets(OWNER));
+    assert_eq!(
+        mine(&mut world, &kit),
+        Ok(QueryResult::CloudSecrets(vec![]))
+    );
+    let first = signed_by(&root(), &succession(1, OWNER, SUCCESSOR));
+    assert_eq!(run(&mut world, &kit, &first), Ok(1));
+    assert_eq!(mine(&mut world, &owner), Err(Error::NoSession));
+    let successor = world.open(SUCCESSOR);
+    assert_eq!(mine(&mut world, &successor), secrets(SUCCESSOR));
+    let rows = world.rows(b"PC/");
+    let prefix = key::cloud_secrets(&SUCCESSOR);
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|(row, _)| row.starts_with(&prefix)));
+}
+
+#[test]
+fn a_successor_that_expires_or_has_unsound_secrets_or_another_role_is_refused() {
+    type Change = fn(&mut Succession);
+    let mut world = world();
+    let kit = world.open(RECOVERY);
+    let before = world.rows(b"");
+    let changes: [Change; 6] = [
+        |it| it.successor.expires = Some(Time(u64::MAX)),
+        |it| it.successor.cloud_secrets.swap(0, 1),
+        |it| it.successor.cloud_secrets[1].cloud = CloudIndex(0),
+        |it| it.successor.cloud_secrets[3].cloud = CloudIndex(32),
+        |it| it.successor.cloud_secrets[0].bytes.clear(),
+        |it| it.successor.cloud_secrets[0].bytes = vec![1; WRAPPED_KEY_BYTES_MAX + 1],
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let mut wrong = succession(1, OWNER, SUCCESSOR);
+        change(&mut wrong);
+        let refused = run(&mut world, &kit, &signed_by(&root(), &wrong));
+        assert_eq!(refused, Err(Error::BadSuccession), "{at}");
+    }
+    let mut wrong = signed_by(&root(), &succession(1, OWNER, SUCCESSOR));
+    wrong.member.role = MemberRole::Write;
+    assert_eq!(run(&mut world, &kit, &wrong), Err(Error::BadSuccession));
+    wrong.member.role = MemberRole::Administer;
+    wrong.member.expires = Some(Time(u64::MAX));
+    assert_eq!(run(&mut world, &kit, &wrong), Err(Error::BadSuccession));
     assert_eq!(changed_rows(&before, &world.rows(b"")), 0);
 }
 

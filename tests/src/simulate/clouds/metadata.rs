@@ -14,7 +14,9 @@ use quorumfs_gateway::metadata::{
 };
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
-use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, PrincipalNumber, RealmEpoch, Uid};
+use quorumfs_metadata::identity::{
+    CloudIndex, Gid, InodeId, PrincipalNumber, RealmEpoch, RealmId, Uid,
+};
 use quorumfs_metadata::operation::{Create, NewInode, Operation, Step};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::reply::StepDone;
@@ -59,7 +61,6 @@ impl Servers {
                 kind: "local".to_owned(),
                 failure_domain: format!("domain-{index}"),
                 name: format!("cloud-{index}"),
-                naming_keys: Vec::new(),
             })
             .collect();
         let began = Instant::now();
@@ -179,6 +180,7 @@ impl Transport for Connection {
 /// The key in a slice's row, which is not read here.
 pub(super) fn row_key() -> SliceKey {
     SliceKey::Derived {
+        realm: RealmId::ROOT,
         epoch: RealmEpoch(0),
         salt: SliceSalt::default(),
     }

@@ -157,7 +157,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
         length,
         sealed_length,
         codec: Codec::NONE,
-        key: super::metadata::row_key(),
+        keys: vec![super::metadata::row_key()],
     };
     let extent = NewExtent {
         offset: world.next_offset(),

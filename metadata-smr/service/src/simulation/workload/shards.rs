@@ -170,10 +170,11 @@ impl Shards {
             length: PLAIN_BYTES,
             sealed_length: SEALED_BYTES,
             codec: Codec::NONE,
-            key: SliceKey::Derived {
+            keys: vec![SliceKey::Derived {
+                realm: RealmId::ROOT,
                 epoch: RealmEpoch(0),
                 salt: SliceSalt::default(),
-            },
+            }],
         };
         if new.class == ObjectClass::PACK {
             self.places.push((slice.id, new.id, slice.offset));
