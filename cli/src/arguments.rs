@@ -2,7 +2,6 @@
 //!
 //! This module decides nothing; each command's module takes its own `…Arguments`.
 
-mod bench;
 mod cluster;
 mod doctor;
 mod key;
@@ -10,10 +9,6 @@ mod quota;
 mod scrub;
 mod volume;
 
-pub(crate) use bench::{
-    BenchAttacksArguments, BenchCommand, BenchDataArguments, BenchFsArguments, BenchPartsArguments,
-    BenchSealArguments, BenchSmrArguments, Bursts,
-};
 pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
@@ -124,9 +119,6 @@ pub(crate) enum Command {
     /// Clouds: adopt an emptied one again, show evidence of its faults
     #[command(subcommand)]
     Cloud(CloudCommand),
-    /// Measure this machine: ordering, sealing, writing to clouds and reading back
-    #[command(subcommand)]
-    Bench(BenchCommand),
 }
 
 /// The groups of the help: a heading, and the commands under it.
@@ -139,7 +131,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm",
         ],
     ),
-    ("Inspect", &["status", "doctor", "observe", "bench"]),
+    ("Inspect", &["status", "doctor", "observe"]),
     ("Repair", &["scrub", "cloud"]),
 ];
 

@@ -1,7 +1,7 @@
 //! Restrictions on a process before it reads a key.
 //!
 //! Keys are in memory while a volume is open or a replica runs. Three leaks need no break-in, and
-//! are closed for every command except the measurements, which have no keys:
+//! are closed for every command:
 //!
 //! - *Dumps*: a core file of a crashed process, or a debugger of the same user ([`forbid_dumps`]).
 //!   The superuser still may.
@@ -35,9 +35,6 @@ const CONFIGURATIONS: [&str; 2] = ["quorumfs.toml", "replica.toml"];
 /// Prepares this process for its command.
 pub(crate) fn begin(command: &Command) {
     raise_open_files();
-    if matches!(command, Command::Bench(_)) {
-        return;
-    }
     forbid_dumps();
     if makes_only_state(command) {
         keep_files_private();
@@ -80,11 +77,6 @@ fn raise_open_files() {
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::debug!(%error, "the limit of open files is unchanged");
     }
-}
-
-/// The limit of open files; nothing if it is unlimited.
-pub(crate) fn open_files_max() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
 }
 
 /// Refuses a state directory that other users may write to, as `ssh` does; if they may enter it,
@@ -170,6 +162,7 @@ mod tests {
     #[test]
     fn as_many_files_are_open_as_the_administrator_allows() {
         raise_open_files();
-        assert_eq!(open_files_max(), getrlimit(Resource::Nofile).maximum);
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
     }
 }

@@ -8,7 +8,6 @@
 //! | [`arguments`] | the command line and its help |
 //! | [`commands`] | one module for each command |
 //! | [`demo`] | four replicas and a mount, supervised; and the check that `scripts/demo` runs |
-//! | [`mod@bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | the state directory |
 //! | [`hardening`] | restrictions on a process before it reads a key |
@@ -22,7 +21,6 @@
 //! | [`exit`], [`failure`], [`explain`], [`output`] | messages and exit codes |
 
 mod arguments;
-mod bench;
 mod clouds;
 mod commands;
 mod configuration;
@@ -43,7 +41,7 @@ mod stop;
 mod unlock;
 mod values;
 
-use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
+use crate::arguments::{Arguments, Command, ReplicaCommand, VolumeCommand};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::mount_helper::Wanted;
@@ -155,17 +153,6 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Doctor(command) => commands::doctor::run(general, &command, output).await,
         Command::Cluster(command) => commands::cluster::run(general, command, output).await,
         Command::Observe(command) => commands::observe::run(general, &command, output).await,
-        Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
-        Command::Bench(BenchCommand::SmrAttacks(command)) => {
-            bench::attacks::run(&command, output).await
-        }
-        Command::Bench(BenchCommand::SmrParts(command)) => {
-            bench::parts::run(&command, output).await
-        }
-        Command::Bench(BenchCommand::Seal(command)) => bench::seal::run(&command, output),
-        Command::Bench(BenchCommand::Data(command)) => bench::data::run(&command, output).await,
-        Command::Bench(BenchCommand::Fs(command)) => bench::fs::run(&command, output).await,
-        Command::Bench(BenchCommand::SmrReplica) => bench::replica::run().await,
     }
 }
 

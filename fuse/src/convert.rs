@@ -92,7 +92,8 @@ pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
 }
 
 /// An answer that the name does not exist, which the kernel may cache: inode 0.
-pub(crate) fn absent() -> FileAttr {
+#[must_use]
+pub fn absent() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
         size: 0,

@@ -17,7 +17,7 @@
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
 //! | `mount_holders` | processes that still hold a mount that has left this process's tree |
 //! | `mount_table` | what is mounted where, as the kernel reports it |
-//! | [`null`] | names and lengths and nothing else: the ceiling of measurements |
+//! | [`terms`] | what a mount agrees on with the kernel |
 //!
 //! # Locks
 //!
@@ -33,10 +33,18 @@ mod kernel_cache;
 mod mount;
 mod mount_holders;
 mod mount_table;
-pub mod null;
-mod null_tree;
 mod serve;
 mod watchdog;
+
+/// What a mount agrees on with the kernel: for benchmarks, which compare it with another file
+/// system on the same terms.
+pub mod terms {
+    pub use crate::convert::absent;
+    pub use crate::mount::options;
+    pub use crate::serve::{
+        BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, capabilities,
+    };
+}
 
 pub use error::MountError;
 pub use mount::{MountConfig, Mounted, abort_at, check, mount};

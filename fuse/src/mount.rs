@@ -299,7 +299,9 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     }
 }
 
-pub(crate) fn options(config: &MountConfig) -> Config {
+/// The options of such a mount, for the kernel and for its connection.
+#[must_use]
+pub fn options(config: &MountConfig) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = Config::default();
     options.mount_options = vec![
@@ -384,7 +386,7 @@ pub fn check(path: &Path) -> Result<PathBuf, MountError> {
     Ok(canonical)
 }
 
-pub(crate) fn refused(path: &Path, error: io::Error) -> MountError {
+fn refused(path: &Path, error: io::Error) -> MountError {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     refused_with(path, error, device.err())
 }
@@ -410,7 +412,7 @@ fn refused_with(path: &Path, error: io::Error, device: Option<io::Error>) -> Mou
     }
 }
 
-pub(crate) fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
+fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
     MountError::System {
         doing,
         path: path.to_owned(),

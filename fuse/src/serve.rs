@@ -20,25 +20,26 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 
-/// How long the kernel may use an answer unless it is invalidated ([`crate::kernel_cache`]). A
-/// realm has one mount, and commands may change things meanwhile: both sides agree on a second.
-pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
+/// How long the kernel may use an answer unless it is invalidated (`kernel_cache`). A realm has one
+/// mount, and commands may change things meanwhile: both sides agree on a second.
+pub const VALID_FOR: Duration = Duration::from_secs(1);
 /// The kernel may cache a directory's listing, and list from there.
-pub(crate) const KEEP_LISTING: FopenFlags =
+pub const KEEP_LISTING: FopenFlags =
     FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 /// Numbers are never used twice, so there is one generation.
-pub(crate) const GENERATION: Generation = Generation(0);
+pub const GENERATION: Generation = Generation(0);
 
 /// Requests that the kernel may queue in the background; the default of 16 starves readahead.
-pub(crate) const BACKGROUND_MAX: u16 = 128;
+pub const BACKGROUND_MAX: u16 = 128;
 /// The largest write; the kernel clips it to what it can do.
-pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
+pub const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// The capabilities to ask the kernel for, as far as it offers them. Locks are not among them: the
 /// kernel then handles them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O
 /// (`FUSE_ASYNC_DIO`): only after a direct write that it waits for does the kernel forget the pages
 /// that readers cached meanwhile.
-pub(crate) const fn capabilities() -> [InitFlags; 10] {
+#[must_use]
+pub const fn capabilities() -> [InitFlags; 10] {
     [
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_READDIRPLUS_AUTO,

@@ -1,4 +1,4 @@
-//! The shared code of the end-to-end suites, the simulation and the benchmarks.
+//! The shared code of the end-to-end suites and the simulation.
 //!
 //! The suites themselves are in `tests/tests/`, one file for each subject that is tested on real
 //! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front end of

@@ -239,6 +239,10 @@ fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
             "quorumfs",
             BTreeSet::from([BFT, RUNTIME, METADATA, BACKENDS, GATEWAY, FUSE]),
         ),
+        (
+            "quorumfs-bench",
+            BTreeSet::from([BFT, RUNTIME, METADATA, BACKENDS, GATEWAY, FUSE]),
+        ),
         ("quorumfs-tests", BTreeSet::from(all_but_cli)),
         ("quorumfs-fuzz", BTreeSet::from(["quorumfs-tests"])),
         ("replicated-counter", BTreeSet::from([BFT, RUNTIME])),
@@ -300,7 +304,7 @@ fn tree_of(arguments: &[&str]) -> String {
 }
 
 /// Features that only tests need of our crates and of tokio are not in the program that people
-/// install.
+/// install, nor in the one that measures.
 #[test]
 fn the_installed_program_holds_nothing_that_only_tests_need() {
     let features = |package: &str| {
@@ -314,21 +318,18 @@ fn the_installed_program_holds_nothing_that_only_tests_need() {
         r#"quorumfs-gateway feature "decoders""#,
         r#"quorumfs-gateway feature "sabotage""#,
     ];
-    let (installed, tests) = (features("quorumfs"), features("quorumfs-tests"));
+    let programs = ["quorumfs", "quorumfs-bench"].map(|name| (name, features(name)));
+    let tests = features("quorumfs-tests");
     let (mut broken, mut unknown) = (Vec::new(), Vec::new());
     for feature in wanted {
         let has = |tree: &str| tree.lines().any(|line| line.starts_with(feature));
-        if has(&installed) {
-            broken.push(feature.to_string());
-        }
+        let with = programs.iter().filter(|(_, tree)| has(tree));
+        broken.extend(with.map(|(name, _)| format!("{name}: {feature}")));
         if !has(&tests) {
             unknown.push(feature.to_string());
         }
     }
-    none_of(
-        &broken,
-        "the program `quorumfs` is built with what only tests need",
-    );
+    none_of(&broken, "a program is built with what only tests need");
     none_of(
         &unknown,
         "the tests are built without what they need, or it has another name",

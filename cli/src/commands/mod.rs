@@ -33,7 +33,4 @@ pub(crate) mod umount;
 pub(crate) mod volume;
 pub(crate) mod warmup;
 
-pub(crate) use mount::MountReport;
 pub(crate) use opened::Configured;
-pub(crate) use sync::{Synced, asked as sync_asked};
-pub(crate) use warmup::WarmedPiece;

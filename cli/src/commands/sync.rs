@@ -153,7 +153,7 @@ pub(crate) async fn run(
 }
 
 /// Asks as long as it is under way; returns nothing if no mount answers.
-pub(crate) async fn asked(
+pub(super) async fn asked(
     state: &StateDirectory,
     inode: Option<u64>,
     tier: TierSetting,

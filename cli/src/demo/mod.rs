@@ -18,12 +18,12 @@
 //! | [`tree`] | the real files that the check copies |
 
 mod check;
-pub(crate) mod cluster;
+mod cluster;
 mod damage;
-pub(crate) mod layout;
+mod layout;
 mod observe;
 mod places;
-pub(crate) mod supervisor;
+mod supervisor;
 mod tree;
 
 use crate::arguments::{DemoArguments, General};

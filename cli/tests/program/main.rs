@@ -1,4 +1,3 @@
-//! The program from outside, without a mount: its output, and a short run of each benchmark.
+//! The program from outside, without a mount: its output.
 
-mod bench;
 mod command_line;

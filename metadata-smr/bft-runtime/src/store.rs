@@ -6,7 +6,7 @@
 //! redb is a copy-on-write B-tree in one file: a batch writes unreferenced pages, syncs, then
 //! switches one root. With *quick repair* it also stores which pages are free, so that opening
 //! after a crash does not walk the file. Node ids rise, so new nodes are appended next to each
-//! other at the right edge of the tree. It was chosen by `bench_store`; see
+//! other at the right edge of the tree. It was chosen by `quorumfs-bench store`; see
 //! docs/architecture/decisions.md. Committed batches are in files next to it (`batches`).
 
 mod batches;
