@@ -16,7 +16,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let marker = Marker {
         volume: [1; 16],
-        incarnation: 1,
         cloud: 0,
     };
     LocalStore::create(&path, marker)?;

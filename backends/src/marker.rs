@@ -6,10 +6,13 @@
 //! them are interpreted.
 //!
 //! ```text
-//! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64
-//! ‖ cloud index u16 ‖ BLAKE3-256 of all before it, in derive-key mode
-//!                                                   (integers big-endian, 76 bytes in all)
+//! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ cloud index u16
+//! ‖ BLAKE3-256 of all before it, in derive-key mode
+//!                                                   (integers big-endian, 68 bytes in all)
 //! ```
+//!
+//! It never changes: no role of credentials may overwrite it. What changes with a recovery of the
+//! volume, its incarnation, is no part of it.
 
 use crate::error::StoreErrorKind;
 use std::fmt;
@@ -18,9 +21,9 @@ use std::fmt;
 /// It is not a valid name of an object of the volume.
 pub const MARKER_FILE: &str = "quorumfs.cloud";
 /// The length of a marker of the current format, in bytes.
-pub const MARKER_BYTES: usize = 76;
-/// The newest format of a cloud that this version understands.
-pub const FORMAT: u16 = 1;
+pub const MARKER_BYTES: usize = 68;
+/// The format of a cloud that this version understands.
+pub const FORMAT: u16 = 2;
 /// The feature bits that this version understands.
 pub const FEATURES: u64 = 0;
 
@@ -32,8 +35,6 @@ const CONTEXT: &str = "quorumfs 2026 cloud marker";
 pub struct Marker {
     /// The volume that the objects belong to.
     pub volume: [u8; 16],
-    /// Counts the recoveries of the volume; it fences the processes of an older incarnation.
-    pub incarnation: u64,
     /// The cloud's place in the volume's list of clouds.
     pub cloud: u16,
 }
@@ -48,8 +49,17 @@ pub enum MarkerError {
     #[error("its marker is not one of quorumfs")]
     Magic,
     /// The format is newer.
-    #[error("it has format {found}, and this version knows up to {FORMAT}")]
+    #[error("it has format {found}, and this version knows format {FORMAT}")]
     NewerFormat {
+        /// The format found.
+        found: u16,
+    },
+    /// The format is of an earlier release.
+    #[error(
+        "it has format {found}, and this version knows format {FORMAT} alone: copy the volume's \
+         content out with the release that made it, and into a new volume"
+    )]
+    OlderFormat {
         /// The format found.
         found: u16,
     },
@@ -77,7 +87,9 @@ impl MarkerError {
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         match self {
-            Self::Magic | Self::Mismatch { .. } => StoreErrorKind::Foreign,
+            Self::Magic | Self::Mismatch { .. } | Self::OlderFormat { .. } => {
+                StoreErrorKind::Foreign
+            }
             Self::NewerFormat { .. } | Self::UnknownFeatures { .. } => StoreErrorKind::NewerFormat,
             Self::Empty | Self::Damaged => StoreErrorKind::Corrupt,
         }
@@ -89,8 +101,7 @@ impl fmt::Display for Marker {
         write!(f, "cloud {} of volume ", self.cloud)?;
         self.volume
             .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, " (incarnation {})", self.incarnation)
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -109,7 +120,6 @@ impl Marker {
         bytes.extend_from_slice(&FORMAT.to_be_bytes());
         bytes.extend_from_slice(&FEATURES.to_be_bytes());
         bytes.extend_from_slice(&self.volume);
-        bytes.extend_from_slice(&self.incarnation.to_be_bytes());
         bytes.extend_from_slice(&self.cloud.to_be_bytes());
         let sum = blake3::derive_key(CONTEXT, &bytes);
         bytes.extend_from_slice(&sum);
@@ -130,24 +140,22 @@ impl Marker {
         if found > FORMAT {
             return Err(MarkerError::NewerFormat { found });
         }
+        if (1..FORMAT).contains(&found) {
+            return Err(MarkerError::OlderFormat { found });
+        }
         let unknown = u64::from_be_bytes(take(&mut rest)?) & !FEATURES;
         let volume = take(&mut rest)?;
-        let incarnation = u64::from_be_bytes(take(&mut rest)?);
         let cloud = u16::from_be_bytes(take(&mut rest)?);
         let (body, sum) = bytes
             .split_at_checked(MARKER_BYTES - 32)
             .ok_or(MarkerError::Damaged)?;
-        if found == 0 || sum != blake3::derive_key(CONTEXT, body) {
+        if sum != blake3::derive_key(CONTEXT, body) {
             return Err(MarkerError::Damaged);
         }
         if unknown != 0 {
             return Err(MarkerError::UnknownFeatures { unknown });
         }
-        Ok(Self {
-            volume,
-            incarnation,
-            cloud,
-        })
+        Ok(Self { volume, cloud })
     }
 
     /// Reads a marker and compares it with the one that the configuration expects.
@@ -170,7 +178,6 @@ mod tests {
 
     const MARKER: Marker = Marker {
         volume: [7; 16],
-        incarnation: 3,
         cloud: 2,
     };
 
@@ -179,12 +186,10 @@ mod tests {
         let bytes = MARKER.encode();
         assert_eq!(bytes.len(), MARKER_BYTES);
         assert_eq!(Marker::decode(&bytes), Ok(MARKER));
-        let hex: String = bytes.iter().take(44).map(|b| format!("{b:02x}")).collect();
+        let hex: String = bytes.iter().take(36).map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "514653434c4f55440001000000000000000007070707070707070707070707070707\
-             00000000000000030002"
-                .replace(' ', "")
+            "514653434c4f554400020000000000000000070707070707070707070707070707070002"
         );
     }
 
@@ -216,11 +221,17 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_before_its_checksum_is_looked_at() {
         let mut bytes = MARKER.encode();
-        bytes[9] = 2;
+        bytes[9] = 3;
         assert_eq!(
             Marker::decode(&bytes),
-            Err(MarkerError::NewerFormat { found: 2 })
+            Err(MarkerError::NewerFormat { found: 3 })
         );
+        // The first format was eight bytes longer.
+        bytes[9] = 1;
+        bytes.extend([0; 8]);
+        let older = Marker::decode(&bytes).unwrap_err();
+        assert_eq!(older, MarkerError::OlderFormat { found: 1 });
+        assert_eq!(older.kind(), StoreErrorKind::Foreign);
     }
 
     #[test]

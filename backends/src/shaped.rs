@@ -227,7 +227,6 @@ mod tests {
     fn shaped(directory: &std::path::Path, hangs: bool) -> Shaped {
         let marker = Marker {
             volume: [1; 16],
-            incarnation: 0,
             cloud: 0,
         };
         let path = directory.join("cloud");

@@ -6,6 +6,7 @@ mod cluster;
 mod doctor;
 mod key;
 mod quota;
+mod reconcile;
 mod scrub;
 mod volume;
 
@@ -16,6 +17,7 @@ pub(crate) use cluster::{
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
+pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{
     AcceptRollbackArguments, LockSetting, VolumeCommand, VolumeCreateArguments,
@@ -116,6 +118,8 @@ pub(crate) enum Command {
     Observe(ObserveArguments),
     /// Check all shards, also those that are never read, and restore missing and bad ones
     Scrub(ScrubArguments),
+    /// Put what is missing and delete what nothing needs, once or as a service
+    Reconcile(ReconcileArguments),
     /// Clouds: adopt an emptied one again, show evidence of its faults
     #[command(subcommand)]
     Cloud(CloudCommand),
@@ -132,7 +136,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Inspect", &["status", "doctor", "observe"]),
-    ("Repair", &["scrub", "cloud"]),
+    ("Repair", &["scrub", "reconcile", "cloud"]),
 ];
 
 /// Commands for a metadata replica.

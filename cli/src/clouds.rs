@@ -5,8 +5,8 @@
 //! store that refuses everything takes its place, and `status` shows why.
 //!
 //! Each [`Role`] has its own credentials, so that a thief of those of a mounting machine can
-//! neither delete nor overwrite. The command decides whose it uses: no command that opens the
-//! volume uses the collector's.
+//! neither delete nor overwrite. The command decides whose it uses: of those that open the volume,
+//! only a reconciler uses the collector's, and a mount that has them.
 
 use crate::configuration::{CloudSection, LimitsSection, VolumeConfiguration};
 use crate::exit::Exit;
@@ -35,7 +35,6 @@ pub(crate) fn soon() -> Deadline {
 pub(crate) fn marker(volume: VolumeId, cloud: u16) -> Marker {
     Marker {
         volume: volume.0,
-        incarnation: 0,
         cloud,
     }
 }
@@ -125,6 +124,19 @@ impl NamedCloud {
     /// A store for it, even if it is unusable.
     pub(crate) async fn store(&self, role: Role) -> Arc<dyn ObjectStore> {
         self.location.attach_or_refuse(&self.access(role)).await
+    }
+
+    /// A store that also lists and deletes, with the collector's credentials if there are any.
+    pub(crate) async fn store_to_collect(&self) -> Arc<dyn ObjectStore> {
+        let mut access = self.access(Role::Writer);
+        access.collector.clone_from(&self.collector);
+        self.location.attach_or_refuse(&access).await
+    }
+
+    /// Whether this machine may list and delete there: it has the collector's credentials, or it
+    /// is a directory.
+    pub(crate) fn may_delete(&self) -> bool {
+        self.collector.is_some() || matches!(self.location, Location::Local(_))
     }
 
     /// The role whose credentials show whether the cloud is usable from here: the writer's, unless

@@ -147,6 +147,7 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Rm(command) => commands::files::rm(general, &command, output).await,
         Command::Quota(command) => commands::quota::run(general, &command, output).await,
         Command::Scrub(command) => commands::scrub::run(general, &command, output).await,
+        Command::Reconcile(command) => commands::reconcile::run(general, &command, output).await,
         Command::Cloud(command) => commands::cloud::run(general, command, output).await,
         Command::Status(command) => commands::status::run(general, &command, output).await,
         Command::Sync(command) => commands::sync::run(general, &command, output).await,

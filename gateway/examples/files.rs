@@ -41,7 +41,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let access = Access {
             marker: Marker {
                 volume: volume.id().0,
-                incarnation: 0,
                 cloud: number,
             },
             credentials: None,

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 pub(crate) const MARKER: Marker = Marker {
     volume: [7; 16],
-    incarnation: 1,
     cloud: 0,
 };
 

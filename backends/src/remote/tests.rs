@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 const MARKER: Marker = Marker {
     volume: [3; 16],
-    incarnation: 0,
     cloud: 1,
 };
 

@@ -104,7 +104,6 @@ mod tests {
             let access = Access {
                 marker: Marker {
                     volume: [3; 16],
-                    incarnation: 1,
                     cloud: 0,
                 },
                 credentials: Some(credentials),

@@ -18,7 +18,6 @@ const NAME: &str = "ab/object";
 const SECRET: &str = "wholly-secret";
 const MARKER: Marker = Marker {
     volume: [3; 16],
-    incarnation: 1,
     cloud: 0,
 };
 

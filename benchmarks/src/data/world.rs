@@ -98,7 +98,6 @@ impl BenchVolume {
             let access = Access {
                 marker: Marker {
                     volume: world.volume.id().0,
-                    incarnation: 0,
                     cloud: number,
                 },
                 credentials: None,

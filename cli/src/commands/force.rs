@@ -10,8 +10,9 @@
 //! hang. The process is left alone: if it goes on, it finds its connection gone, commits its data
 //! and ends; with tier `local`, data that it does not commit is in its journal.
 
-use super::mount::{MountReport, Stopped};
+use super::mount::Stopped;
 use super::mount_point;
+use super::mount_report::MountReport;
 use super::umount::{Unmounted, until_released};
 use crate::configuration::files::CONFIGURATION;
 use crate::configuration::{self, VolumeConfiguration};

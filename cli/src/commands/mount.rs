@@ -9,11 +9,10 @@
 //! until it is ready, or reports why it failed. If files are open when the process has to stop, it
 //! detaches the mount from the tree at once and commits the data written so far.
 
-use super::cloud_report::{CloudReport, mebibytes};
-use super::disk_cache::CacheReport;
-use super::journal::WaitingReport;
+use super::cloud_report::CloudReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
+use super::mount_report::{MountReport, PoisonedReport};
 use super::mount_wait;
 use super::opened::{Access, Configured, Opened};
 use super::quota::Used;
@@ -29,7 +28,6 @@ use crate::output::{self, Output};
 use crate::stop::Stop;
 use crate::unlock;
 use quorumfs_fuse::{MountConfig, MountError, Mounted};
-use quorumfs_gateway::blocks::Poisoned;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
@@ -48,149 +46,7 @@ const GIVEN_UP_WITHIN: Duration = Duration::from_secs(20);
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
 /// How long a status waits for counters from the replicas.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
-/// Poisoned objects that a status names.
-const POISONED_SHOWN: usize = 16;
 const LOG: &str = "mount.log";
-
-/// What a running mount reports about itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct MountReport {
-    /// Its mount point.
-    #[serde(with = "crate::output::paths")]
-    pub(crate) point: PathBuf,
-    /// Its process.
-    pub(crate) pid: u32,
-    /// How long it has been running.
-    pub(crate) seconds: u64,
-    /// Another mount has taken the volume over.
-    pub(crate) fenced: bool,
-    /// Objects that still have to be completed on all of their clouds.
-    pub(crate) completion_queue: u64,
-    /// Written data that waits to be committed.
-    #[serde(default)]
-    pub(crate) waiting: WaitingReport,
-    /// Files whose written data was lost.
-    pub(crate) files_lost: u64,
-    /// Slices under keys that are no longer the newest, once counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) old_epoch_slices: Option<u64>,
-    /// Bytes of their content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) old_epoch_bytes: Option<u64>,
-    /// Ordered operations.
-    pub(crate) operations: u64,
-    /// Objects written to the clouds since it began.
-    pub(crate) objects_written: u64,
-    /// Answers of clouds that differed from the written data.
-    pub(crate) shards_refused: u64,
-    /// Shards that reads replaced by others because they were bad, missing or late.
-    pub(crate) shards_replaced: u64,
-    /// Bad or lost shards that were written again.
-    pub(crate) shards_repaired: u64,
-    /// Objects shared by small files that are less than half live and will be compacted.
-    #[serde(default)]
-    pub(crate) sparse_packs: u64,
-    /// Bytes of such objects that compacting has freed.
-    #[serde(default)]
-    pub(crate) bytes_freed: u64,
-    /// Number of poisoned objects found, which cannot be read.
-    #[serde(default)]
-    pub(crate) poisoned: u64,
-    /// Some of them, with their writers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) poisoned_by: Vec<PoisonedReport>,
-    /// Its memory budget in bytes.
-    #[serde(default)]
-    pub(crate) memory_bytes: u64,
-    /// The source of the budget.
-    #[serde(default)]
-    pub(crate) memory_from: String,
-    /// Its disk cache, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cache: Option<CacheReport>,
-    /// The volume's usage and limits, if the servers answered soon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) quota: Option<Used>,
-    /// The condition of each cloud.
-    pub(crate) clouds: Vec<CloudReport>,
-}
-
-/// An object whose shards do not fit each other.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct PoisonedReport {
-    /// Its id.
-    pub(crate) object: String,
-    /// Its writer.
-    pub(crate) writer: String,
-}
-
-impl PoisonedReport {
-    /// Some of the poisoned objects.
-    pub(crate) fn some(poisoned: &[Poisoned]) -> Vec<Self> {
-        let shown = poisoned.iter().take(POISONED_SHOWN);
-        shown
-            .map(|it| Self {
-                object: it.object.to_string(),
-                writer: it.writer.to_string(),
-            })
-            .collect()
-    }
-}
-
-impl MountReport {
-    /// The text form.
-    pub(crate) fn text(&self) -> String {
-        let (point, pid, queue) = (self.point.display(), self.pid, self.completion_queue);
-        let mut text = format!("Mounted on {point} by process {pid}");
-        if queue > 0 {
-            text.push_str(&format!(
-                "; {queue} objects are not on all of their clouds yet"
-            ));
-        }
-        if self.shards_refused > 0 {
-            let (refused, repaired) = (self.shards_refused, self.shards_repaired);
-            text.push_str(&format!(
-                "; {refused} bad shards refused, {repaired} repaired"
-            ));
-        }
-        if self.sparse_packs > 0 || self.bytes_freed > 0 {
-            let (packs, freed) = (self.sparse_packs, self.bytes_freed);
-            text.push_str(&format!(
-                "; {packs} packs wait to be compacted, {freed} bytes freed"
-            ));
-        }
-        let memory = mebibytes(self.memory_bytes);
-        text.push_str(&format!("; memory budget {memory} ({})", self.memory_from));
-        text.push_str(&self.waiting.text());
-        text.push_str(
-            &self
-                .cache
-                .as_ref()
-                .map_or_else(String::new, CacheReport::text),
-        );
-        if let Some(bytes) = self.old_epoch_bytes.filter(|bytes| *bytes > 0) {
-            let bytes = mebibytes(bytes);
-            text.push_str(&format!("; {bytes} are sealed under old keys"));
-        }
-        text.extend(self.quota.and_then(|quota| quota.warning()));
-        if self.files_lost > 0 {
-            text.push_str(&format!(
-                "; WRITTEN DATA OF {} FILES WAS LOST",
-                self.files_lost
-            ));
-        }
-        if let Some(first) = self.poisoned_by.first() {
-            let (count, writer) = (self.poisoned, &first.writer);
-            text.push_str(&format!(
-                "; {count} OBJECTS ARE POISONED, one of them by {writer}"
-            ));
-        }
-        if self.fenced {
-            text.push_str("; TAKEN OVER by another mount: unmount it");
-        }
-        text
-    }
-}
 
 /// How a mount answers the request to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -444,6 +300,13 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountRepo
         shards_replaced: blocks.counters.shards_replaced,
         shards_repaired: blocks.counters.shards_repaired,
         sparse_packs: blocks.sparse_packs as u64,
+        garbage_objects: blocks.collected.kept.objects(),
+        garbage_bytes: blocks.collected.kept.bytes,
+        garbage_open: blocks.collected.kept.open,
+        garbage_retained: blocks.collected.kept.retained,
+        garbage_unreachable: blocks.collected.kept.unreachable,
+        objects_collected: blocks.counters.objects_collected,
+        bytes_collected: blocks.counters.bytes_collected,
         bytes_freed: blocks.counters.bytes_freed,
         poisoned: blocks.poisoned.len() as u64,
         poisoned_by: PoisonedReport::some(&blocks.poisoned),

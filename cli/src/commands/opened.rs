@@ -5,6 +5,7 @@
 //! replicas and a file system over it.
 
 mod client;
+mod collecting;
 mod host;
 
 use super::disk_cache::{CacheReport, MountCache};
@@ -71,6 +72,11 @@ pub(crate) enum Access {
     Mount {
         /// Whether another mount loses it.
         takeover: bool,
+    },
+    /// A process that deletes what nothing needs.
+    Reconciler {
+        /// The grace of a service, which does it in the background; `None`: one command.
+        serves: Option<Duration>,
     },
 }
 
@@ -326,13 +332,18 @@ impl Opened {
         }
         let role = match access {
             Access::Reading => Role::Reader,
-            Access::Command | Access::Mount { .. } => Role::Writer,
+            Access::Command | Access::Mount { .. } | Access::Reconciler { .. } => Role::Writer,
         };
+        let collection = configured.collection(access);
+        let deletes = collection.is_some() || matches!(access, Access::Reconciler { .. });
         let mut clouds = Vec::new();
         for ((cloud, secret), named) in volume.clouds().zip(&configured.clouds) {
             clouds.push(Cloud {
                 index: cloud.index,
-                store: named.store(role).await,
+                store: match deletes {
+                    true => named.store_to_collect().await,
+                    false => named.store(role).await,
+                },
                 secret: secret.clone(),
                 read_price: named.read_price,
             });
@@ -340,7 +351,8 @@ impl Opened {
         let plan = configured.budget.plan();
         let reader = |cloud: &NamedCloud| cloud.credentials(Role::Reader).is_some();
         let config = BlockConfig {
-            compaction: matches!(access, Access::Mount { .. }).then(Compaction::default),
+            compaction: access.works_in_the_background().then(Compaction::default),
+            collection,
             preference: configured.configuration.data.prefer.into(),
             compression: configured.configuration.data.compression.into(),
             restores: role != Role::Reader || !configured.clouds.iter().any(reader),
@@ -365,11 +377,11 @@ impl Opened {
             return Err(failure);
         }
         let packing = match access {
-            Access::Reading | Access::Command => Packing::THRIFTY,
+            Access::Reading | Access::Command | Access::Reconciler { .. } => Packing::THRIFTY,
             Access::Mount { .. } => Packing::PROMPT,
         };
         let disk_cache = match access {
-            Access::Reading | Access::Command => MountCache::Off,
+            Access::Reading | Access::Command | Access::Reconciler { .. } => MountCache::Off,
             Access::Mount { .. } => MountCache::open(configured, volume, plan),
         };
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));

@@ -8,7 +8,7 @@
 mod position;
 
 use super::cloud;
-use super::mount::PoisonedReport;
+use super::mount_report::PoisonedReport;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ScrubArguments};
 use crate::exit::Exit;

@@ -8,7 +8,7 @@
 use super::cloud_report::CloudReport;
 use super::journal::QueuedReport;
 use super::members::{self, ReplicaLine, vouched};
-use super::mount::MountReport;
+use super::mount_report::MountReport;
 use super::opened::Configured;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};

@@ -6,8 +6,8 @@
 //! succeeds or fails as one. Interrupting the command interrupts nothing: a commit that has begun
 //! goes on.
 
-use super::mount::MountReport;
 use super::mount_point::within;
+use super::mount_report::MountReport;
 use crate::arguments::{General, SyncArguments};
 use crate::configuration::TierSetting;
 use crate::control::{self, Question};

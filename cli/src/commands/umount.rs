@@ -68,7 +68,8 @@ pub(crate) async fn run(
         return force::run(&state, arguments.point.as_deref(), output).await;
     }
     let point = arguments.point.as_deref().map(mount_point::resolve);
-    let Some(report) = control::ask::<super::mount::MountReport>(&state, Question::Status).await?
+    let Some(report) =
+        control::ask::<super::mount_report::MountReport>(&state, Question::Status).await?
     else {
         return without_process(&state, point.as_deref(), output);
     };

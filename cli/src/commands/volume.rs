@@ -241,6 +241,7 @@ impl Begun {
                 class: ObjectClass::SHARE,
                 shard: ShardIndex(index.0),
                 attempt: 0,
+                generation: 0,
             };
             let name = CloudKeys::derive(secret).name(&named);
             self.shares

@@ -6,8 +6,8 @@
 //! it would evict its own pieces, and reports how much is left.
 
 use super::disk_cache::CacheReport;
-use super::mount::MountReport;
 use super::mount_point::within;
+use super::mount_report::MountReport;
 use crate::arguments::{General, WarmupArguments};
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;

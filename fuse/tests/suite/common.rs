@@ -42,7 +42,6 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
             let path = place.join(cloud.index.to_string());
             let marker = Marker {
                 volume: volume.id().0,
-                incarnation: 0,
                 cloud: u16::from(cloud.index.0),
             };
             LocalStore::create(&path, marker).unwrap();

@@ -3,7 +3,7 @@
 use super::clouds::{CloudsConfig, Preference, Timeouts, Workers};
 use super::object::{Compression, Planted};
 use super::read::ReadConfig;
-use super::reconcile::Compaction;
+use super::reconcile::{Collection, Compaction};
 use super::write::WriteConfig;
 use crate::keys::Sealing;
 use quorumfs_metadata::identity::VolumeId;
@@ -42,6 +42,9 @@ pub struct BlockConfig {
     pub workers: Workers,
     /// Whether and how sparse packs are compacted in the background.
     pub compaction: Option<Compaction>,
+    /// Whether and how what nothing needs is deleted in the background. The clouds must have been
+    /// opened with credentials that may list and delete.
+    pub collection: Option<Collection>,
     /// A defect that a simulation has planted, to show that the tests find it.
     #[doc(hidden)]
     pub sabotage: Planted,
@@ -67,6 +70,7 @@ impl BlockConfig {
             restores: true,
             workers: Workers::Threads,
             compaction: None,
+            collection: None,
             sabotage: Planted::NONE,
         }
     }

@@ -61,9 +61,9 @@ mod write;
 
 pub use crate::keys::Sealing;
 pub use clouds::{
-    Cloud, CloudStatus, CounterValues, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
-    PlacementError, PlacementLog, Preference, Refusal, SparsePack, SparsePage, Timeouts,
-    UnderReplicatedCursor, UnderReplicatedPage, Workers,
+    Cloud, CloudStatus, CounterValues, GarbageObject, GarbagePage, HeldObjectId, ObjectsPage,
+    PackedCursor, PackedPage, PlacementError, PlacementLog, Preference, Refusal, SparsePack,
+    SparsePage, Timeouts, UnderReplicatedCursor, UnderReplicatedPage, Workers,
 };
 pub use config::BlockConfig;
 #[cfg(any(test, feature = "decoders"))]
@@ -77,8 +77,8 @@ pub use object::{
 pub use object::{Planted, Sabotage};
 pub use read::Poisoned;
 pub use reconcile::{
-    BlockStatus, CloudEvidence, CloudFindings, Compacted, Compaction, CompactionError, ScrubConfig,
-    ScrubDepth, ScrubReport, TaskStatus, Testimony,
+    BlockStatus, CloudEvidence, CloudFindings, Collected, Collection, Compacted, Compaction,
+    CompactionError, Kept, ScrubConfig, ScrubDepth, ScrubReport, Swept, TaskStatus, Testimony,
 };
 pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
 pub use store::{BlockStore, Drained};

@@ -5,8 +5,8 @@ use super::config::BlockConfig;
 use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
 use super::read::Reads;
 use super::reconcile::{
-    BlockStatus, CloudEvidence, Compacted, Compaction, CompactionError, Reconciler, Scheduler,
-    ScrubConfig, ScrubReport,
+    BlockStatus, CloudEvidence, Collected, Collection, Compacted, Compaction, CompactionError,
+    Reconciler, Scheduler, ScrubConfig, ScrubReport, Swept,
 };
 use super::shares::{ShareError, ShareStore};
 use super::write::Writes;
@@ -81,7 +81,7 @@ impl BlockStore {
         let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
         let reconciler = Reconciler::new(clouds.clone(), writes.clone(), reads.clone());
         let reconciler = Arc::new(reconciler);
-        let scheduler = Arc::new(reconciler.start(config.compaction));
+        let scheduler = Arc::new(reconciler.start(config.compaction, config.collection));
         Ok(Self {
             clouds,
             writes,
@@ -224,6 +224,35 @@ impl BlockStore {
     #[boxed]
     pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
         self.reconciler.compact(compaction).await
+    }
+
+    /// Deletes what nothing has needed for longer than the grace; [`BlockConfig::collection`] does
+    /// the same in the background. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// If an operation cannot be ordered. Finished deletions remain.
+    #[boxed]
+    pub async fn collect(&self, collection: &Collection) -> Result<Collected, PlacementError> {
+        self.reconciler.collect(collection).await
+    }
+
+    /// What a round of collection would delete and keep.
+    ///
+    /// # Errors
+    /// If the metadata do not answer.
+    #[boxed]
+    pub async fn would_collect(&self, grace: Duration) -> Result<Collected, PlacementError> {
+        self.reconciler.would_collect(grace).await
+    }
+
+    /// Deletes what the clouds hold and no row names. It waits for the grace where shards have
+    /// moved.
+    ///
+    /// # Errors
+    /// If the metadata do not answer.
+    #[boxed]
+    pub async fn sweep_listings(&self, collection: &Collection) -> Result<Swept, PlacementError> {
+        self.reconciler.sweep_listings(collection).await
     }
 
     /// The same clouds as holders of shares of keys.

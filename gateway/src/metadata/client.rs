@@ -11,7 +11,7 @@ use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
 use quorumfs_metadata::error::Error;
 use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, MountEpoch, RealmId};
 use quorumfs_metadata::limits::{
-    ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
+    ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, LABEL_BYTES_MAX, QUEUE_PAGE_MAX,
 };
 use quorumfs_metadata::operation::{Compound, EntryPlace, Operation, Precondition, Step, Takeover};
 use quorumfs_metadata::query::{Query, Question};
@@ -24,6 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+
+/// How long ids are kept that no write wants.
+const IDLE_IDS: Duration = Duration::from_secs(60);
 
 /// The first wait for the reap queue before asking again; doubled from try to try.
 const REAP_WAIT: Duration = Duration::from_millis(20);
@@ -388,6 +391,8 @@ impl MetadataClient {
         let operation = Operation::MountRealm {
             realm: self.realm,
             takeover,
+            alone: true,
+            label: host(),
         };
         let sent = Instant::now();
         match self.order("mount", &operation).await? {
@@ -460,15 +465,7 @@ impl MetadataClient {
         if let Some(id) = ids.take() {
             return Ok(id);
         }
-        for allocation in ids.finished() {
-            // Not worth failing a write for: the session's end gives it back as well.
-            if let Err(error) = self
-                .order("allocation", &Operation::CloseAllocation { allocation })
-                .await
-            {
-                tracing::debug!(%allocation, %error, "an allocation could not be given back");
-            }
-        }
+        self.give_back(ids.finished()).await;
         let granted = match self.grant().await {
             // The session has its most allocations, and no id is left here: the answers to some
             // grants were lost.
@@ -483,6 +480,27 @@ impl MetadataClient {
         ids.grant(granted.0, granted.1);
         ids.take()
             .ok_or_else(|| self.unusable_answer("allocation", "no ids were granted".into()))
+    }
+
+    /// Gives back ids that were not used for a while: an open allocation keeps the collector away
+    /// from everything that was ever written under it.
+    pub(super) async fn give_back_idle(&self) {
+        let mut ids = self.ids.lock().await;
+        ids.retire_idle(IDLE_IDS);
+        let finished = ids.finished();
+        self.give_back(finished).await;
+    }
+
+    async fn give_back(&self, finished: Vec<AllocationId>) {
+        for allocation in finished {
+            // Not worth failing a write for: the session's end gives it back as well.
+            if let Err(error) = self
+                .order("allocation", &Operation::CloseAllocation { allocation })
+                .await
+            {
+                tracing::debug!(%allocation, %error, "an allocation could not be given back");
+            }
+        }
     }
 
     async fn grant(&self) -> Result<(AllocationId, u32), VfsError> {
@@ -521,4 +539,14 @@ impl MetadataClient {
         }
         Ok(())
     }
+}
+
+/// The name of this machine, for people; empty if it is unknown.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut name = name.trim().to_owned();
+    while name.len() > LABEL_BYTES_MAX {
+        name.pop();
+    }
+    name
 }

@@ -6,6 +6,8 @@
 
 use quorumfs_metadata::identity::{AllocationId, ObjectId, SliceId};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A pair of fresh ids. Keep it until the object is committed or abandoned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +54,8 @@ impl AllocatedId {
 #[derive(Debug, Default)]
 pub(super) struct IdPool {
     current: Option<(Arc<AllocationId>, u32, u32)>,
+    /// When an id was handed out last.
+    last: Option<Instant>,
     used_up: Vec<Arc<AllocationId>>,
 }
 
@@ -59,6 +63,7 @@ impl IdPool {
     /// The next id, if any is left.
     pub(super) fn take(&mut self) -> Option<AllocatedId> {
         let (allocation, next, count) = self.current.as_mut()?;
+        self.last = Some(Instant::now());
         let id = AllocatedId {
             allocation: allocation.clone(),
             counter: *next,
@@ -79,6 +84,14 @@ impl IdPool {
         }
         if let Some((unused, _, _)) = self.current.replace((Arc::new(allocation), 0, count)) {
             self.used_up.push(unused);
+        }
+    }
+
+    /// Hands out no more ids of an allocation of which none was wanted for a while.
+    pub(super) fn retire_idle(&mut self, after: Duration) {
+        let is_idle = self.last.is_none_or(|last| last.elapsed() >= after);
+        if is_idle && let Some((idle, _, _)) = self.current.take() {
+            self.used_up.push(idle);
         }
     }
 

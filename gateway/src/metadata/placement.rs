@@ -2,20 +2,27 @@
 
 use super::{AllocatedId, MetadataClient};
 use crate::blocks::{
-    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog,
-    PrincipalName, SparsePack, SparsePage, StoredObject, UnderReplicatedCursor,
-    UnderReplicatedPage,
+    GarbageObject, GarbagePage, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
+    PlacementError, PlacementLog, PrincipalName, SparsePack, SparsePage, StoredObject,
+    UnderReplicatedCursor, UnderReplicatedPage,
 };
-use crate::vfs::VfsError;
+use crate::vfs::{VfsError, clock};
 use async_trait::async_trait;
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::attributes::Timestamp;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId, PrincipalNumber};
 use quorumfs_metadata::limits::{
-    CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, QUEUE_PAGE_MAX, WITHDRAW_SHARDS_MAX,
+    CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, FORGET_OBJECTS_MAX, JOB_SECONDS_MAX, QUEUE_PAGE_MAX,
+    WITHDRAW_SHARDS_MAX,
 };
 use quorumfs_metadata::operation::{Finding, NewObject, Operation, PlacedShard, SliceMove};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, QueryResult};
-use quorumfs_metadata::row::{Evidence, Object, ObjectState};
+use quorumfs_metadata::reply::{Done, Fate, QueryResult, UnderReplicatedObject};
+use quorumfs_metadata::row::{Evidence, Job, Object};
+use std::time::Duration;
+
+/// How long a new object is left to its writer.
+const LEFT_TO_WRITER_SECONDS: i64 = 120;
 
 fn failed(error: &VfsError) -> PlacementError {
     PlacementError {
@@ -142,7 +149,7 @@ impl PlacementLog for MetadataClient {
         let QueryResult::Objects { objects, more } = found else {
             return Err(failed(&self.mismatch("placement", &found)));
         };
-        let is_needed = |row: &Object| row.slices > 0 && row.state == ObjectState::Live;
+        let is_needed = |row: &Object| row.slices > 0;
         Ok(ObjectsPage {
             objects: stored(
                 objects
@@ -168,8 +175,9 @@ impl PlacementLog for MetadataClient {
         let QueryResult::UnderReplicated { objects, more } = found else {
             return Err(failed(&self.mismatch("placement", &found)));
         };
-        let last = objects.last().map(|(priority, id, _)| (*priority, *id));
-        let objects = stored(objects.iter().map(|(_, id, row)| (id, row)));
+        let last = objects.last().map(|it| (it.priority, it.object));
+        let mine = objects.iter().filter(|it| !self.is_left_to_its_writer(it));
+        let objects = stored(mine.map(|it| (&it.object, &it.row)));
         Ok(UnderReplicatedPage {
             objects,
             next: last.filter(|_| more),
@@ -254,6 +262,83 @@ impl PlacementLog for MetadataClient {
         }
     }
 
+    async fn take_job(&self, job: Job, time: Duration) -> Result<Option<Time>, PlacementError> {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(JOB_SECONDS_MAX);
+        let operation = Operation::TakeJob {
+            job,
+            seconds: seconds.clamp(1, JOB_SECONDS_MAX),
+        };
+        match self.order("reconciler", &operation).await {
+            Ok(Done::JobTaken { now, .. }) => Ok(Some(now)),
+            Ok(other) => Err(failed(&self.mismatch("reconciler", &other))),
+            // Another session has it, or this one has no right to it.
+            Err(VfsError::Refused { .. }) => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    async fn list_garbage(
+        &self,
+        after: Option<ObjectId>,
+        limit: u32,
+    ) -> Result<GarbagePage, PlacementError> {
+        let question = Question::Unreferenced { after, limit };
+        let found = self
+            .ask("collection", self.own(), question)
+            .await
+            .map_err(|error| failed(&error))?;
+        let QueryResult::Unreferenced { objects, more } = found else {
+            return Err(failed(&self.mismatch("collection", &found)));
+        };
+        let next = objects.last().map(|garbage| garbage.object);
+        let garbage = objects.into_iter().filter_map(|garbage| {
+            let object = StoredObject::of_row(garbage.object, &garbage.row)
+                .inspect_err(|error| {
+                    tracing::warn!(object = %garbage.object, %error, "a damaged row");
+                })
+                .ok()?;
+            Some(GarbageObject {
+                object,
+                since: garbage.since,
+                open: garbage.open,
+                retained: garbage.retained,
+            })
+        });
+        Ok(GarbagePage {
+            garbage: garbage.collect(),
+            next: next.filter(|_| more),
+        })
+    }
+
+    async fn forget(&self, objects: Vec<ObjectId>) -> Result<u32, PlacementError> {
+        let mut forgotten = 0_u32;
+        for some in objects.chunks(FORGET_OBJECTS_MAX) {
+            let objects = some.to_vec();
+            let done = self
+                .order("collection", &Operation::Forget { objects })
+                .await;
+            match done.map_err(|error| failed(&error))? {
+                Done::Forgotten { objects } => forgotten = forgotten.saturating_add(objects),
+                other => return Err(failed(&self.mismatch("collection", &other))),
+            }
+        }
+        Ok(forgotten)
+    }
+
+    async fn fates(&self, objects: Vec<ObjectId>) -> Result<Vec<Fate>, PlacementError> {
+        let count = objects.len();
+        let question = Question::Fates { objects };
+        let found = self.ask("collection", self.own(), question).await;
+        match found.map_err(|error| failed(&error))? {
+            QueryResult::Fates(fates) if fates.len() == count => Ok(fates),
+            other => Err(failed(&self.mismatch("collection", &other))),
+        }
+    }
+
+    async fn release_idle_ids(&self) {
+        self.give_back_idle().await;
+    }
+
     async fn is_known(&self, object: ObjectId) -> Result<bool, PlacementError> {
         let question = Question::Object(object);
         match self.ask("compaction", self.own(), question).await {
@@ -284,6 +369,14 @@ impl MetadataClient {
             Done::Confirmed { .. } => Ok(()),
             other => Err(failed(&self.mismatch("placement", &other))),
         }
+    }
+
+    /// Whether the writer of an object is another session that may still be putting its shards:
+    /// they would be fetched and put twice.
+    fn is_left_to_its_writer(&self, object: &UnderReplicatedObject) -> bool {
+        let now = self.agreed(clock::now());
+        let age = now.seconds - Timestamp::from(object.row.committed).seconds;
+        object.writer_lives && age < LEFT_TO_WRITER_SECONDS
     }
 
     /// Whether this session may move slices of other writers.

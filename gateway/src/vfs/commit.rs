@@ -35,7 +35,7 @@ use super::upload::Uploads;
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
-use quorumfs_bft::identity::{SessionId, Time};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
@@ -43,7 +43,7 @@ use quorumfs_metadata::operation::{
     Commit, NewContent, NewExtent, Precondition, SetAttributes, SetTime, Step,
 };
 use quorumfs_metadata::reply::StepDone;
-use quorumfs_metadata::row::{Inline, Object, ObjectState, Sealed, Slice};
+use quorumfs_metadata::row::{Inline, Object, Sealed, Slice};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -549,10 +549,10 @@ fn piece(stored: &Stored, part: &CommitPart) -> (u64, Piece) {
             principal: PrincipalNumber(0),
             checked: false,
             committed: Time(0),
+            born: Sequence(0),
+            generation: 0,
             live_bytes: u64::from(slice.sealed_length),
             slices: 1,
-            pins: 0,
-            state: ObjectState::Live,
         },
     };
     (

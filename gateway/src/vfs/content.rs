@@ -332,12 +332,12 @@ fn insert_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use quorumfs_bft::identity::{SessionId, Time};
+    use quorumfs_bft::identity::{Sequence, SessionId, Time};
     use quorumfs_metadata::identity::{
         AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
     };
     use quorumfs_metadata::placement::Policy;
-    use quorumfs_metadata::row::{ObjectState, SliceKey, SliceSalt};
+    use quorumfs_metadata::row::{SliceKey, SliceSalt};
 
     fn stored(counter: u32) -> Arc<StoredSlice> {
         let allocation = AllocationId(1);
@@ -372,10 +372,10 @@ pub(crate) mod tests {
                 principal: PrincipalNumber(0),
                 checked: false,
                 committed: Time(0),
+                born: Sequence(0),
+                generation: 0,
                 live_bytes: 1016,
                 slices: 1,
-                pins: 0,
-                state: ObjectState::Live,
             },
         })
     }

@@ -488,6 +488,7 @@ impl FileSystemCore {
             mode,
             umask: Mode(caller.umask),
             exclusive,
+            number: None,
         });
         let credentials = self.credentials(caller);
         let (inner, name) = (self.clone(), name.to_vec());

@@ -16,7 +16,9 @@ use crate::keys::{
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS};
-use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
+use quorumfs_metadata::identity::{
+    CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId, VolumeIncarnation,
+};
 use quorumfs_metadata::placement::{Policy, PolicyError};
 use quorumfs_metadata::row::{
     Assertable, Believe, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares,
@@ -192,7 +194,7 @@ impl Founding {
         self.shared = Some(Shares {
             object: ObjectId::FOUNDING,
             threshold: self.new.policy.faulty().saturating_add(1),
-            digests: sealed.digests,
+            places: sealed.places,
             confirmed: placed.confirmed.clone(),
         });
         Ok(placed)
@@ -237,6 +239,7 @@ impl Founding {
             volume,
             format: FORMAT,
             features: FEATURES,
+            incarnation: VolumeIncarnation(0),
             created: new.created,
             up: new.up,
             right: new.right,

@@ -114,7 +114,7 @@ impl Volume {
             let shares = Shares {
                 object: id.object(),
                 threshold: self.policy().faulty().saturating_add(1),
-                digests: sealed.digests,
+                places: sealed.places,
                 confirmed: placed.confirmed,
             };
             prepared.shared = Some((secret, shares));

@@ -156,6 +156,7 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
         mode: Mode(0o644),
         umask: Mode(0),
         exclusive: true,
+        number: None,
     };
     let time = Timestamp {
         seconds: 1,

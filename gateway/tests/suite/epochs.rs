@@ -490,7 +490,7 @@ async fn a_lost_or_damaged_share_is_rebuilt_from_the_others() {
     assert_eq!(late.refresh().await.unwrap(), RealmEpoch(0));
     // Shares that do not fit each other are the fault of their signer.
     let mut wrong = shares.clone();
-    wrong.digests[2].0[0] ^= 1;
+    wrong.places[2].digest.0[0] ^= 1;
     let error = gateway.shares.restore(&wrong, &[CloudIndex(2)]).await;
     let error = error.unwrap_err();
     assert!(matches!(error, ShareError::WrittenWrong { .. }), "{error}");

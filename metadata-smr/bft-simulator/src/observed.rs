@@ -153,6 +153,10 @@ impl Service for Observed {
         self.inner.genesis(txn, genesis)
     }
 
+    fn sessions_begin_after(&self, genesis: &[u8]) -> SessionId {
+        self.inner.sessions_begin_after(genesis)
+    }
+
     fn open_session(
         &self,
         txn: &mut Txn<'_>,

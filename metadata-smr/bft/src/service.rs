@@ -185,6 +185,12 @@ pub trait Service {
         Ok(())
     }
 
+    /// The number that the ids of sessions begin after, by default 0. A service that is restored
+    /// from an older state begins where no id was assigned before.
+    fn sessions_begin_after(&self, _genesis: &[u8]) -> SessionId {
+        SessionId(0)
+    }
+
     /// Decides whether `principal` may open a session and with what credit, and writes the
     /// service's rows about sessions. `None` refuses.
     ///
@@ -316,6 +322,10 @@ pub trait Service {
 impl<S: Service + ?Sized> Service for Box<S> {
     fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
         (**self).genesis(txn, genesis)
+    }
+
+    fn sessions_begin_after(&self, genesis: &[u8]) -> SessionId {
+        (**self).sessions_begin_after(genesis)
     }
 
     fn open_session(

@@ -6,7 +6,7 @@
 //! such a row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::{evidence, extents_after};
+use crate::content::{evidence, extents_after, fates, garbage};
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
@@ -22,13 +22,14 @@ use crate::query::{Query, Question};
 use crate::quota;
 use crate::reply::{
     ContentPage, DirectoryPage, ListedEntry, ListedExtent, QueryResult, SealedUnder,
+    UnderReplicatedObject,
 };
 use crate::row::{
     Cloud, Content, EntryRow, Epoch, FileBody, Format, HomeCounters, InodeBody, Mount, Numbered,
     Object, Principal, Session, Slice, Sparse, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
-use crate::session::orphans;
+use crate::session::{self, orphans};
 use crate::succession;
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
@@ -160,7 +161,9 @@ fn answer_about_volume(
             Some(object) => Ok(QueryResult::Object(object)),
             None => Err(Error::NoObject(*id).into()),
         },
-        Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
+        Question::UnderReplicated { after, limit } => {
+            under_replicated(rows, caller, *after, *limit)
+        }
         Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
         Question::Objects { after, limit } => all_objects(rows, *after, *limit),
         Question::SparsePacks { after, limit } => sparse_packs(rows, *after, *limit),
@@ -214,10 +217,21 @@ fn answer_about_volume(
             rows.view().depend_on_everything();
             Ok(QueryResult::Successions(succession::all(rows)?))
         }
+        Question::Fates { objects } => {
+            require(principal.rights.reconcile, Error::NoRight)?;
+            rows.view().depend_on_everything();
+            Ok(QueryResult::Fates(fates(rows, objects)?))
+        }
         Question::CloudSecrets => cloud_secrets(rows, caller),
         Question::Mounted(realm) => {
-            let mount = rows.find::<Mount>(&key::mount(*realm))?;
-            Ok(QueryResult::Mounted(mount))
+            // A mount's own row has a version of its own, so that the replicas' answers match while
+            // others change the volume.
+            let own = rows.find::<Mount>(&key::mount(*realm, caller.session))?;
+            if own.is_some() {
+                return Ok(QueryResult::Mounted(own));
+            }
+            rows.view().depend_on_everything();
+            Ok(QueryResult::Mounted(session::mount_of(rows, *realm)?))
         }
         _ => {
             let row: Session = rows
@@ -337,6 +351,7 @@ fn map(
 
 fn under_replicated(
     rows: &impl Rows,
+    caller: &Caller,
     after: Option<(u8, ObjectId)>,
     limit: u32,
 ) -> Outcome<QueryResult> {
@@ -356,7 +371,15 @@ fn under_replicated(
         }
         let priority = row_key.get(prefix.len()).copied().unwrap_or_default();
         if let Some(id) = key::trailing_object(&row_key) {
-            objects.push((priority, id, rows.expect_row(&key::object(id))?));
+            let row: Object = rows.expect_row(&key::object(id))?;
+            let writer = rows.find::<Session>(&key::session(row.writer))?;
+            objects.push(UnderReplicatedObject {
+                priority,
+                object: id,
+                writer_lives: row.writer != caller.session
+                    && writer.is_some_and(|session| session.fenced_by.is_none()),
+                row,
+            });
         }
     }
     Ok(QueryResult::UnderReplicated { objects, more })
@@ -372,11 +395,12 @@ fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
-    let objects = found
-        .iter()
-        .take(limit)
-        .filter_map(|(row_key, _)| key::trailing_object(row_key))
-        .collect();
+    let mut objects = Vec::with_capacity(limit.min(found.len()));
+    for (row_key, _) in found.iter().take(limit) {
+        if let Some(id) = key::trailing_object(row_key) {
+            objects.extend(garbage(rows, id)?);
+        }
+    }
     Ok(QueryResult::Unreferenced { objects, more })
 }
 
@@ -481,7 +505,7 @@ fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryRe
     let epochs = epochs(rows, id, end.saturating_sub(EPOCHS_PAGE_MAX)..end)?;
     Ok(QueryResult::Realm {
         member: rows.find(&key::member(id, &caller.principal))?,
-        mount: rows.find::<Mount>(&key::mount(id))?,
+        mount: session::mount_of(rows, id)?,
         realm,
         epochs,
     })

@@ -15,6 +15,7 @@
 //! | `clone_range` | bytes of one file in another: both refer to the same slices |
 //! | `move_slices` | slices of sparse packs, moved into other packs |
 //! | `extent_map` | replaces, splits, cuts and removes extents |
+//! | `forget` | objects without references, and the end of their rows |
 //! | `references` | counts the references to slices and the live bytes of objects |
 //! | `placement` | shards: the proof that a commit needs; completion, repair and scrubs |
 //! | `testify` | findings of faults of clouds, within a bound |
@@ -29,6 +30,7 @@ mod bring_in;
 mod clone_range;
 mod commit;
 mod extent_map;
+mod forget;
 mod move_slices;
 mod placement;
 mod references;
@@ -37,6 +39,7 @@ mod testify;
 pub(crate) use bring_in::claim_object;
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Remainder, extents_after, reap_extents, remove_all, truncate};
+pub(crate) use forget::{fates, forget, garbage, release, retain};
 pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

@@ -112,7 +112,7 @@ pub enum Error {
         by: SessionId,
     },
     /// The realm is mounted by another session.
-    #[error("mounted by session {session} of {principal} since {since}")]
+    #[error("mounted on {label} by session {session} of {principal} since {since}")]
     Mounted {
         /// The session.
         session: SessionId,
@@ -120,6 +120,8 @@ pub enum Error {
         principal: PrincipalId,
         /// The time of its mount.
         since: Time,
+        /// Its host, for people.
+        label: String,
     },
     /// The session has not mounted the realm.
     #[error("not mounted by this session")]
@@ -227,6 +229,14 @@ pub enum Error {
     /// The volume root has not signed this replacement of a principal.
     #[error("the volume root has not signed this succession, or it is invalid")]
     BadSuccession,
+    /// Another session does the job.
+    #[error("session {by} does this job until {until}")]
+    JobTaken {
+        /// The session.
+        by: SessionId,
+        /// Until when, by the lease clock.
+        until: Time,
+    },
 }
 
 /// A Linux error number.
@@ -283,7 +293,10 @@ impl Error {
             Self::FileTooLarge => Errno::EFBIG,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,
             Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,
-            Self::Mounted { .. } | Self::NotMounted | Self::TooManyAllocations => Errno::EBUSY,
+            Self::Mounted { .. }
+            | Self::NotMounted
+            | Self::TooManyAllocations
+            | Self::JobTaken { .. } => Errno::EBUSY,
             Self::NoObject(_)
             | Self::ObjectNotOwned(_)
             | Self::ObjectUsed(_)

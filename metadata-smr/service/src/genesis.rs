@@ -5,7 +5,7 @@
 //! for the principals that may have it.
 
 use crate::codec::{self, DecodeError};
-use crate::identity::{Gid, PrincipalId, RealmEpoch, Uid, VolumeId};
+use crate::identity::{Gid, PrincipalId, RealmEpoch, Uid, VolumeId, VolumeIncarnation};
 use crate::limits::{
     CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, WRAPPED_KEY_BYTES_MAX,
 };
@@ -36,6 +36,8 @@ pub struct Genesis {
     pub format: u32,
     /// Bits of features that a reader must understand beyond the format.
     pub features: u64,
+    /// 0 for a new volume; one more after each recovery from its clouds.
+    pub incarnation: VolumeIncarnation,
     /// The time of its creation, by the creator's clock.
     pub created: Time,
     /// u: failures of any kind that the metadata service tolerates and stays live.

@@ -19,7 +19,8 @@ number! {
     Home(u16)
 }
 number! {
-    /// An inode's number: volume-unique, never reused, home (16 bits) ‖ counter (48 bits).
+    /// An inode's number: volume-unique, never reused, home (16 bits) ‖ counter (48 bits), which
+    /// begins with the incarnation (8 bits) that created the inode.
     InodeId(u64)
 }
 number! {
@@ -32,7 +33,8 @@ number! {
     RealmEpoch(u32)
 }
 number! {
-    /// A range of object and slice ids that one session may use; never reused.
+    /// A range of object and slice ids that one session may use; never reused. It begins with the
+    /// incarnation (16 bits) that granted it.
     AllocationId(u64)
 }
 number! {
@@ -76,6 +78,32 @@ number! {
     /// Counts the mounts of one realm.
     MountEpoch(u64)
 }
+number! {
+    /// Counts the recoveries of a volume from its clouds. Ids carry it, because a recovery begins
+    /// from an older state: without it, ids would be assigned a second time.
+    VolumeIncarnation(u8)
+}
+
+impl VolumeIncarnation {
+    /// The first allocation's id, and the number before the first session's: incarnation (16 bits)
+    /// ‖ counter (48 bits).
+    #[must_use]
+    pub const fn first_id(self) -> u64 {
+        (self.0 as u64) << 48
+    }
+
+    /// The first counter of an inode in any home.
+    #[must_use]
+    pub const fn first_inode(self) -> u64 {
+        (self.0 as u64) << InodeId::INCARNATION_SHIFT
+    }
+
+    /// The incarnation of an inode's counter.
+    #[must_use]
+    pub const fn of_inode(counter: u64) -> Self {
+        Self((counter >> InodeId::INCARNATION_SHIFT) as u8)
+    }
+}
 
 impl ObjectClass {
     /// An object that holds one or several slices of a file.
@@ -87,6 +115,10 @@ impl ObjectClass {
     /// addition to a member's key. No object row has this class; the epoch's row has the places of
     /// the shares.
     pub const SHARE: Self = Self(3);
+    /// Rows of the metadata, copied to the clouds for a recovery without servers. Reserved.
+    pub const BACKUP: Self = Self(4);
+    /// The root of such a copy. Reserved.
+    pub const BACKUP_ROOT: Self = Self(5);
 }
 
 impl Codec {
@@ -111,6 +143,9 @@ impl InodeId {
     pub const ROOT: Self = Self(1);
     /// The largest counter within a home.
     pub const COUNTER_MAX: u64 = (1 << 48) - 1;
+    /// The bits of a counter below its incarnation: enough for 1,000 new inodes a second for 34
+    /// years.
+    const INCARNATION_SHIFT: u32 = 40;
 
     /// The inode `counter` of `home`; `None` if the counter does not fit 48 bits.
     #[must_use]

@@ -5,6 +5,7 @@ use crate::change::Change;
 use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{
     Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId,
+    VolumeIncarnation,
 };
 use crate::quota;
 use crate::row::{Counters, Format, HomeCounters, Inode, InodeBody, Realm, RealmQuota, key};
@@ -21,7 +22,7 @@ pub(crate) fn install(
         volume: genesis.volume,
         format: genesis.format,
         features: genesis.features,
-        incarnation: 0,
+        incarnation: genesis.incarnation,
         up: genesis.up,
         right: genesis.right,
         replicas: genesis.replicas.clone(),
@@ -31,7 +32,10 @@ pub(crate) fn install(
     for cloud in &genesis.clouds {
         change.put(key::cloud(cloud.index), cloud)?;
     }
-    let mut counters = Counters::default();
+    let mut counters = Counters {
+        next_allocation: genesis.incarnation.first_id(),
+        ..Counters::default()
+    };
     for (number, principal) in (0..).map(PrincipalNumber).zip(&genesis.principals) {
         statement::install(change, principal, number)?;
         counters.next_principal = counters.next_principal.saturating_add(1);
@@ -54,7 +58,10 @@ pub(crate) fn install(
         change.put(key::member(RealmId::ROOT, principal), member)?;
     }
     let counters = HomeCounters {
-        next_inode: InodeId::ROOT.counter().saturating_add(1),
+        next_inode: match genesis.incarnation {
+            VolumeIncarnation(0) => InodeId::ROOT.counter().saturating_add(1),
+            later => later.first_inode(),
+        },
         inodes: 1,
         allocated: 0,
     };
@@ -83,6 +90,7 @@ fn root(genesis: &Genesis) -> Inode {
         acl: None,
         default_acl: None,
         extended: None,
+        held: false,
         node: InodeBody::Directory {
             parent: InodeId::ROOT,
             generations: NameGenerations {

@@ -29,6 +29,7 @@
 //! | [`statement`] | what a principal is |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
+//! | `job` | background work that one process does at a time |
 //! | `answer` | queries |
 //!
 //! # Restrictions
@@ -49,6 +50,7 @@ mod extended;
 pub mod genesis;
 pub mod identity;
 mod install;
+mod job;
 pub mod limits;
 mod namespace;
 pub mod operation;

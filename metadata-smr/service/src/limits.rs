@@ -47,6 +47,13 @@ pub const CONFIRM_SHARDS_MAX: usize = 256;
 /// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
 pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
+/// Objects that one operation may forget: each costs two rows, and reads four.
+pub const FORGET_OBJECTS_MAX: usize = 256;
+/// Points in the past that are retained at a time: one operation looks at all of them.
+pub const RETENTIONS_MAX: usize = 64;
+/// How long a session may take a job for before it takes it again, in seconds.
+pub const JOB_SECONDS_MAX: u32 = 600;
+
 /// Objects that one confirmation may report as checked, one row each.
 pub const CHECKED_OBJECTS_MAX: usize = 256;
 /// Findings in one testimony: each reads an object and writes a row, in addition to the one cloud's

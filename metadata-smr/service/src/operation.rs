@@ -18,21 +18,24 @@
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    AllocationId, CloudIndex, Codec, DeviceNumber, Gid, Home, InodeId, InodeVersion, ObjectClass,
-    ObjectId, PrincipalId, RealmEpoch, RealmId, ShardIndex, SliceId, Uid,
+    AllocationId, CloudIndex, Codec, DeviceNumber, Gid, InodeId, InodeVersion, ObjectClass,
+    ObjectId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid,
 };
 use crate::limits::OPERATION_BYTES_MAX;
-use crate::placement::{Policy, Receipt, Shard};
-use crate::row::{Epoch, FaultKind, Inline, Member, Sealed, SealedName, SliceKey};
+use crate::placement::{Policy, Shard};
+use crate::row::{Epoch, Inline, Job, Member, RetentionKind, Sealed, SealedName, SliceKey};
 use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::Sequence;
 
 mod extended;
 mod quota;
+mod shards;
 mod takeover;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
 pub use quota::{QuotaOf, SetQuota};
+pub use shards::{Finding, PlacedShard, SliceMove};
 pub use takeover::Takeover;
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
@@ -56,6 +59,11 @@ pub enum Operation {
         realm: RealmId,
         /// Whether the session that has it mounted, if there is one, is fenced.
         takeover: Takeover,
+        /// Whether no other session may mount it meanwhile. Mounts cannot share yet, so it must be
+        /// set.
+        alone: bool,
+        /// The host, for people; at most [`LABEL_BYTES_MAX`](crate::limits::LABEL_BYTES_MAX).
+        label: String,
     },
     /// Ends the mount.
     UnmountRealm {
@@ -118,6 +126,37 @@ pub enum Operation {
     /// Replaces a principal by another, under the volume root's signature. Needs the right to
     /// administer. The same bytes again are the same success.
     Succeed(Succeed),
+    /// The shards of these objects were deleted on their clouds: their rows go. Needs the right to
+    /// reconcile. Objects that are referenced, may be again, or are retained are skipped.
+    Forget {
+        /// The objects, at most [`FORGET_OBJECTS_MAX`](crate::limits::FORGET_OBJECTS_MAX).
+        objects: Vec<ObjectId>,
+    },
+    /// Takes a job of the volume for some time, or keeps it. Needs the right to reconcile.
+    TakeJob {
+        /// The job.
+        job: Job,
+        /// The time, at most [`JOB_SECONDS_MAX`](crate::limits::JOB_SECONDS_MAX).
+        seconds: u32,
+    },
+    /// Gives a job back.
+    ReleaseJob {
+        /// The job.
+        job: Job,
+    },
+    /// Retains the present point: what is needed now is not forgotten. Needs the right to
+    /// reconcile.
+    Retain {
+        /// Why.
+        kind: RetentionKind,
+        /// For how long; `None`: until it is released.
+        seconds: Option<u32>,
+    },
+    /// Releases a retained point; no effect if it is not retained. Needs the right to reconcile.
+    Release {
+        /// The point.
+        point: Sequence,
+    },
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.
@@ -134,59 +173,6 @@ pub struct BeginEpoch {
     /// each once, including all administrators. A principal that is not listed is no longer a
     /// member.
     pub members: Vec<(PrincipalId, Member)>,
-}
-
-/// A slice that moves from one pack into another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct SliceMove {
-    /// The home of the slice's row.
-    pub home: Home,
-    /// The slice.
-    pub slice: SliceId,
-    /// The pack that it was in.
-    pub from: ObjectId,
-    /// Its offset in that pack's sealed stream.
-    pub from_offset: u32,
-    /// Its sealed bytes.
-    pub sealed_length: u32,
-    /// The pack that it is in from now on, one of the operation's objects.
-    pub to: ObjectId,
-    /// Its offset in that pack's sealed stream, disjoint from all other slices.
-    pub to_offset: u32,
-}
-
-/// A shard at its place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct PlacedShard {
-    /// The object.
-    pub object: ObjectId,
-    /// The shard.
-    pub shard: ShardIndex,
-    /// The cloud.
-    pub cloud: CloudIndex,
-    /// The attempt, which determines the name.
-    pub attempt: u8,
-    /// The cloud's receipt. `None` in a withdrawal, and from a client that found a shard which
-    /// others put.
-    pub receipt: Option<Receipt>,
-}
-
-/// A cloud's wrong answer about a shard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Finding {
-    /// The object.
-    pub object: ObjectId,
-    /// The shard.
-    pub shard: ShardIndex,
-    /// The attempt, which determines the name.
-    pub attempt: u8,
-    /// The fault.
-    pub fault: FaultKind,
-    /// The checksum of the wrong answer, of the receipt's kind if there is one.
-    pub found: Option<Receipt>,
-    /// The receipt that the answer was compared with. If the shard is still at its place, the row's
-    /// receipt replaces it.
-    pub receipt: Option<Receipt>,
 }
 
 /// Steps that happen together or not at all.
@@ -307,6 +293,9 @@ pub struct Create {
     /// not if a directory exists), `true` fails with
     /// [`Error::Exists`](crate::error::Error::Exists).
     pub exclusive: bool,
+    /// The number of the new inode, from a range that was granted to the session. Nothing grants
+    /// ranges yet, so it must be absent.
+    pub number: Option<InodeId>,
 }
 
 /// The kind of a new inode.

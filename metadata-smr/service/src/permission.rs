@@ -127,6 +127,7 @@ mod tests {
             acl: None,
             default_acl: None,
             extended: None,
+            held: false,
             node: InodeBody::File(FileBody::empty()),
         }
     }

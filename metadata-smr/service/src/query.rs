@@ -164,6 +164,11 @@ pub enum Question {
     Mounted(RealmId),
     /// The principals that were replaced.
     Successions,
+    /// What the metadata know of ids that a cloud's listing showed; needs the right to reconcile.
+    Fates {
+        /// The ids, at most [`FORGET_OBJECTS_MAX`](crate::limits::FORGET_OBJECTS_MAX).
+        objects: Vec<ObjectId>,
+    },
     /// The clouds' secrets that are wrapped for this principal: one for each cloud, at most
     /// [`CLOUDS_MAX`](crate::limits::CLOUDS_MAX).
     CloudSecrets,

@@ -17,7 +17,7 @@ use crate::row::{
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
-use quorumfs_bft::identity::{SessionId, Time};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 /// The answer to an [`Operation`](crate::operation::Operation).
@@ -83,6 +83,75 @@ pub enum Done {
         /// The number of the succession.
         number: u32,
     },
+    /// The rows are gone.
+    Forgotten {
+        /// Their number; the others were skipped.
+        objects: u32,
+    },
+    /// The session has the job.
+    JobTaken {
+        /// Until when, by the lease clock.
+        until: Time,
+        /// The time of the batch: what is old is old by this clock.
+        now: Time,
+    },
+    /// The session does not have the job any more.
+    JobReleased,
+    /// The point is retained.
+    Retained {
+        /// The point.
+        point: Sequence,
+    },
+    /// The point is not retained any more.
+    Released,
+}
+
+/// An object that lacks shards.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct UnderReplicatedObject {
+    /// Its priority: the shards that may still be lost.
+    pub priority: u8,
+    /// The object.
+    pub object: ObjectId,
+    /// Its row.
+    pub row: Object,
+    /// Whether its writer is another session than the asking one, which is open and was not
+    /// fenced: it may be about to put the rest.
+    pub writer_lives: bool,
+}
+
+/// An object that nothing refers to.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Garbage {
+    /// The object.
+    pub object: ObjectId,
+    /// The time since which nothing refers to it.
+    pub since: Time,
+    /// Whether its allocation is open, so that a commit may refer to it again.
+    pub open: bool,
+    /// Whether a retained point in the past needs it.
+    pub retained: bool,
+    /// Its row.
+    pub row: Object,
+}
+
+impl Garbage {
+    /// Whether its row may go, and its shards before. Once it is so, it stays so.
+    #[must_use]
+    pub const fn is_forgettable(&self) -> bool {
+        !self.open && !self.retained && self.row.slices == 0
+    }
+}
+
+/// What the metadata know of an object's id.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Fate {
+    /// Whether its allocation was ever granted.
+    pub granted: bool,
+    /// Whether its allocation is open.
+    pub open: bool,
+    /// Its row.
+    pub row: Option<Object>,
 }
 
 /// The result of a step.
@@ -189,15 +258,15 @@ pub enum QueryResult {
     Object(Object),
     /// A page of the under-replicated objects.
     UnderReplicated {
-        /// Priority, id and row of each.
-        objects: Vec<(u8, ObjectId, Object)>,
+        /// The objects.
+        objects: Vec<UnderReplicatedObject>,
         /// Whether there are more.
         more: bool,
     },
     /// A page of the unreferenced objects.
     Unreferenced {
-        /// Their ids.
-        objects: Vec<ObjectId>,
+        /// They and what is known of them.
+        objects: Vec<Garbage>,
         /// Whether there are more.
         more: bool,
     },
@@ -312,6 +381,8 @@ pub enum QueryResult {
     Mounted(Option<Mount>),
     /// The principals that were replaced, in order.
     Successions(Vec<SignedSuccession>),
+    /// What is known of each id, in the order of the question.
+    Fates(Vec<Fate>),
     /// The clouds' secrets that are wrapped for this principal, by cloud.
     CloudSecrets(Vec<(CloudIndex, CloudSecretRow)>),
 }

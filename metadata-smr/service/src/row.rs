@@ -14,11 +14,13 @@
 //! | [`content`] | extent, slice, object, slices of packs, queues over objects, the reap queue |
 //! | [`quota`] | usage and quotas of a realm and its users |
 //! | [`evidence`] | faults of clouds |
+//! | [`job`] | jobs of the volume, retained points in the past |
 
 pub mod content;
 pub mod evidence;
 pub mod extended;
 pub mod inode;
+pub mod job;
 pub mod key;
 pub mod principal;
 pub mod quota;
@@ -26,19 +28,20 @@ pub mod realm;
 pub mod volume;
 
 pub use content::{
-    Extent, Object, ObjectState, PackedSlice, Reap, Slice, SliceKey, SliceSalt, Sparse,
-    UnderReplicated, Unreferenced,
+    Extent, Object, PackedSlice, Reap, Slice, SliceKey, SliceSalt, Sparse, UnderReplicated,
+    Unreferenced,
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
 pub use inode::{
     Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
 };
+pub use job::{Job, JobHolder, Retention, RetentionKind};
 pub use principal::{
     Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
-pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, Shares};
+pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
@@ -102,4 +105,6 @@ rows! {
     EvidenceCount => "count of evidence",
     RealmQuota => "realm quota",
     UserQuota => "user quota",
+    JobHolder => "holder of a job",
+    Retention => "retained point",
 }

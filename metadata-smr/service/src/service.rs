@@ -13,7 +13,9 @@ use crate::epoch;
 use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
 use crate::genesis::SignedGenesis;
+use crate::identity::VolumeIncarnation;
 use crate::install::install;
+use crate::job;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::namespace;
 use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
@@ -29,7 +31,7 @@ use crate::set_acl::set_acl;
 use crate::set_attributes::set_attributes;
 use crate::succession;
 use bytes::Bytes;
-use quorumfs_bft::identity::{PublicKey, Time};
+use quorumfs_bft::identity::{PublicKey, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
@@ -56,6 +58,12 @@ impl Service for Metadata {
         };
         let mut change = Change::unbounded(txn, &context);
         never_refused(install(&mut change, &signed, &genesis))
+    }
+
+    fn sessions_begin_after(&self, genesis: &[u8]) -> SessionId {
+        let incarnation = SignedGenesis::from_bytes(genesis)
+            .map_or(VolumeIncarnation(0), |(_, genesis)| genesis.incarnation);
+        SessionId(incarnation.first_id())
     }
 
     fn open_session(
@@ -203,9 +211,12 @@ fn execute_other(
         Operation::CloseAllocation { allocation } => {
             session::close_allocation(change, asker, *allocation)
         }
-        Operation::MountRealm { realm, takeover } => {
-            session::mount(change, asker, *realm, *takeover)
-        }
+        Operation::MountRealm {
+            realm,
+            takeover,
+            alone,
+            label,
+        } => session::mount(change, asker, *realm, (*takeover, *alone, label)),
         Operation::UnmountRealm { realm } => session::unmount(change, asker, *realm),
         Operation::ConfirmPlaced { shards, checked } => {
             let completed = content::confirm(change, asker, shards)?;
@@ -231,6 +242,14 @@ fn execute_other(
             let slices = content::move_slices(change, asker, *realm, objects, moves)?;
             Ok(Done::Moved { slices })
         }
+        Operation::Forget { objects } => {
+            let objects = content::forget(change, asker, objects)?;
+            Ok(Done::Forgotten { objects })
+        }
+        Operation::TakeJob { job, seconds } => job::take(change, asker, *job, *seconds),
+        Operation::ReleaseJob { job } => job::release(change, asker, *job),
+        Operation::Retain { kind, seconds } => content::retain(change, asker, *kind, *seconds),
+        Operation::Release { point } => content::release(change, asker, *point),
         Operation::Succeed(succeed) => succession::succeed(change, asker, succeed),
         Operation::Testify { cloud, findings } => {
             let findings = content::testify(change, asker, *cloud, findings)?;

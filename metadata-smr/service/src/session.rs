@@ -4,13 +4,17 @@
 //! coherent. A second mount is refused with the holder's identity. A takeover fences the first:
 //! from that batch on every operation of the fenced session is refused, however late it arrives.
 //!
-//! A session's holdings end with it: its mount, its allocations (later commits from them are
-//! refused, so objects that it had put but not committed are garbage from then on), its orphans.
+//! A session's holdings end with it: its mount, its jobs, its allocations (later commits from them
+//! are refused, so objects that it had put but not committed are garbage from then on), its
+//! orphans.
 
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{AllocationId, InodeId, MountEpoch, RealmId};
-use crate::limits::{ALLOCATION_IDS_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
+use crate::job;
+use crate::limits::{
+    ALLOCATION_IDS_MAX, LABEL_BYTES_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX,
+};
 use crate::operation::Takeover;
 use crate::reply::Done;
 use crate::row::{Allocation, Mount, Orphan, Principal, Reap, Session, key};
@@ -74,11 +78,12 @@ fn release_holdings(
     session: SessionId,
     row: &mut Session,
 ) -> Outcome<()> {
+    job::release_all(change, session)?;
     for allocation in std::mem::take(&mut row.allocations) {
         change.delete(key::allocation(allocation))?;
     }
     if let Some(realm) = row.mounted.take() {
-        change.delete(key::mount(realm))?;
+        change.delete(key::mount(realm, session))?;
     }
     let prefix = key::orphans(session);
     if !change.scan(&prefix, &prefix, 1)?.is_empty() {
@@ -93,15 +98,16 @@ pub(crate) fn mount(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     realm_id: RealmId,
-    takeover: Takeover,
+    (takeover, alone, label): (Takeover, bool, &str),
 ) -> Outcome<Done> {
     require(asker.rights.mount, Error::NoRight)?;
+    require(alone && label.len() <= LABEL_BYTES_MAX, Error::Invalid)?;
     let mut realm = change.realm(realm_id)?;
     let mut session = asker.session.clone();
     let elsewhere = session.mounted.is_some_and(|mounted| mounted != realm_id);
     require(!elsewhere, Error::Invalid)?;
     let mut fenced = None;
-    if let Some(holder) = change.find::<Mount>(&key::mount(realm_id))? {
+    if let Some(holder) = mount_of(change, realm_id)? {
         if holder.session == asker.caller.session {
             return Ok(Done::Mounted {
                 epoch: holder.epoch,
@@ -113,6 +119,7 @@ pub(crate) fn mount(
             session: holder.session,
             principal: holder.principal,
             since: holder.since,
+            label: holder.label,
         };
         require(takeover.fences(holder.session), mounted)?;
         fence(change, holder.session, asker.caller.session)?;
@@ -126,15 +133,27 @@ pub(crate) fn mount(
         epoch: realm.mounts,
         since: change.time(),
         others: 0,
+        alone,
+        label: label.to_owned(),
     };
     change.put(key::realm(realm_id), &realm)?;
-    change.put(key::mount(realm_id), &mount)?;
+    change.put(key::mount(realm_id, mount.session), &mount)?;
     change.put(key::session(asker.caller.session), &session)?;
     Ok(Done::Mounted {
         epoch: realm.mounts,
         realm,
         fenced,
     })
+}
+
+/// The mount of a realm: the first of its mounts, since they cannot share yet.
+pub(crate) fn mount_of(rows: &impl Rows, realm: RealmId) -> Outcome<Option<Mount>> {
+    let prefix = key::mounts(realm);
+    let found = rows.scan(&prefix, &prefix, 1)?;
+    let first = found.first();
+    first
+        .map(|(row_key, bytes)| decode(row_key, bytes))
+        .transpose()
 }
 
 /// Refuses all further operations of `session`.
@@ -159,10 +178,10 @@ pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcom
         return Ok(());
     }
     change.noted.insert(realm);
-    let mount = change.find::<Mount>(&key::mount(realm))?;
+    let mount = mount_of(change, realm)?;
     if let Some(mut mount) = mount.filter(|mount| mount.session != session) {
         mount.others = mount.others.saturating_add(1);
-        change.put(key::mount(realm), &mount)?;
+        change.put(key::mount(realm, mount.session), &mount)?;
     }
     Ok(())
 }
@@ -172,7 +191,7 @@ pub(crate) fn unmount(change: &mut Change<'_, '_>, asker: &Asker, realm: RealmId
     let mut session = asker.session.clone();
     require(session.mounted == Some(realm), Error::NotMounted)?;
     session.mounted = None;
-    change.delete(key::mount(realm))?;
+    change.delete(key::mount(realm, asker.caller.session))?;
     change.put(key::session(asker.caller.session), &session)?;
     Ok(Done::Unmounted)
 }

@@ -9,7 +9,9 @@ pub mod workload;
 
 use crate::attributes::{Credentials, Timestamp};
 use crate::genesis::{Genesis, SignedGenesis};
-use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
+use crate::identity::{
+    CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid, VolumeIncarnation,
+};
 use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
 use crate::row::{
@@ -77,6 +79,7 @@ pub fn unsigned_genesis(
         volume: ClusterId([9; 16]),
         format: crate::genesis::FORMAT,
         features: 0,
+        incarnation: VolumeIncarnation(0),
         created: Time(1_700_000_000_000_000_000),
         up,
         right,

@@ -4,8 +4,8 @@
 //! keys may be the stolen one. The volume root key decides, which lies offline in the recovery kit.
 //! It signs a *succession*: the successor's [statement](crate::statement), with the predecessor's
 //! rights and the clouds' secrets wrapped for the new key. From the batch that carries it on, the
-//! predecessor is no longer a principal: every session, operation and question is refused, its mount
-//! is fenced, and it can no longer change the cluster's membership.
+//! predecessor is no longer a principal: every session, operation and question is refused, its
+//! mount is fenced, and it can no longer change the cluster's membership.
 //!
 //! ```text
 //! kit ── signs ──► succession n: predecessor, successor's statement, key epoch
@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::identity::{PrincipalId, PrincipalNumber, RealmEpoch, RealmId, VolumeId};
 use crate::limits::{CLOUDS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::reply::Done;
-use crate::row::{Format, Member, Mount, Principal, Row, key};
+use crate::row::{Format, Member, Principal, Row, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session;
 use crate::statement::{self, Statement};
@@ -169,7 +169,7 @@ fn exchange(
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
     statement::install(change, successor, number)?;
     change.put(key::member(RealmId::ROOT, &successor.key), member)?;
-    if let Some(mount) = change.find::<Mount>(&key::mount(RealmId::ROOT))?
+    if let Some(mount) = session::mount_of(change, RealmId::ROOT)?
         && mount.principal == predecessor
     {
         session::fence(change, mount.session, asker.caller.session)?;

@@ -10,7 +10,8 @@ use crate::blocks::object::{
 use crate::keys::CloudSecret;
 use bytes::Bytes;
 use quorumfs_backends::{
-    Deadline, FreeSpace, ObjectName, ObjectStore, Operation, StoreError, StoreErrorKind, Traffic,
+    Deadline, FreeSpace, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
+    Traffic,
 };
 use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::placement::Receipt;
@@ -189,7 +190,7 @@ impl Link {
         let get = self
             .store
             .get_range(&name, range, Deadline::after(self.timeouts.get));
-        let result = self.bounded(&name, get).await;
+        let result = self.bounded(Operation::Get, Some(&name), get).await;
         self.record(exchange, begin, result)
     }
 
@@ -206,8 +207,34 @@ impl Link {
         let get = self
             .store
             .get(&name, most, Deadline::after(self.timeouts.get));
-        let result = self.bounded(&name, get).await;
+        let result = self.bounded(Operation::Get, Some(&name), get).await;
         self.record(Exchange::Get(length), begin, result)
+    }
+
+    /// Deletes an object; one that is not there is a success.
+    pub(in crate::blocks) async fn delete(&self, named: &Named) -> Result<(), ShardFault> {
+        let name = self.name(named)?;
+        let begin = Instant::now();
+        let delete = self.store.delete(&name, Deadline::after(self.timeouts.get));
+        let result = match self.bounded(Operation::Delete, Some(&name), delete).await {
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        self.record(Exchange::Ask, begin, result)
+    }
+
+    /// A page of the names of all objects, after a cursor.
+    pub(in crate::blocks) async fn list(
+        &self,
+        cursor: Option<&ObjectName>,
+        limit: usize,
+    ) -> Result<Page, ShardFault> {
+        let begin = Instant::now();
+        let list = self
+            .store
+            .list("", cursor, limit, Deadline::after(self.timeouts.get));
+        let result = self.bounded(Operation::List, None, list).await;
+        self.record(Exchange::Ask, begin, result)
     }
 
     /// Asks for the length of an object.
@@ -215,7 +242,7 @@ impl Link {
         let name = self.name(named)?;
         let begin = Instant::now();
         let head = self.store.head(&name, Deadline::after(self.timeouts.get));
-        let result = self.bounded(&name, head).await;
+        let result = self.bounded(Operation::Head, Some(&name), head).await;
         let answer = self.record(Exchange::Ask, begin, result);
         answer.map(|info| info.length)
     }
@@ -248,12 +275,13 @@ impl Link {
 
     async fn bounded<T>(
         &self,
-        name: &ObjectName,
+        operation: Operation,
+        name: Option<&ObjectName>,
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let most = self.timeouts.get + Duration::from_secs(1);
         let answer = tokio::time::timeout(most, answer).await;
-        answer.unwrap_or_else(|_| Err(self.no_answer(Operation::Get, Some(name))))
+        answer.unwrap_or_else(|_| Err(self.no_answer(operation, name)))
     }
 
     /// The fault of an answer whose bytes are not the shard's.

@@ -75,6 +75,12 @@ counters! {
     bytes_freed,
     /// Shards that contradict the metadata by their writers' fault.
     written_wrong,
+    /// Objects that nothing needed and whose shards were deleted.
+    objects_collected,
+    /// Stored bytes of their shards.
+    bytes_collected,
+    /// Shards that no row named and that were deleted.
+    shards_swept,
 }
 
 /// One counter.

@@ -35,7 +35,7 @@ const QUEUE_MAX: usize = 1024;
 /// The most faults that are remembered, so that each is reported once.
 const REPORTED_MAX: usize = 1 << 14;
 
-type NotedFault = (ObjectId, u8, u8, FaultKind);
+type NotedFault = (ObjectId, u8, u8, u8, FaultKind);
 
 /// A note about a fault.
 #[derive(Clone, Debug)]
@@ -90,6 +90,7 @@ impl FaultNotes {
         let fault = (
             finding.object,
             finding.shard.0,
+            finding.generation,
             finding.attempt,
             finding.fault,
         );
@@ -174,6 +175,7 @@ impl Clouds {
             finding: Finding {
                 object: object.id(),
                 shard: shard_index(shard),
+                generation: object.generation(),
                 attempt: row.attempt,
                 fault,
                 found,
@@ -199,6 +201,7 @@ impl Clouds {
             finding: Finding {
                 object: object.id(),
                 shard: placed.shard,
+                generation: placed.generation,
                 attempt: placed.attempt,
                 fault: FaultKind::WrongReceipt,
                 found: Some(sent),

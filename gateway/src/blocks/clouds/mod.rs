@@ -50,8 +50,9 @@ pub use cloud::Cloud;
 pub use counters::CounterValues;
 pub use health::{Refusal, Timeouts};
 pub use placement_log::{
-    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog, SparsePack,
-    SparsePage, UnderReplicatedCursor, UnderReplicatedPage,
+    GarbageObject, GarbagePage, HeldObjectId, ObjectsPage, PackedCursor, PackedPage,
+    PlacementError, PlacementLog, SparsePack, SparsePage, UnderReplicatedCursor,
+    UnderReplicatedPage,
 };
 pub use preference::Preference;
 pub use status::CloudStatus;

@@ -31,6 +31,7 @@ impl Clouds {
                 object: object.id(),
                 shard: named.shard,
                 cloud: link.index,
+                generation: named.generation,
                 attempt,
                 receipt: None,
             };

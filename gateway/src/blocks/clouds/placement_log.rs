@@ -5,9 +5,12 @@
 //! replacing, withdrawing or moving a second time has no effect.
 
 use crate::blocks::object::{PrincipalName, StoredObject};
+use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::{CloudIndex, Home, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, SliceMove};
-use quorumfs_metadata::row::{Evidence, PackedSlice};
+use quorumfs_metadata::reply::Fate;
+use quorumfs_metadata::row::{Evidence, Job, PackedSlice};
+use std::time::Duration;
 
 /// A failed call; it is tried again later.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -76,6 +79,28 @@ pub struct PackedPage {
     pub slices: Vec<(Home, SliceId, PackedSlice)>,
     /// The beginning of the next page, if there may be one.
     pub next: Option<PackedCursor>,
+}
+
+/// An object that nothing refers to.
+#[derive(Clone, Debug)]
+pub struct GarbageObject {
+    /// The object.
+    pub object: StoredObject,
+    /// Since when nothing refers to it.
+    pub since: Time,
+    /// Whether a commit may refer to it again.
+    pub open: bool,
+    /// Whether a retained point in the past needs it.
+    pub retained: bool,
+}
+
+/// A page of objects that nothing refers to.
+#[derive(Clone, Debug, Default)]
+pub struct GarbagePage {
+    /// The objects, by rising ids.
+    pub garbage: Vec<GarbageObject>,
+    /// The id behind which the next page begins, if there may be one.
+    pub next: Option<ObjectId>,
 }
 
 /// A fresh id for an object, held until its object is committed or abandoned.
@@ -176,6 +201,36 @@ pub trait PlacementLog: Send + Sync {
     ) -> Result<u32, PlacementError> {
         Err(no_packs())
     }
+
+    /// Takes a job of the volume for some time, or keeps it; returns the time of the order. `None`:
+    /// another process does it, or this one may not.
+    async fn take_job(&self, _job: Job, _time: Duration) -> Result<Option<Time>, PlacementError> {
+        Ok(None)
+    }
+
+    /// Objects that nothing refers to, at most `limit` of them.
+    async fn list_garbage(
+        &self,
+        _after: Option<ObjectId>,
+        _limit: u32,
+    ) -> Result<GarbagePage, PlacementError> {
+        Ok(GarbagePage::default())
+    }
+
+    /// Orders that the rows of objects go whose shards were deleted; returns how many went.
+    async fn forget(&self, _objects: Vec<ObjectId>) -> Result<u32, PlacementError> {
+        Ok(0)
+    }
+
+    /// What the metadata know of each of these ids, in their order.
+    async fn fates(&self, _objects: Vec<ObjectId>) -> Result<Vec<Fate>, PlacementError> {
+        Err(PlacementError {
+            reason: "this log knows no ids".to_owned(),
+        })
+    }
+
+    /// Gives ids back that this process has not used for a while: they keep the collector away.
+    async fn release_idle_ids(&self) {}
 
     /// Whether the metadata has a row of an object.
     async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {

@@ -4,7 +4,8 @@
 //! two digits:
 //!
 //! ```text
-//! block   allocation u64 ‖ counter u32 ‖ class u8 ‖ shard u8 ‖ attempt u8 ‖ 0     (big-endian, 16)
+//! block   allocation u64 ‖ counter u32 ‖ class u8 ‖ shard u8 ‖ attempt u8 ‖ generation u8
+//!                                                                        (big-endian, 16)
 //! name    2 hex / 32 hex of AES-256(naming key, block)
 //! ```
 //!
@@ -38,6 +39,8 @@ pub struct Named {
     pub shard: ShardIndex,
     /// The number of the shard's name.
     pub attempt: u8,
+    /// The coding that the shard is of.
+    pub generation: u8,
 }
 
 /// The keys that are derived from one cloud's secret.
@@ -73,6 +76,7 @@ impl CloudKeys {
             named.class.0,
             named.shard.0,
             named.attempt,
+            named.generation,
         ]);
         for (to, from) in block.iter_mut().zip(parts) {
             *to = from;
@@ -107,7 +111,7 @@ impl CloudKeys {
         let plain = key.decrypt(&mut block, DecryptionContext::None).ok()?;
         let (allocation, rest) = plain.split_first_chunk::<8>()?;
         let (counter, rest) = rest.split_first_chunk::<4>()?;
-        let [class, shard, attempt, 0] = rest else {
+        let [class, shard, attempt, generation] = rest else {
             return None;
         };
         Some(Named {
@@ -118,6 +122,7 @@ impl CloudKeys {
             class: ObjectClass(*class),
             shard: ShardIndex(*shard),
             attempt: *attempt,
+            generation: *generation,
         })
     }
 
@@ -143,11 +148,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_name_can_be_inverted_with_its_key_and_with_no_other(
-            allocation: u64, counter: u32, class: u8, shard: u8, attempt: u8,
+            allocation: u64, counter: u32, class: u8, shard: u8, attempt: u8, generation: u8,
         ) {
             let object = ObjectId { allocation: AllocationId(allocation), counter };
             let named =
-                Named { object, class: ObjectClass(class), shard: ShardIndex(shard), attempt };
+                Named {
+                    object, class: ObjectClass(class), shard: ShardIndex(shard), attempt,
+                    generation,
+                };
             let name = keys(1).name(&named).unwrap();
             prop_assert_eq!(keys(1).invert(&name), Some(named));
             prop_assert_ne!(keys(2).invert(&name), Some(named));
@@ -166,6 +174,7 @@ mod tests {
             class: ObjectClass::BLOCK,
             shard: ShardIndex(3),
             attempt: 0,
+            generation: 0,
         };
         assert_eq!(
             keys(1).name(&named).unwrap().as_str(),

@@ -22,10 +22,20 @@ pub enum Sabotage {
     NonceReusedAfterCrash,
     /// A write returns with one acknowledgement less than w and reports them all.
     CommittedBeforeQuorum,
+    /// Collection deletes objects that a retained point in the past needs.
+    RetentionIgnored,
+    /// Collection deletes objects whose allocation is open.
+    AllocationNotChecked,
+    /// Rows are forgotten before their shards are deleted.
+    ForgottenBeforeDeleted,
+    /// Collection deletes the present name of a shard alone.
+    AttemptForgotten,
+    /// The sweep of listings decides about objects of every class.
+    SweepWithoutClasses,
 }
 
 impl Sabotage {
-    /// All of them.
+    /// Those that simulations look for.
     pub const ALL: [Self; 7] = [
         Self::AcknowledgementCountedTwice,
         Self::DigestCheckedAfterDecode,
@@ -34,6 +44,14 @@ impl Sabotage {
         Self::ForeignDataShardsBelieved,
         Self::NonceReusedAfterCrash,
         Self::CommittedBeforeQuorum,
+    ];
+    /// Those of collection, which unit tests look for.
+    pub const OF_COLLECTION: [Self; 5] = [
+        Self::RetentionIgnored,
+        Self::AllocationNotChecked,
+        Self::ForgottenBeforeDeleted,
+        Self::AttemptForgotten,
+        Self::SweepWithoutClasses,
     ];
 }
 

@@ -21,6 +21,7 @@ pub struct StoredObject {
     policy: Policy,
     length: u32,
     shards: Vec<Shard>,
+    generation: u8,
     writer: Writer,
     checked: bool,
 }
@@ -94,6 +95,7 @@ impl StoredObject {
             policy: row.policy,
             length: row.length,
             shards: row.shards.clone(),
+            generation: row.generation,
             writer: Writer {
                 session: row.writer,
                 principal: is_foreign.then_some(row.principal),
@@ -115,6 +117,7 @@ impl StoredObject {
             policy: new.policy,
             length: new.length,
             shards: new.shards.clone(),
+            generation: 0,
             writer: Writer::default(),
             checked: false,
         };
@@ -153,6 +156,11 @@ impl StoredObject {
         self.checked
     }
 
+    /// The coding that its shards are of.
+    pub(in crate::blocks) fn generation(&self) -> u8 {
+        self.generation
+    }
+
     /// Its shards, data first.
     #[must_use]
     pub fn shards(&self) -> &[Shard] {
@@ -165,6 +173,14 @@ impl StoredObject {
 
     pub(in crate::blocks) fn length(&self) -> u32 {
         self.length
+    }
+
+    /// Stored bytes of all of its shards, headers included.
+    pub(in crate::blocks) fn stored_bytes(&self) -> u64 {
+        let layout = self.layout();
+        (0..self.shards.len() as u64)
+            .map(|shard| layout.stored_length(shard))
+            .sum()
     }
 
     pub(in crate::blocks) fn layout(&self) -> Layout {
@@ -198,6 +214,7 @@ impl StoredObject {
             object: self.id,
             shard: shard_index(index),
             cloud: shard.cloud,
+            generation: self.generation,
             attempt: shard.attempt,
             receipt: None,
         })
@@ -209,6 +226,7 @@ impl StoredObject {
             class: self.class,
             shard: shard_index(index),
             attempt,
+            generation: self.generation,
         }
     }
 

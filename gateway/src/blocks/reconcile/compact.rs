@@ -35,7 +35,7 @@ use crate::blocks::write::Writes;
 use quorumfs_metadata::identity::{Home, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::{MOVE_SLICES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{NewObject, SliceMove};
-use quorumfs_metadata::row::PackedSlice;
+use quorumfs_metadata::row::{Job, PackedSlice};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -48,6 +48,8 @@ use tokio::time::Instant;
 const PAGE: u32 = 64;
 /// The most packs that one round looks at.
 const PACKS_MAX: usize = 1024;
+/// How long the job is taken for.
+const JOB: Duration = Duration::from_secs(300);
 /// How many times an operation is ordered before a round gives up.
 const ORDER_TRIES: u32 = 4;
 
@@ -143,6 +145,17 @@ impl CompactTask {
         }
     }
 
+    /// Whether there is something to do and this process may do it.
+    async fn has_the_job(&self) -> bool {
+        let log = self.reconciler.clouds.log();
+        match log.list_sparse(None, 1).await {
+            Ok(page) if !page.packs.is_empty() => {
+                matches!(log.take_job(Job::Compaction, JOB).await, Ok(Some(_)))
+            }
+            _ => false,
+        }
+    }
+
     fn due(&self) -> MutexGuard<'_, Option<Instant>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,6 +182,10 @@ impl Task for CompactTask {
         let Some(compaction) = self.compaction else {
             return;
         };
+        if !self.has_the_job().await {
+            *self.due() = None;
+            return;
+        }
         match self.reconciler.compact(&compaction).await {
             Ok(Compacted { slices: 0, .. }) => {}
             Ok(done) => tracing::info!(?done, "compacted"),

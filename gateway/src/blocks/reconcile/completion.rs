@@ -56,6 +56,7 @@ impl Task for CompletionTask {
     async fn run(&self) {
         let clouds = &self.reconciler.clouds;
         clouds.probe(true).await;
+        clouds.log().release_idle_ids().await;
         if clouds.config().restores {
             self.reconciler.sweep().await;
         }

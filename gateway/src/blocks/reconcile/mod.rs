@@ -7,6 +7,8 @@
 //!   notes of faults ────────► testify ──────────────────────────────► ordered
 //!   all objects ────────────► scrub ──────► withdrawn, completed
 //!   sparse packs ───────────► compact ────► live slices moved
+//!   unreferenced objects ───► collect ────► shards deleted ─────────► forgotten
+//!   clouds' listings ───────► sweep ──────► shards without a row deleted
 //!   suspended clouds ───────► probe
 //! ```
 //!
@@ -24,9 +26,11 @@
 //! | `probe` | asking suspended clouds |
 //! | `scrub`, `scrub_shares`, `scrub_report` | checking data that is rarely read |
 //! | `compact` | moving live slices out of sparse packs |
+//! | `collect`, `sweep` | deleting what nothing needs: by the metadata's queue, by the listings |
 //! | `throttle` | a limit on the bytes per second |
 //! | `status` | the operator's view |
 
+mod collect;
 mod compact;
 mod completion;
 mod confirm;
@@ -38,14 +42,17 @@ mod scrub;
 mod scrub_report;
 mod scrub_shares;
 mod status;
+mod sweep;
 mod task;
 mod testify;
 mod throttle;
 
+pub use collect::{Collected, Collection, Kept};
 pub use compact::{Compacted, Compaction, CompactionError};
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use status::BlockStatus;
+pub use sweep::Swept;
 pub use task::TaskStatus;
 pub use testify::{CloudEvidence, Testimony};
 
@@ -54,6 +61,7 @@ pub(super) use scheduler::Scheduler;
 use super::clouds::Clouds;
 use super::read::Reads;
 use super::write::Writes;
+use collect::CollectTask;
 use compact::CompactTask;
 use completion::CompletionTask;
 use confirm::ConfirmTask;
@@ -64,6 +72,7 @@ use repair_backoff::RepairBackoff;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
+use sweep::SweepTask;
 use testify::TestifyTask;
 
 /// The work that no caller waits for, and what it remembers from one time to the next.
@@ -83,6 +92,8 @@ pub(super) struct Reconciler {
     repair_backoff: RepairBackoff,
     /// The report of the running or the last scrub.
     scrub: Mutex<Option<ScrubReport>>,
+    /// The result of the last round of collection.
+    collected: Mutex<Collected>,
 }
 
 impl Reconciler {
@@ -98,12 +109,17 @@ impl Reconciler {
             sparse: AtomicUsize::new(0),
             repair_backoff: RepairBackoff::new(pause),
             scrub: Mutex::default(),
+            collected: Mutex::default(),
         }
     }
 
     /// Starts all tasks; they end when the scheduler is dropped. Must be called within a Tokio
     /// runtime.
-    pub(super) fn start(self: &Arc<Self>, compaction: Option<Compaction>) -> Scheduler {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        compaction: Option<Compaction>,
+        collection: Option<Collection>,
+    ) -> Scheduler {
         Scheduler::start(vec![
             Arc::new(ConfirmTask(Arc::clone(self))),
             Arc::new(RepairTask(Arc::clone(self))),
@@ -111,6 +127,8 @@ impl Reconciler {
             Arc::new(ProbeTask(Arc::clone(self))),
             Arc::new(TestifyTask(Arc::clone(self))),
             Arc::new(CompactTask::new(self, compaction)),
+            Arc::new(CollectTask::new(self, collection)),
+            Arc::new(SweepTask::new(self, collection)),
         ])
     }
 }

@@ -1,6 +1,6 @@
 //! The operator's view of the block store.
 
-use super::{Reconciler, Scheduler, ScrubReport, TaskStatus};
+use super::{Collected, Reconciler, Scheduler, ScrubReport, TaskStatus};
 use crate::blocks::clouds::{CloudStatus, CounterValues};
 use crate::blocks::read::Poisoned;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,8 @@ pub struct BlockStatus {
     pub under_replicated: usize,
     /// Packs of which less than half was needed in the last round of compaction.
     pub sparse_packs: usize,
+    /// The last round of collection.
+    pub collected: Collected,
     /// Repairs in the queue.
     pub repairs_waiting: usize,
     /// Objects that this process found poisoned, at most some thousand: no reader gets them.
@@ -49,6 +51,7 @@ impl Reconciler {
             unconfirmed: self.writes.confirmations().unconfirmed(),
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             sparse_packs: self.sparse.load(Ordering::Relaxed),
+            collected: self.last_collected(),
             repairs_waiting: self.clouds.repair_notes().waiting(),
             poisoned: self.reads.all_poisoned(),
             scrub: self.last_scrub(),

@@ -165,6 +165,7 @@ impl Reconciler {
                     class: evidence.class,
                     shard: evidence.shard,
                     attempt: evidence.attempt,
+                    generation: evidence.generation,
                 };
                 let name = link.keys.name(&named).ok();
                 kept.push(Testimony {

@@ -13,7 +13,7 @@ use quorumfs_backends::StoreErrorKind;
 use quorumfs_bft::identity::Digest;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, ShardIndex, VolumeId};
 use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::row::Shares;
+use quorumfs_metadata::row::{SharePlace, Shares};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl ShareState {
 pub struct SealedShares {
     object: ObjectId,
     bodies: Vec<(CloudIndex, Bytes)>,
-    /// Their digests, by cloud.
-    pub digests: Vec<Digest>,
+    /// Their places and digests.
+    pub places: Vec<SharePlace>,
 }
 
 /// The result of putting shares.
@@ -192,16 +192,17 @@ impl ShareStore {
     pub fn seal(&self, object: ObjectId, secret: &SharedSecret) -> Result<SealedShares, KeyError> {
         let shares = secret.split(self.policy.clouds(), self.policy.faulty())?;
         let made = self.links.iter().zip(&shares);
-        let (bodies, digests) = made
+        let (bodies, places) = made
             .map(|(link, share)| {
                 let (body, digest) = self.seal_one(link, object, share);
-                ((link.index, body), digest)
+                let cloud = link.index;
+                ((cloud, body), SharePlace { cloud, digest })
             })
             .unzip();
         Ok(SealedShares {
             object,
             bodies,
-            digests,
+            places,
         })
     }
 
@@ -271,13 +272,13 @@ impl ShareStore {
     pub fn join(&self, shares: &Shares, found: &[(u8, Share)]) -> Option<SharedSecret> {
         let mut seen = BTreeSet::new();
         let good = found.iter().all(|(index, share)| {
-            let place = usize::from(*index);
-            let wanted = shares.digests.get(place);
-            let made = self.links.get(place).map(|link| {
+            let wanted = shares.digest(CloudIndex(*index));
+            let link = self.links.iter().find(|link| link.index.0 == *index);
+            let made = link.map(|link| {
                 let (_, digest) = self.seal_one(link, shares.object, share);
                 digest
             });
-            seen.insert(*index) && made.is_some() && made.as_ref() == wanted
+            seen.insert(*index) && made.is_some() && made == wanted
         });
         let enough = found.len() == usize::from(shares.threshold);
         (good && enough)
@@ -374,9 +375,9 @@ impl ShareStore {
         let exchange = Exchange::Get(STORED_BYTES);
         *late = Instant::now() + link.health.hedge_delay(exchange);
         let (store, object) = (self.clone(), shares.object);
-        let digest = shares.digests.get(usize::from(link.index.0)).copied();
+        let digest = shares.digest(link.index);
         gets.spawn(async move {
-            let found = store.get(&link, object, digest.as_ref()).await;
+            let found = store.get(&link, object, digest).await;
             (link.index.0, found)
         });
         true
@@ -387,14 +388,14 @@ impl ShareStore {
         &self,
         link: &Link,
         object: ObjectId,
-        digest: Option<&Digest>,
+        digest: Option<Digest>,
     ) -> Result<Share, ShardFault> {
         let digest = digest.ok_or(ShardFault::Defect)?;
         let mut damaged = None;
         for attempt in 0..NAMES_MAX {
             let named = named(link, object, attempt);
             match link.get(&named, STORED_BYTES).await {
-                Ok(body) => match self.open_one(link, object, digest, &body) {
+                Ok(body) => match self.open_one(link, object, &digest, &body) {
                     Some(share) => return Ok(share),
                     None => {
                         link.refused.add(1);
@@ -422,7 +423,7 @@ impl ShareStore {
     ) -> Vec<(CloudIndex, ShareState)> {
         let is_wanted = |link: &&Arc<Link>| only.is_none_or(|cloud| cloud == link.index);
         let looks = self.links.iter().filter(is_wanted).map(async |link| {
-            let digest = shares.digests.get(usize::from(link.index.0));
+            let digest = shares.digest(link.index);
             let state = match self.get(link, shares.object, digest).await {
                 Ok(_) => ShareState::Good,
                 Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::NotFound => {
@@ -460,7 +461,7 @@ impl ShareStore {
             let wrong = ShareError::WrittenWrong { cloud: link.index };
             let share = SharedSecret::share_of(&good, link.index.0).ok_or(wrong.clone())?;
             let (body, digest) = self.seal_one(link, shares.object, &share);
-            if shares.digests.get(usize::from(link.index.0)) != Some(&digest) {
+            if shares.digest(link.index) != Some(digest) {
                 return Err(wrong);
             }
             match put(link, shares.object, &body).await {
@@ -478,6 +479,7 @@ fn named(link: &Link, object: ObjectId, attempt: u8) -> Named {
         class: ObjectClass::SHARE,
         shard: ShardIndex(link.index.0),
         attempt,
+        generation: 0,
     }
 }
 

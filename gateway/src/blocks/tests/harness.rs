@@ -12,7 +12,7 @@ use quorumfs_backends::{
     Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, Receipt, StoreError,
     StoreErrorKind,
 };
-use quorumfs_bft::identity::{ClusterId, PublicKey, SessionId, Time};
+use quorumfs_bft::identity::{ClusterId, PublicKey, Sequence, SessionId, Time};
 use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard};
 use quorumfs_metadata::placement::Policy;
@@ -302,10 +302,10 @@ pub(super) fn foreign_row(new: &NewObject, writer: SessionId, checked: bool) -> 
         principal: FOREIGN,
         checked,
         committed: Time(0),
+        born: Sequence(0),
+        generation: 0,
         live_bytes: u64::from(new.length),
         slices: 1,
-        pins: 0,
-        state: row::ObjectState::Live,
     };
     StoredObject::of_row(new.id, &row).unwrap()
 }

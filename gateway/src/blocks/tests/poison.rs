@@ -42,6 +42,7 @@ fn brought_in(volume: &Volume, number: u32, parity_from: usize) -> (Bytes, Seale
             class: ObjectClass::BLOCK,
             shard: ShardIndex(index),
             attempt: 0,
+            generation: 0,
         };
         let name = CloudKeys::derive(&secrets[usize::from(index)]).name(&named);
         let memory = &volume.memories[usize::from(index)];

@@ -87,6 +87,7 @@ fn placed(log: &MemoryLog, shard: u8) -> Vec<PlacedShard> {
         object: row.id,
         shard: ShardIndex(shard),
         cloud: row.shards[usize::from(shard)].cloud,
+        generation: 0,
         attempt: 0,
         receipt: None,
     });

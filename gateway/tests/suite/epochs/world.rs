@@ -44,7 +44,6 @@ fn clouds<'a>(
     let cloud = |(index, secret): (CloudIndex, &CloudSecret)| {
         let marker = Marker {
             volume: volume.0,
-            incarnation: 0,
             cloud: u16::from(index.0),
         };
         let path = directory.join(index.to_string());
@@ -244,7 +243,7 @@ impl Transport for Line {
             HONEST => *self.old.lock().unwrap() = Some(answer.clone()),
             OLD => return Ok(self.old.lock().unwrap().as_ref().unwrap().to_bytes().into()),
             WITHOUT_LOCK => (newest.lock, newest.shares) = (Lock::Members, None),
-            OTHER_DIGEST => newest.shares.as_mut().unwrap().digests[0].0[0] ^= 1,
+            OTHER_DIGEST => newest.shares.as_mut().unwrap().places[0].digest.0[0] ^= 1,
             OTHER_PREVIOUS => newest.previous[0] ^= 1,
             OTHER_POLICY => realm.policy_epoch = 1,
             BELIEVING => realm.believe = Believe::Members,

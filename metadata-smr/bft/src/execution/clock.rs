@@ -5,7 +5,7 @@
 //! holder could not renew.
 
 use super::rows::{CLOCK_KEY, ClockRow, decode, encode};
-use crate::identity::{Nanos, Sequence, Time};
+use crate::identity::{Nanos, Sequence, SessionId, Time};
 use crate::service::Context;
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::LEASE_STEP_MAX;
@@ -19,6 +19,15 @@ pub fn read(view: &View<'_>) -> Result<ClockRow, StateError> {
         Some(bytes) => decode(CLOCK_KEY, &bytes),
         None => Ok(ClockRow::default()),
     }
+}
+
+/// Writes the beginning, with sessions whose ids come after `last_session`.
+pub(super) fn begin(txn: &mut Txn<'_>, last_session: SessionId) -> Result<(), StateError> {
+    let clock = ClockRow {
+        last_session,
+        ..ClockRow::default()
+    };
+    write(txn, &clock)
 }
 
 pub(super) fn write(txn: &mut Txn<'_>, row: &ClockRow) -> Result<(), StateError> {

@@ -195,7 +195,7 @@ impl<S: Service> Executor<S> {
         self.service.genesis(&mut txn, genesis)?;
         txn.commit();
         let mut txn = space.begin(Area::Library, Sequence(0));
-        clock::write(&mut txn, &ClockRow::default())?;
+        clock::begin(&mut txn, self.service.sessions_begin_after(genesis))?;
         members::write(&mut txn, membership)?;
         txn.commit();
         Ok(())

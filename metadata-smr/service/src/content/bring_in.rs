@@ -8,8 +8,7 @@
 //! the pack completely: the first one creates the row, the others find it. The row must be the
 //! session's own (of an allocation that is still live) and match the description, its digests above
 //! all; only the places of its shards may have changed. If all of its slices were dropped in the
-//! meantime the pack becomes live again, because nothing is deleted while its allocation lives; a
-//! condemned pack stays condemned.
+//! meantime the pack becomes live again, because nothing is deleted while its allocation lives.
 
 use super::placement;
 use super::references::put_object;
@@ -21,7 +20,7 @@ use crate::limits::{
     SLICE_KEYS_MAX, WRAPPED_KEY_BYTES_MAX,
 };
 use crate::operation::{NewObject, NewSlice};
-use crate::row::{Allocation, Object, ObjectState, PackedSlice, Realm, Slice, SliceKey, key};
+use crate::row::{Allocation, Object, PackedSlice, Realm, Slice, SliceKey, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use std::collections::BTreeMap;
 
@@ -75,7 +74,6 @@ pub(super) fn bring_in(
             let row: Object = change
                 .find(&key::object(new.object))?
                 .ok_or(Halt::Refused(Error::NoObject(new.object)))?;
-            require_live(new.object, &row)?;
             vacant.insert(Pending::found(row));
         }
         if let Some(Pending { after, .. }) = pending.get_mut(&new.object) {
@@ -145,7 +143,6 @@ fn existing_pack(
         && (row.length, row.shard_length) == (new.length, new.shard_length)
         && digests.eq(new.shards.iter().map(|shard| shard.digest));
     require(same, Error::ObjectUsed(new.id))?;
-    require_live(new.id, &row)?;
     Ok(Some(row))
 }
 
@@ -153,10 +150,6 @@ fn existing_pack(
 pub(super) fn require_free_slot(pack: &Object) -> Outcome<()> {
     let limit = PACK_SLICES_MAX;
     require(pack.slices <= limit, Error::TooMany { limit })
-}
-
-fn require_live(id: ObjectId, row: &Object) -> Outcome<()> {
-    require(row.state == ObjectState::Live, Error::ObjectUsed(id))
 }
 
 fn object(
@@ -181,10 +174,10 @@ fn object(
         principal: asker.number,
         checked: false,
         committed: change.time(),
+        born: change.context().sequence,
+        generation: 0,
         live_bytes: 0,
         slices: 0,
-        pins: 0,
-        state: ObjectState::Live,
     })
 }
 

@@ -145,7 +145,8 @@ fn change_claims(
         let mut after = before.clone();
         for shard in placed {
             let index = usize::from(shard.shard.0);
-            if let Some(row) = after.shards.get_mut(index)
+            if shard.generation == before.generation
+                && let Some(row) = after.shards.get_mut(index)
                 && (row.cloud, row.attempt) == (shard.cloud, shard.attempt)
             {
                 claim(row, shard);
@@ -176,7 +177,8 @@ pub(crate) fn replace(
         .shards
         .get_mut(usize::from(placed.shard.0))
         .ok_or(Halt::Refused(Error::Invalid))?;
-    let fresh = row.cloud != placed.cloud || placed.attempt > row.attempt;
+    let fresh = placed.generation == before.generation
+        && (row.cloud != placed.cloud || placed.attempt > row.attempt);
     require(fresh, Error::Changed)?;
     row.cloud = placed.cloud;
     row.attempt = placed.attempt;

@@ -116,8 +116,8 @@ pub(super) fn put_object(
     let was_idle = before.is_some_and(|object| object.slices == 0);
     match (was_idle, after.slices == 0) {
         (false, true) => {
-            let since = change.context().sequence;
-            change.put(key::unreferenced(id), &Unreferenced { since })
+            let (since, at) = (change.context().sequence, change.time());
+            change.put(key::unreferenced(id), &Unreferenced { since, at })
         }
         (true, false) => change.delete(key::unreferenced(id)),
         _ => Ok(()),

@@ -44,8 +44,8 @@ pub(crate) fn testify(
     Ok(new)
 }
 
-/// Combines a finding with the row of its object; `None` if the object is gone or never had such a
-/// shard.
+/// Combines a finding with the row of its object; `None` if the object is gone, or has no such
+/// shard in this generation.
 fn weigh(
     change: &Change<'_, '_>,
     asker: &Asker,
@@ -55,7 +55,9 @@ fn weigh(
     let Some(object) = change.find::<Object>(&key::object(finding.object))? else {
         return Ok(None);
     };
-    let Some(shard) = object.shards.get(usize::from(finding.shard.0)) else {
+    let shard = object.shards.get(usize::from(finding.shard.0));
+    // The row has the digests of one generation alone.
+    let Some(shard) = shard.filter(|_| finding.generation == object.generation) else {
         return Ok(None);
     };
     // A shard that was rewritten in the meantime is reported all the same, with the receipt seen
@@ -66,6 +68,7 @@ fn weigh(
         object: finding.object,
         class: object.class,
         shard: finding.shard,
+        generation: finding.generation,
         attempt: finding.attempt,
         fault: finding.fault,
         digest: shard.digest,

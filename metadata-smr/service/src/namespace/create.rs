@@ -4,7 +4,7 @@ use super::entry::{Adjustment, add, adjust, lookup};
 use crate::attributes::{Access, Credentials, Mode, NameGenerations, Timestamp};
 use crate::change::Change;
 use crate::error::Error;
-use crate::identity::{Gid, InodeId, InodeVersion, RealmEpoch, Uid};
+use crate::identity::{Gid, InodeId, InodeVersion, RealmEpoch, Uid, VolumeIncarnation};
 use crate::limits::{LINKS_MAX, SEAL_OVERHEAD_MAX, SYMLINK_BYTES_MAX};
 use crate::operation::{Create, EntryPlace, NewInode};
 use crate::permission::check;
@@ -19,7 +19,8 @@ pub(crate) fn create(
     time: Timestamp,
     step: &Create,
 ) -> Outcome<StepDone> {
-    require(step.mode.0 & !Mode::ALL == 0, Error::Invalid)?;
+    let sensible = step.mode.0 & !Mode::ALL == 0 && step.number.is_none();
+    require(sensible, Error::Invalid)?;
     let parent_id = step.place.parent;
     let parent = change.directory(parent_id)?;
     check(&parent, who, Access::EXECUTE)?;
@@ -89,6 +90,7 @@ fn new_inode(
         acl,
         default_acl,
         extended: None,
+        held: false,
         node,
     })
 }
@@ -152,9 +154,14 @@ fn node(
 /// The next inode number of the realm's home.
 fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
     let mut counters = change.home(realm.home)?;
+    let next = counters.next_inode.saturating_add(1);
+    // The last number of an incarnation is never used, so the next one's never begin early.
+    let is_left =
+        VolumeIncarnation::of_inode(next) == VolumeIncarnation::of_inode(counters.next_inode);
+    require(is_left, Error::LimitReached)?;
     let limit_reached = Halt::Refused(Error::LimitReached);
     let inode = InodeId::new(realm.home, counters.next_inode).ok_or(limit_reached)?;
-    counters.next_inode = counters.next_inode.saturating_add(1);
+    counters.next_inode = next;
     counters.inodes = counters.inodes.saturating_add(1);
     change.put(key::home(realm.home), &counters)?;
     Ok(inode)

@@ -15,8 +15,9 @@ use crate::identity::InodeId;
 use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, InodeBody, Mount, Orphan, Reap, key};
+use crate::row::{Inode, InodeBody, Orphan, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
+use crate::session::mount_of;
 use quorumfs_bft::identity::SessionId;
 
 /// Removes the entry of anything but a directory.
@@ -134,7 +135,7 @@ fn holders(
     if held {
         holders.push(asker.caller.session);
     }
-    if let Some(mount) = change.find::<Mount>(&key::mount(row.realm))?
+    if let Some(mount) = mount_of(change, row.realm)?
         && mount.session != asker.caller.session
     {
         holders.push(mount.session);

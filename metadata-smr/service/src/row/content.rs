@@ -3,8 +3,8 @@
 //! An *extent* maps a run of a file to a run of a slice; a *slice* is a run of plaintext under one
 //! data key; an *object* is coded into shards. A slice counts the extents that name it; an object
 //! counts the sealed bytes of its referenced slices. An object whose count falls to zero is queued:
-//! it may be deleted physically once its allocation is closed and nothing else (a snapshot, a
-//! retained checkpoint) needs it, which a collector decides by order.
+//! its shards may be deleted once its allocation is closed, since nothing can name it again then,
+//! and no retained point in the past needs it.
 //!
 //! A *pack* is an object that holds slices of several files. It lists them, so that the live ones
 //! can be moved when most of it is dead; such a pack is queued too.
@@ -96,15 +96,6 @@ impl Slice {
     }
 }
 
-/// Whether an object is needed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum ObjectState {
-    /// Something refers to it, or may.
-    Live,
-    /// Condemned by order; its shards may be deleted.
-    Condemned(Sequence),
-}
-
 /// The unit that is coded into shards and stored on clouds.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Object {
@@ -127,14 +118,16 @@ pub struct Object {
     pub checked: bool,
     /// The time of its creation.
     pub committed: Time,
+    /// The batch of its creation. A retained point in the past needs the object if it was created
+    /// before that point and lost its last reference after it.
+    pub born: Sequence,
+    /// How often it was coded anew under another policy. Part of the names of its shards, so that
+    /// shards of two codings never share one.
+    pub generation: u8,
     /// Its sealed bytes that some extent refers to.
     pub live_bytes: u64,
     /// Slices of it that exist.
     pub slices: u32,
-    /// The number of reasons to keep it without references.
-    pub pins: u32,
-    /// Whether it is needed.
-    pub state: ObjectState,
 }
 
 impl Object {
@@ -174,7 +167,6 @@ impl Object {
     #[must_use]
     pub fn is_sparse(&self) -> bool {
         self.class == ObjectClass::PACK
-            && self.state == ObjectState::Live
             && self.slices > 0
             && self.live_bytes.saturating_mul(2) < u64::from(self.length)
     }
@@ -199,6 +191,8 @@ pub struct UnderReplicated {
 pub struct Unreferenced {
     /// The batch since which it has none.
     pub since: Sequence,
+    /// That batch's time.
+    pub at: Time,
 }
 
 /// The place of a slice in its pack. Pack and slice are in the key.

@@ -44,7 +44,9 @@ pub struct Evidence {
     pub class: ObjectClass,
     /// The shard.
     pub shard: ShardIndex,
-    /// The attempt, which determines the name.
+    /// The object's generation, which is part of the name.
+    pub generation: u8,
+    /// The attempt, which is part of the name too.
     pub attempt: u8,
     /// The fault.
     pub fault: FaultKind,
@@ -89,8 +91,8 @@ impl Evidence {
     /// Whether two findings are of the same fault.
     #[must_use]
     pub fn is_same_fault(&self, other: &Self) -> bool {
-        (self.object, self.shard, self.attempt, self.fault)
-            == (other.object, other.shard, other.attempt, other.fault)
+        let about = |it: &Self| (it.object, it.shard, it.generation, it.attempt, it.fault);
+        about(self) == about(other)
     }
 }
 

@@ -50,6 +50,9 @@ pub struct Inode {
     pub default_acl: Option<Acl>,
     /// Its extended attributes, summarised; `None`: it never had any, nor a list that was set.
     pub extended: Option<Extended>,
+    /// Whether a lease on it is held: then every other session's operation on it looks the lease
+    /// up.
+    pub held: bool,
     /// The part that depends on the kind.
     pub node: InodeBody,
 }

@@ -9,7 +9,8 @@ use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId,
     PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
-use quorumfs_bft::identity::SessionId;
+use crate::row::Job;
+use quorumfs_bft::identity::{Sequence, SessionId};
 
 macro_rules! key {
     ($tag:expr $(, $part:expr)* $(,)?) => {{
@@ -50,6 +51,12 @@ const EVIDENCE: &[u8] = b"V/";
 const EVIDENCE_COUNT: &[u8] = b"VC/";
 const QUOTA: &[u8] = b"Q/";
 const USER_QUOTA: &[u8] = b"QU/";
+const JOB: &[u8] = b"JB/";
+const RETENTION: &[u8] = b"RT/";
+
+/// Tags of rows that are designed and not written yet. No other row may use them.
+#[cfg(test)]
+const RESERVED: [&[u8]; 7] = [b"RC/", b"CL/", b"K/", b"KW/", b"GR/", b"HD/", b"TR/"];
 
 /// The volume's format.
 #[must_use]
@@ -177,10 +184,16 @@ pub fn members(realm: RealmId) -> Vec<u8> {
     key!(MEMBER, realm.0.to_be_bytes())
 }
 
-/// A realm's mount.
+/// All mounts of a realm.
 #[must_use]
-pub fn mount(realm: RealmId) -> Vec<u8> {
+pub fn mounts(realm: RealmId) -> Vec<u8> {
     key!(MOUNT, realm.0.to_be_bytes())
+}
+
+/// A session's mount of a realm.
+#[must_use]
+pub fn mount(realm: RealmId, session: SessionId) -> Vec<u8> {
+    key!(MOUNT, realm.0.to_be_bytes(), session.0.to_be_bytes())
 }
 
 /// An inode.
@@ -356,6 +369,30 @@ pub fn user_quota(realm: RealmId, uid: Uid) -> Vec<u8> {
     key!(USER_QUOTA, realm.0.to_be_bytes(), uid.0.to_be_bytes())
 }
 
+/// All jobs.
+#[must_use]
+pub fn jobs() -> Vec<u8> {
+    JOB.to_vec()
+}
+
+/// A job.
+#[must_use]
+pub fn job(job: Job) -> Vec<u8> {
+    key!(JOB, [job.number()])
+}
+
+/// All retained points.
+#[must_use]
+pub fn retentions() -> Vec<u8> {
+    RETENTION.to_vec()
+}
+
+/// A retained point.
+#[must_use]
+pub fn retention(point: Sequence) -> Vec<u8> {
+    key!(RETENTION, point.0.to_be_bytes())
+}
+
 /// The last 4 bytes of a key as a user.
 #[must_use]
 pub fn trailing_uid(key: &[u8]) -> Option<Uid> {
@@ -432,7 +469,9 @@ mod tests {
 
     #[test]
     fn no_tag_is_the_beginning_of_another() {
-        let tags = [
+        let mut tags = vec![
+            JOB,
+            RETENTION,
             FORMAT,
             COUNTERS,
             HOME,
@@ -464,6 +503,7 @@ mod tests {
             QUOTA,
             USER_QUOTA,
         ];
+        tags.extend(RESERVED);
         for (i, a) in tags.iter().enumerate() {
             for (j, b) in tags.iter().enumerate() {
                 assert!(i == j || !a.starts_with(b), "{a:?} {b:?}");

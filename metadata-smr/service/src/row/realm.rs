@@ -1,4 +1,4 @@
-//! Realms: keys, policy, mount.
+//! Realms: keys, policy, mounts.
 
 use crate::identity::{
     CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, RealmId,
@@ -80,10 +80,19 @@ pub struct Shares {
     pub object: ObjectId,
     /// The number of shares that give the secret: f + 1.
     pub threshold: u8,
-    /// Their digests, by cloud.
-    pub digests: Vec<Digest>,
+    /// Their places, in the order of the clouds: any of the volume's, since providers are replaced.
+    pub places: Vec<SharePlace>,
     /// The clouds from which shares were read back before anything was sealed, in order.
     pub confirmed: Vec<CloudIndex>,
+}
+
+/// The place of a share. The cloud's index is the share's too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SharePlace {
+    /// The cloud.
+    pub cloud: CloudIndex,
+    /// The digest of the stored share.
+    pub digest: Digest,
 }
 
 impl Epoch {
@@ -106,14 +115,20 @@ impl Epoch {
 
 impl Shares {
     fn is_sound(&self, policy: &Policy) -> bool {
-        let next = |pair: &[CloudIndex]| matches!(pair, [one, other] if one < other);
+        let places: Vec<CloudIndex> = self.places.iter().map(|place| place.cloud).collect();
+        let ascending = |clouds: &[CloudIndex]| clouds.is_sorted_by(|one, other| one < other);
         self.threshold == policy.faulty().saturating_add(1)
-            && self.digests.len() == usize::from(policy.clouds())
-            && self.confirmed.windows(2).all(next)
-            && self
-                .confirmed
-                .last()
-                .is_none_or(|cloud| cloud.0 < policy.clouds())
+            && places.len() == usize::from(policy.clouds())
+            && ascending(&places)
+            && ascending(&self.confirmed)
+            && self.confirmed.iter().all(|cloud| places.contains(cloud))
+    }
+
+    /// The digest of a cloud's share; `None` if the cloud holds none.
+    #[must_use]
+    pub fn digest(&self, cloud: CloudIndex) -> Option<Digest> {
+        let place = self.places.iter().find(|place| place.cloud == cloud)?;
+        Some(place.digest)
     }
 
     /// The number of confirmations that are needed: n − f, so that f + 1 remain even if f of them
@@ -181,8 +196,8 @@ impl Member {
     }
 }
 
-/// The session that has a realm mounted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+/// A session that has a realm mounted. The key names both.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Mount {
     /// The session.
     pub session: SessionId,
@@ -195,4 +210,8 @@ pub struct Mount {
     /// How often other sessions have changed the realm since then. While it is unchanged, the
     /// mount's cached metadata is valid.
     pub others: u64,
+    /// Whether no other session may mount the realm meanwhile. Always so until mounts can share.
+    pub alone: bool,
+    /// The host, for people.
+    pub label: String,
 }

@@ -1,6 +1,6 @@
 //! Rows of the whole volume.
 
-use crate::identity::{CloudIndex, VolumeId};
+use crate::identity::{CloudIndex, VolumeId, VolumeIncarnation};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 
@@ -15,7 +15,7 @@ pub struct Format {
     pub features: u64,
     /// Increases when a volume is recovered from its clouds; fences the collectors of the old
     /// cluster.
-    pub incarnation: u32,
+    pub incarnation: VolumeIncarnation,
     /// u: failures of any kind that the metadata service tolerates and stays live.
     pub up: u16,
     /// r: commission failures that it tolerates and stays right.

@@ -195,6 +195,7 @@ impl Workload {
                 mode: mode(chance),
                 umask: Mode(0),
                 exclusive: chance(2) == 0,
+                number: None,
             }),
             6..8 => Step::Link {
                 inode: self.inode(chance),

@@ -78,6 +78,7 @@ impl TestService {
             mode: Mode(mode),
             umask: Mode(umask),
             exclusive: true,
+            number: None,
         });
         match self.step(caller, &Credentials::root(), create) {
             Ok(StepDone::Created { inode, .. }) => inode,

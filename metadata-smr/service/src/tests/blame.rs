@@ -23,6 +23,7 @@ fn shared_file(world: &mut TestService, owner: &Caller) -> InodeId {
         mode: Mode(0o666),
         umask: Mode(0),
         exclusive: true,
+        number: None,
     });
     world.step(owner, &Credentials::root(), create).unwrap();
     let found = world.ask(owner, Question::Lookup(place(InodeId::ROOT, "f")));
@@ -62,6 +63,7 @@ fn finding(object: ObjectId, shard: u8) -> Finding {
     Finding {
         object,
         shard: ShardIndex(shard),
+        generation: 0,
         attempt: 0,
         fault: FaultKind::WrongBytes,
         found: Some(Receipt::Crc32c([9; 4])),
@@ -141,6 +143,7 @@ fn the_first_receipt_of_an_attempt_stays() {
         object,
         shard: ShardIndex(3),
         cloud: CloudIndex(3),
+        generation: 0,
         attempt,
         receipt: Some(Receipt::Crc32c([crc; 4])),
     };
@@ -216,6 +219,7 @@ fn the_oldest_evidence_gives_way_and_is_still_counted() {
         .flat_map(|attempt| [(attempt, 2), (attempt, 3)])
         .take(usize::from(EVIDENCE_PER_CLOUD) + 10)
         .map(|(attempt, shard)| Finding {
+            generation: 0,
             attempt,
             ..finding(object, shard)
         })

@@ -16,9 +16,10 @@ fn under_replicated(world: &mut TestService, caller: &Caller) -> Vec<(u8, Object
         limit: 10,
     };
     match world.ask(caller, question) {
-        Ok(QueryResult::UnderReplicated { objects, .. }) => {
-            objects.into_iter().map(|(p, id, _)| (p, id)).collect()
-        }
+        Ok(QueryResult::UnderReplicated { objects, .. }) => objects
+            .into_iter()
+            .map(|it| (it.priority, it.object))
+            .collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -39,10 +40,12 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
         object,
         shard: ShardIndex(3),
         cloud: CloudIndex(3),
+        generation: 0,
         attempt: 0,
         receipt: None,
     };
     let elsewhere = PlacedShard {
+        generation: 0,
         attempt: 1,
         ..shard
     };
@@ -59,6 +62,7 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
     // A shard was found to be damaged: it is put again under its next name.
     let replace = |attempt, cloud| Operation::ReplacePlacement {
         shard: PlacedShard {
+            generation: 0,
             attempt,
             cloud: CloudIndex(cloud),
             ..shard
@@ -81,9 +85,12 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
         limit: 10,
     };
     let found = world.ask(&caller, question);
-    let objects = vec![object];
-    let more = false;
-    assert_eq!(found, Ok(QueryResult::Unreferenced { objects, more }));
+    let Ok(QueryResult::Unreferenced { objects, more }) = found else {
+        panic!("{found:?}");
+    };
+    let ids: Vec<_> = objects.iter().map(|garbage| garbage.object).collect();
+    assert_eq!((ids, more), (vec![object], false));
+    assert!(objects[0].open && !objects[0].retained);
 }
 
 #[test]
@@ -176,6 +183,7 @@ fn a_file_without_write_permission_accepts_writes_of_an_open_handle() {
             mode: Mode(0o444),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         })
     };
     let done = world.step(&caller, &alice(), create("mine")).unwrap();
@@ -213,6 +221,7 @@ fn placed(object: ObjectId, shard: u8, attempt: u8) -> PlacedShard {
         object,
         shard: ShardIndex(shard),
         cloud: CloudIndex(shard),
+        generation: 0,
         attempt,
         receipt: None,
     }

@@ -8,7 +8,7 @@ use crate::operation::{BeginEpoch, Operation};
 use crate::query::Question;
 use crate::reply::{Done, QueryResult, SealedUnder};
 use crate::row::*;
-use quorumfs_bft::identity::{Digest, PublicKey, Signature, Time};
+use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use quorumfs_bft::service::Caller;
 
 fn member(number: u32, role: MemberRole) -> Member {
@@ -48,7 +48,7 @@ fn with_clouds(number: u32, allocation: AllocationId, confirmed: &[u8]) -> Begin
             counter: number,
         },
         threshold: 2,
-        digests: (0..4).map(|cloud| Digest([cloud; 32])).collect(),
+        places: share_places(),
         confirmed: confirmed.iter().copied().map(CloudIndex).collect(),
     });
     begin
@@ -187,7 +187,7 @@ fn an_epoch_has_to_fit_its_lock_and_its_bounds() {
         |it| it.epoch.lock = Lock::Members,
         |it| it.epoch.shares = None,
         |it| it.epoch.shares.as_mut().unwrap().threshold = 1,
-        |it| it.epoch.shares.as_mut().unwrap().digests.truncate(3),
+        |it| it.epoch.shares.as_mut().unwrap().places.truncate(3),
         |it| it.epoch.previous.clear(),
         |it| it.epoch.previous = vec![0; WRAPPED_KEY_BYTES_MAX + 1],
         |it| it.members[1].1.wrapped = vec![0; WRAPPED_KEY_BYTES_MAX + 1],

@@ -12,7 +12,7 @@ use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response};
 use crate::row::*;
 use crate::simulation::{compound, place, principal, seal_name, sign, unsigned_genesis};
-use quorumfs_bft::identity::{Digest, Sequence, SessionId, Signature, Time};
+use quorumfs_bft::identity::{Sequence, SessionId, Signature, Time};
 
 fn time() -> Timestamp {
     Timestamp {
@@ -37,6 +37,7 @@ fn inode(node: InodeBody) -> Inode {
         acl: None,
         default_acl: None,
         extended: None,
+        held: false,
         node,
     }
 }
@@ -131,7 +132,11 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("row-object", object_row(&new_object).to_bytes()),
         (
             "row-unreferenced",
-            Unreferenced { since: Sequence(3) }.to_bytes(),
+            Unreferenced {
+                since: Sequence(3),
+                at: Time(4),
+            }
+            .to_bytes(),
         ),
         (
             "row-reap-slices",
@@ -139,14 +144,6 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
                 home: Home(0),
                 dropped: vec![(new_slice.id, 2)],
                 since: Time(4),
-            }
-            .to_bytes(),
-        ),
-        (
-            "row-packed-slice",
-            PackedSlice {
-                offset: 4112,
-                sealed_length: 4016,
             }
             .to_bytes(),
         ),
@@ -170,6 +167,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::acls::fixtures());
     fixtures.extend(super::accessed::fixtures());
     fixtures.extend(super::quota::fixtures());
+    fixtures.extend(super::garbage::fixtures());
     fixtures.extend(super::people::fixtures());
     fixtures
 }
@@ -199,6 +197,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
         mode: Mode(0o644),
         umask: Mode(0),
         exclusive: true,
+        number: None,
     };
     let rename = rename_of((InodeId::ROOT, "name"), (InodeId(3), "other"));
     let steps = vec![
@@ -219,6 +218,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             session: SessionId(4),
             principal: OWNER,
             since: Time(5),
+            label: "host".into(),
         },
     };
     let attributes = inode(InodeBody::File(FileBody::empty())).attributes(InodeId(2));
@@ -236,6 +236,8 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             Operation::MountRealm {
                 realm: RealmId(0),
                 takeover: crate::operation::Takeover::OfAny,
+                alone: true,
+                label: "host".into(),
             }
             .to_bytes(),
         ),
@@ -274,6 +276,7 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             object: new.id,
             shard: ShardIndex(1),
             cloud: CloudIndex(1),
+            generation: 0,
             attempt: 0,
             receipt: None,
         }],
@@ -309,6 +312,7 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     let finding = Finding {
         object: new.id,
         shard: ShardIndex(1),
+        generation: 3,
         attempt: 2,
         fault: FaultKind::WrongBytes,
         found: Some(Receipt::Crc64([5; 8])),
@@ -318,6 +322,7 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
         object: new.id,
         class: new.class,
         shard: ShardIndex(1),
+        generation: 3,
         attempt: 2,
         fault: FaultKind::WrongBytes,
         digest: new.shards[1].digest,
@@ -337,6 +342,7 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             object: new.id,
             shard: ShardIndex(1),
             cloud: CloudIndex(1),
+            generation: 0,
             attempt: 0,
             receipt,
         }],
@@ -418,6 +424,7 @@ fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8
     };
     let found = |found| Answer(Ok(found)).to_bytes();
     vec![
+        ("row-packed-slice", place.to_bytes()),
         ("operation-move-slices", operation.to_bytes()),
         ("query-sparse-packs", query(sparse)),
         ("query-packed-slices", query(packed)),
@@ -451,7 +458,7 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         shares: Some(Shares {
             object,
             threshold: 2,
-            digests: (0..4).map(|cloud| Digest([cloud; 32])).collect(),
+            places: share_places(),
             confirmed: [0, 1, 3].map(CloudIndex).to_vec(),
         }),
     };
@@ -523,7 +530,7 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn object_row(new: &NewObject) -> Object {
+pub(super) fn object_row(new: &NewObject) -> Object {
     Object {
         class: new.class,
         policy: new.policy,
@@ -534,10 +541,10 @@ fn object_row(new: &NewObject) -> Object {
         principal: PrincipalNumber(1),
         checked: false,
         committed: Time(5),
+        born: Sequence(9),
+        generation: 0,
         live_bytes: 4016,
         slices: 1,
-        pins: 0,
-        state: ObjectState::Live,
     }
 }
 

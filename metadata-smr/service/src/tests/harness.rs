@@ -240,6 +240,7 @@ impl TestService {
             mode: Mode(0o755),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         });
         match self.step(caller, &Credentials::root(), create) {
             Ok(StepDone::Created { inode, .. }) => inode.inode,
@@ -359,4 +360,13 @@ pub(super) fn commit(
     }
     commit.content = NewContent::Extents(extents);
     commit
+}
+
+/// The places of the shares of a key epoch, on the clouds of the tests' volume.
+pub(super) fn share_places() -> Vec<SharePlace> {
+    let place = |cloud| SharePlace {
+        cloud: CloudIndex(cloud),
+        digest: Digest([cloud; 32]),
+    };
+    (0..4).map(place).collect()
 }

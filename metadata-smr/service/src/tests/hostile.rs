@@ -127,6 +127,7 @@ fn extreme_numbers_are_refused() {
             mode: Mode(0o644),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         })
     };
     for step in [
@@ -216,6 +217,7 @@ fn a_ninth_name_with_the_same_hash_is_refused_and_the_others_keep_their_cookies(
             mode: Mode(0o644),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         })
     };
     let root = Credentials::root();

@@ -106,6 +106,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
             mode: crate::attributes::Mode(0o755),
             umask: crate::attributes::Mode(0),
             exclusive: true,
+            number: None,
         };
         apply(&mut model, Step::Create(create)).unwrap();
     }

@@ -26,6 +26,8 @@ pub(super) fn found() -> QueryResult {
         epoch: MountEpoch(2),
         since: Time(5),
         others: 6,
+        alone: true,
+        label: "host".into(),
     }))
 }
 
@@ -41,6 +43,8 @@ fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
+        alone: true,
+        label: "host".into(),
     }
 }
 

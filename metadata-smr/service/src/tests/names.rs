@@ -17,6 +17,7 @@ fn create_step(parent: InodeId, name: &str) -> Step {
         mode: crate::attributes::Mode(0o644),
         umask: crate::attributes::Mode(0),
         exclusive: true,
+        number: None,
     })
 }
 
@@ -81,7 +82,15 @@ fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
     let realm = RealmId::ROOT;
     let takeover = crate::operation::Takeover::Refused;
     world
-        .run(&mount, &Operation::MountRealm { realm, takeover })
+        .run(
+            &mount,
+            &Operation::MountRealm {
+                realm,
+                takeover,
+                alone: true,
+                label: String::new(),
+            },
+        )
         .unwrap();
     let inode = world.create(&mount, InodeId::ROOT, "f");
     // Another session removes it: the servers cannot know whether the mount has it open.

@@ -16,6 +16,8 @@ fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
+        alone: true,
+        label: "host".into(),
     }
 }
 
@@ -68,6 +70,7 @@ fn a_principal_speaks_only_for_its_own() {
         mode: Mode(0o644),
         umask: Mode(0),
         exclusive: true,
+        number: None,
     });
     assert_eq!(world.step(&caller, &alice(), create), Err(Error::Denied));
     let question = Question::Access {
@@ -228,6 +231,7 @@ fn placements_are_changed_by_their_writer_or_with_the_right_to_reconcile() {
         object,
         shard: crate::identity::ShardIndex(3),
         cloud: crate::identity::CloudIndex(3),
+        generation: 0,
         attempt: 0,
         receipt: None,
     };

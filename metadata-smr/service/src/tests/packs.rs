@@ -9,11 +9,10 @@ use crate::limits::{MOVE_OBJECTS_MAX, MOVE_SLICES_MAX, PACK_SLICES_MAX, ROWS_WRI
 use crate::operation::*;
 use crate::query::Question;
 use crate::reply::{Done, QueryResult, Response};
-use crate::row::{Object, ObjectState, PackedSlice, Row, key};
+use crate::row::{Object, PackedSlice, Row};
 use crate::simulation::workload::{Call, Workload};
 use quorumfs_bft::identity::Digest;
 use quorumfs_bft::service::Caller;
-use quorumfs_bft::state::Area;
 
 /// Sealed bytes of each slice in these tests.
 const SEALED: u32 = 100;
@@ -200,6 +199,7 @@ fn racing_commits_share_a_pack_in_either_order() {
         object: pack.id,
         shard: ShardIndex(shard),
         cloud: CloudIndex(shard),
+        generation: 0,
         attempt,
         receipt: None,
     };
@@ -290,7 +290,7 @@ fn a_pack_that_changed_in_between_is_refused() {
 }
 
 #[test]
-fn a_pack_that_lost_all_of_its_slices_comes_back_to_life_unless_it_is_condemned() {
+fn a_pack_that_lost_all_of_its_slices_comes_back_to_life() {
     let mut packs = Packs::new();
     let pack = packs.pack(0, 4);
     packs.fill(&pack, 0, 1);
@@ -305,19 +305,6 @@ fn a_pack_that_lost_all_of_its_slices_comes_back_to_life_unless_it_is_condemned(
     packs.commit(packed(inode, 0, &pack, 1, 1)).unwrap();
     assert_eq!(packs.unreferenced(), 0);
     assert_eq!(packs.sparse(), [pack.id]);
-
-    packs.remove("b");
-    let mut row = packs.row(&pack).unwrap();
-    let context = packs.world.context();
-    row.state = ObjectState::Condemned(context.sequence);
-    let mut txn = packs.world.space.begin(Area::Service, context.sequence);
-    txn.put(&key::object(pack.id), row.to_bytes()).unwrap();
-    txn.commit();
-    let mut named = packed(packs.files[2], 0, &pack, 2, 2);
-    let used = Err(Error::ObjectUsed(pack.id));
-    assert_eq!(packs.commit(named.clone()), used);
-    named.objects.clear();
-    assert_eq!(packs.commit(named), used, "nor without naming it");
 }
 
 #[test]

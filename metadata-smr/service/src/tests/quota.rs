@@ -197,6 +197,7 @@ impl TestService {
             mode: Mode(0o755),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         });
         match self.step(caller, who, create)? {
             StepDone::Created { inode, .. } => Ok(inode.inode),
@@ -572,6 +573,7 @@ fn extreme_limits_and_steps_that_take_turns_are_counted_right() {
             mode: Mode(0o644),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         })
     };
     let gone = |name| Step::Unlink(removal(InodeId::ROOT, name, false));

@@ -88,6 +88,7 @@ impl Shards {
             object: pick(&self.objects, chance).unwrap_or(absent),
             shard: ShardIndex(index),
             cloud: CloudIndex(if chance(8) == 0 { 0 } else { index }),
+            generation: 0,
             attempt: u8::try_from(chance(3)).unwrap_or(0),
             receipt: None,
         }

@@ -1,0 +1,324 @@
+//! Collection: the shards of objects that nothing needs are deleted, then their rows.
+//!
+//! ```text
+//!   queue of the unreferenced      listed by the metadata, a page at a time
+//!     | closed, not retained, unreferenced for longer than the grace
+//!     v
+//!   every name of every shard      deleted on its cloud: attempts 0 to the present one
+//!     | all clouds have answered
+//!     v
+//!   order: these are forgotten     at most 256 in one operation
+//! ```
+//!
+//! Invariants:
+//! * **Nothing that can be referenced again is deleted.** The metadata decide it, by facts that are
+//!   final (see `content/forget.rs` of the metadata service), and their answer is older than the
+//!   deletion, never newer.
+//! * **Readers are waited for.** A reader that looked an object up before its last reference went
+//!   goes on reading it for at most the grace.
+//! * **A row goes only after all of its shards are gone**, so that what a cloud did not delete now
+//!   is found again. A round that is cut short anywhere leaves work for the next one, and deleting
+//!   twice has no effect.
+//! * One process of the volume does it at a time, and every wait has a deadline.
+//!
+//! Failure modes: *a cloud that cannot be reached* keeps the rows of its objects, and the others'
+//! deletions are repeated when it is back. *A cloud that says that it deleted and did not* keeps
+//! bytes that are paid for; a sweep of listings finds them. *A put that arrives after its object
+//! was forgotten* is found by the sweep too.
+
+use super::Reconciler;
+use super::task::{Due, Task, TaskProgress};
+use crate::blocks::clouds::{Link, PlacementError};
+use crate::blocks::object::{Sabotage, StoredObject};
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
+use quorumfs_metadata::row::Job;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Objects in one page of a listing, and in one order.
+const PAGE: u32 = FORGET_OBJECTS_MAX as u32;
+/// Objects whose shards are deleted at a time.
+const CONCURRENCY: usize = 32;
+/// How long the job is taken for: several rounds of a queue that never ends.
+const JOB: Duration = Duration::from_secs(300);
+
+/// How collection works.
+#[derive(Clone, Copy, Debug)]
+pub struct Collection {
+    /// The time between two rounds.
+    pub every: Duration,
+    /// How long an object has had no reference before it is deleted.
+    pub grace: Duration,
+    /// The time between two sweeps of the clouds' listings; `None`: never.
+    pub sweep_every: Option<Duration>,
+}
+
+impl Default for Collection {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(60),
+            grace: Duration::from_secs(3600),
+            sweep_every: Some(Duration::from_secs(7 * 24 * 3600)),
+        }
+    }
+}
+
+/// The result of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Whether another process does the job.
+    pub elsewhere: bool,
+    /// Objects that are gone: their shards and their rows.
+    pub objects: u64,
+    /// Stored bytes of their shards.
+    pub bytes: u64,
+    /// Objects that nothing refers to and that are kept, by the reason.
+    pub kept: Kept,
+}
+
+/// Objects that nothing refers to and that are kept, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Unreferenced for less than the grace.
+    pub young: u64,
+    /// Their writers' sessions have not given their ids back.
+    pub open: u64,
+    /// A retained point in the past needs them.
+    pub retained: u64,
+    /// A cloud did not delete a shard.
+    pub unreachable: u64,
+    /// Stored bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Kept {
+    /// All of them.
+    #[must_use]
+    pub const fn objects(&self) -> u64 {
+        self.young + self.open + self.retained + self.unreachable
+    }
+}
+
+/// The task that collects at intervals.
+pub(super) struct CollectTask {
+    reconciler: Arc<Reconciler>,
+    collection: Option<Collection>,
+    due: Mutex<Option<Instant>>,
+}
+
+impl CollectTask {
+    pub(super) fn new(reconciler: &Arc<Reconciler>, collection: Option<Collection>) -> Self {
+        let first = collection.map(|collection| Instant::now() + collection.every);
+        Self {
+            reconciler: Arc::clone(reconciler),
+            collection,
+            due: Mutex::new(first),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Task for CollectTask {
+    fn name(&self) -> &'static str {
+        "collection"
+    }
+
+    fn next(&self) -> Due {
+        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.map_or(Due::Never, Due::At)
+    }
+
+    async fn run(&self) {
+        let Some(collection) = &self.collection else {
+            return;
+        };
+        if let Err(error) = self.reconciler.collect(collection).await {
+            tracing::warn!(%error, "collection failed and will be tried again");
+        }
+        let next = Instant::now() + collection.every;
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    fn progress(&self) -> TaskProgress {
+        TaskProgress {
+            waiting: self.reconciler.last_collected().kept.objects(),
+            done: self.reconciler.clouds.counters().objects_collected.get(),
+        }
+    }
+}
+
+impl Reconciler {
+    /// The result of the last round.
+    pub(super) fn last_collected(&self) -> Collected {
+        *self
+            .collected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes once through the queue of the unreferenced.
+    pub(in crate::blocks) async fn collect(
+        &self,
+        collection: &Collection,
+    ) -> Result<Collected, PlacementError> {
+        let collected = self.collect_round(collection.grace, true).await?;
+        *self
+            .collected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = collected;
+        Ok(collected)
+    }
+
+    /// What a round would do.
+    pub(in crate::blocks) async fn would_collect(
+        &self,
+        grace: Duration,
+    ) -> Result<Collected, PlacementError> {
+        self.collect_round(grace, false).await
+    }
+
+    async fn collect_round(
+        &self,
+        grace: Duration,
+        deletes: bool,
+    ) -> Result<Collected, PlacementError> {
+        let mut collected = Collected::default();
+        let mut after = None;
+        loop {
+            let page = self.clouds.log().list_garbage(after, PAGE).await?;
+            if page.garbage.is_empty() {
+                // Nothing is ordered in a volume without garbage.
+                return Ok(collected);
+            }
+            // Again for each page, so that a long round keeps the job.
+            let Some(now) = self.clouds.log().take_job(Job::Collection, JOB).await? else {
+                collected.elsewhere = true;
+                return Ok(collected);
+            };
+            let mut ready = Vec::new();
+            for garbage in page.garbage {
+                let bytes = garbage.object.stored_bytes();
+                let kept = match () {
+                    () if garbage.retained
+                        && !self.clouds.is_sabotaged(Sabotage::RetentionIgnored) =>
+                    {
+                        &mut collected.kept.retained
+                    }
+                    () if garbage.open
+                        && !self.clouds.is_sabotaged(Sabotage::AllocationNotChecked) =>
+                    {
+                        &mut collected.kept.open
+                    }
+                    // Its last puts may still be under way.
+                    () if self.writes.follows(garbage.object.id()) => &mut collected.kept.young,
+                    () if !is_over(garbage.since, grace, now) => &mut collected.kept.young,
+                    () => {
+                        ready.push(Arc::new(garbage.object));
+                        continue;
+                    }
+                };
+                *kept += 1;
+                collected.kept.bytes += bytes;
+            }
+            if deletes {
+                self.collect_some(&ready, &mut collected).await?;
+            } else {
+                collected.objects += ready.len() as u64;
+                collected.bytes += ready.iter().map(|it| it.stored_bytes()).sum::<u64>();
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(collected);
+            }
+        }
+    }
+
+    /// Deletes the shards of some objects, then forgets those of which all are gone.
+    async fn collect_some(
+        &self,
+        objects: &[Arc<StoredObject>],
+        collected: &mut Collected,
+    ) -> Result<(), PlacementError> {
+        if self.clouds.is_sabotaged(Sabotage::ForgottenBeforeDeleted) {
+            let ids = objects.iter().map(|object| object.id()).collect();
+            self.clouds.log().forget(ids).await?;
+        }
+        let mut work = JoinSet::new();
+        let mut gone = Vec::new();
+        let mut settle = |outcome: Option<Result<(ObjectId, u64, bool), _>>| match outcome {
+            Some(Ok((id, bytes, true))) => gone.push((id, bytes)),
+            Some(Ok((_, bytes, false))) => {
+                collected.kept.unreachable += 1;
+                collected.kept.bytes += bytes;
+            }
+            // A panic of the task; the next round does it again.
+            Some(Err(_)) => collected.kept.unreachable += 1,
+            None => {}
+        };
+        for object in objects {
+            while work.len() >= CONCURRENCY {
+                settle(work.join_next().await);
+            }
+            let links = self.links_of(object);
+            let object = Arc::clone(object);
+            let forgets = self.clouds.is_sabotaged(Sabotage::AttemptForgotten);
+            work.spawn(async move {
+                let gone = delete_all(&object, &links, forgets).await;
+                (object.id(), object.stored_bytes(), gone)
+            });
+        }
+        while !work.is_empty() {
+            settle(work.join_next().await);
+        }
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let ids = gone.iter().map(|(id, _)| *id).collect();
+        self.clouds.log().forget(ids).await?;
+        let bytes = gone.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        collected.objects += gone.len() as u64;
+        collected.bytes += bytes;
+        let counters = self.clouds.counters();
+        counters.objects_collected.add(gone.len() as u64);
+        counters.bytes_collected.add(bytes);
+        Ok(())
+    }
+
+    /// The cloud of each shard; `None` for one that is not configured.
+    fn links_of(&self, object: &StoredObject) -> Vec<Option<Arc<Link>>> {
+        (0..object.shards().len())
+            .map(|shard| self.clouds.link_of(object, shard).ok().cloned())
+            .collect()
+    }
+}
+
+/// Whether an object has had no reference for longer than the grace.
+fn is_over(since: Time, grace: Duration, now: Time) -> bool {
+    Duration::from_nanos(now.0.saturating_sub(since.0)) > grace
+}
+
+/// Deletes all names of all shards of an object; returns whether all clouds did.
+async fn delete_all(object: &StoredObject, links: &[Option<Arc<Link>>], forgets: bool) -> bool {
+    let deletions = links.iter().enumerate().map(async |(shard, link)| {
+        let (Some(link), Some(row)) = (link, object.shard(shard)) else {
+            return false;
+        };
+        if link.health.is_suspended() {
+            return false;
+        }
+        let first = if forgets { row.attempt } else { 0 };
+        for attempt in first..=row.attempt {
+            if let Err(fault) = link.delete(&object.named(shard, attempt)).await {
+                tracing::debug!(object = %object.id(), shard, %fault, "a shard is not deleted");
+                return false;
+            }
+        }
+        true
+    });
+    let gone = futures_util::future::join_all(deletions).await;
+    gone.into_iter().all(|gone| gone)
+}

@@ -1,0 +1,136 @@
+//! Garbage: objects that nothing refers to, and the end of their rows.
+//!
+//! A collector deletes the shards of garbage on the clouds, then orders that the rows go:
+//!
+//! ```text
+//! last reference dropped ──► queue of the unreferenced ──grace──► shards deleted ──► forget
+//!                              │        ▲
+//!                              └────────┘ a commit of the same session names the pack again
+//! ```
+//!
+//! An object is *forgettable* once three things hold:
+//! * It has no slice.
+//! * Its allocation is closed: then no commit can name it, so it never gets a slice again.
+//! * No retained point in the past needs it: none was taken after the object's creation and before
+//!   its last reference went.
+//!
+//! Each of the three is final: an allocation never opens again, and a new point is taken now, after
+//! the last reference went. So there is no step that condemns an object first; a collector that
+//! found it forgettable may delete its shards at any later time, die, and do it again. Objects that
+//! are not forgettable are skipped, whatever the sender says.
+//!
+//! Failure mode: a put that a cloud executes after the forget leaves a shard without a row. The
+//! sweep of listings finds it, by [`fates`].
+
+use super::bring_in::require_at_most;
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::{AllocationId, ObjectId};
+use crate::limits::{FORGET_OBJECTS_MAX, RETENTIONS_MAX};
+use crate::reply::{Done, Fate, Garbage};
+use crate::row::{Allocation, Counters, Object, Retention, RetentionKind, Unreferenced, key};
+use crate::rows::{Outcome, Rows, decode, require};
+use quorumfs_bft::identity::{Nanos, Sequence};
+
+/// Deletes the rows of forgettable objects; returns their number.
+pub(crate) fn forget(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    objects: &[ObjectId],
+) -> Outcome<u32> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    require_at_most(objects.len(), FORGET_OBJECTS_MAX)?;
+    let mut forgotten = 0_u32;
+    for id in objects {
+        let Some(garbage) = garbage(change, *id)? else {
+            continue;
+        };
+        if garbage.is_forgettable() {
+            change.delete(key::object(*id))?;
+            change.delete(key::unreferenced(*id))?;
+            forgotten = forgotten.saturating_add(1);
+        }
+    }
+    Ok(forgotten)
+}
+
+/// What is known of an unreferenced object; `None` if it is referenced or gone.
+pub(crate) fn garbage(rows: &impl Rows, id: ObjectId) -> Outcome<Option<Garbage>> {
+    let Some(queued) = rows.find::<Unreferenced>(&key::unreferenced(id))? else {
+        return Ok(None);
+    };
+    let row: Object = rows.expect_row(&key::object(id))?;
+    Ok(Some(Garbage {
+        object: id,
+        since: queued.at,
+        open: is_open(rows, id.allocation)?,
+        retained: is_retained(rows, row.born, queued.since)?,
+        row,
+    }))
+}
+
+fn is_open(rows: &impl Rows, allocation: AllocationId) -> Outcome<bool> {
+    let row = rows.find::<Allocation>(&key::allocation(allocation))?;
+    Ok(row.is_some())
+}
+
+/// Whether a retained point in the past needs what was created at `born` and not needed any more
+/// from `since` on. A point whose time is over counts until its row goes.
+fn is_retained(rows: &impl Rows, born: Sequence, since: Sequence) -> Outcome<bool> {
+    let found = rows.scan(&key::retentions(), &key::retention(born), 1)?;
+    let first = found.first();
+    let point = first.and_then(|(row_key, _)| key::trailing_number(row_key));
+    Ok(point.is_some_and(|point| point < since.0))
+}
+
+/// What the metadata know of ids that a cloud's listing showed.
+pub(crate) fn fates(rows: &impl Rows, objects: &[ObjectId]) -> Outcome<Vec<Fate>> {
+    require_at_most(objects.len(), FORGET_OBJECTS_MAX)?;
+    let counters: Counters = rows.find(&key::counters())?.unwrap_or_default();
+    let fate = |id: &ObjectId| {
+        Ok(Fate {
+            granted: id.allocation.0 < counters.next_allocation,
+            open: is_open(rows, id.allocation)?,
+            row: rows.find(&key::object(*id))?,
+        })
+    };
+    objects.iter().map(fate).collect()
+}
+
+/// Retains the present point. Points whose time is over make room.
+pub(crate) fn retain(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    kind: RetentionKind,
+    seconds: Option<u32>,
+) -> Outcome<Done> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    let now = change.time();
+    let prefix = key::retentions();
+    let mut left = 0;
+    for (row_key, bytes) in change.scan(&prefix, &prefix, RETENTIONS_MAX)? {
+        let row: Retention = decode(&row_key, &bytes)?;
+        if row.until.is_some_and(|until| until <= now) {
+            change.delete(row_key.to_vec())?;
+        } else {
+            left += 1;
+        }
+    }
+    let limit = RETENTIONS_MAX as u32;
+    require(left < RETENTIONS_MAX, Error::TooMany { limit })?;
+    let point = change.context().sequence;
+    let until = seconds.map(|seconds| now.plus(Nanos::from_secs(u64::from(seconds))));
+    change.put(key::retention(point), &Retention { kind, until })?;
+    Ok(Done::Retained { point })
+}
+
+/// Releases a point.
+pub(crate) fn release(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    point: Sequence,
+) -> Outcome<Done> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    change.delete(key::retention(point))?;
+    Ok(Done::Released)
+}

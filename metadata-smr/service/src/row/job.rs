@@ -1,0 +1,78 @@
+//! Jobs of the volume that one process does at a time, and retained points in the past.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::{SessionId, Time};
+
+/// A job.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
+)]
+pub enum Job {
+    /// Puts missing shards.
+    Completion,
+    /// Moves live slices out of sparse packs.
+    Compaction,
+    /// Deletes what nothing needs, by the queue of the unreferenced.
+    Collection,
+    /// Deletes what nothing needs, by the clouds' listings.
+    Sweep,
+    /// Copies the metadata to the clouds.
+    Backup,
+    /// Moves shards from one provider to another.
+    Providers,
+}
+
+impl Job {
+    /// Its number in keys.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Completion => 0,
+            Self::Compaction => 1,
+            Self::Collection => 2,
+            Self::Sweep => 3,
+            Self::Backup => 4,
+            Self::Providers => 5,
+        }
+    }
+}
+
+impl std::fmt::Display for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Completion => "completion",
+            Self::Compaction => "compaction",
+            Self::Collection => "collection",
+            Self::Sweep => "sweep",
+            Self::Backup => "backup",
+            Self::Providers => "providers",
+        })
+    }
+}
+
+/// The session that does a job. The job is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct JobHolder {
+    /// The session.
+    pub session: SessionId,
+    /// Until when, by the lease clock.
+    pub until: Time,
+}
+
+/// Why a point in the past is retained.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum RetentionKind {
+    /// A copy of the metadata on the clouds is of this point.
+    RecoveryPoint,
+    /// A link that needs no server refers to objects of this point.
+    Link,
+}
+
+/// A retained point in the past. Its sequence is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Retention {
+    /// The reason.
+    pub kind: RetentionKind,
+    /// Until when; `None`: until it is released.
+    pub until: Option<Time>,
+}

@@ -1,0 +1,344 @@
+//! What nothing needs is forgotten, and nothing else; one session does a job at a time.
+
+use super::harness::*;
+use crate::attributes::Credentials;
+use crate::error::Error;
+use crate::identity::*;
+use crate::limits::{FORGET_OBJECTS_MAX, JOB_SECONDS_MAX, RETENTIONS_MAX};
+use crate::operation::*;
+use crate::query::{Query, Question};
+use crate::reply::{Answer, Done, Fate, Garbage, QueryResult, Response};
+use crate::row::{Job, JobHolder, Object, Retention, RetentionKind, Row, key};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
+use quorumfs_bft::service::Caller;
+
+/// Rows, questions and answers, for the fixtures of the format.
+pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
+    let new = object(AllocationId(5), 6, 3);
+    let row = super::fixtures::object_row(&new);
+    let garbage = Garbage {
+        object: new.id,
+        since: Time(4),
+        open: false,
+        retained: true,
+        row: row.clone(),
+    };
+    let fate = Fate {
+        granted: true,
+        open: true,
+        row: Some(row),
+    };
+    let query = Query {
+        credentials: Credentials::root(),
+        question: Question::Fates {
+            objects: vec![new.id],
+        },
+    };
+    let answer = |found| Answer(Ok(found)).to_bytes();
+    let done = |done| Response(Ok(done)).to_bytes();
+    let until = Time(9);
+    vec![
+        (
+            "row-job",
+            JobHolder {
+                session: SessionId(5),
+                until: Time(6),
+            }
+            .to_bytes(),
+        ),
+        (
+            "row-retention",
+            Retention {
+                kind: RetentionKind::RecoveryPoint,
+                until: Some(Time(7)),
+            }
+            .to_bytes(),
+        ),
+        ("key-job", key::job(Job::Collection)),
+        ("key-retention", key::retention(Sequence(258))),
+        ("key-mount", key::mount(RealmId(1), SessionId(2))),
+        ("operation-forget", forgetting(&[new.id]).to_bytes()),
+        ("operation-take-job", taking(Job::Collection, 60).to_bytes()),
+        (
+            "operation-release-job",
+            Operation::ReleaseJob { job: Job::Sweep }.to_bytes(),
+        ),
+        (
+            "operation-retain",
+            Operation::Retain {
+                kind: RetentionKind::Link,
+                seconds: Some(60),
+            }
+            .to_bytes(),
+        ),
+        (
+            "operation-release",
+            Operation::Release { point: Sequence(7) }.to_bytes(),
+        ),
+        (
+            "reply-retained",
+            done(Done::Retained { point: Sequence(7) }),
+        ),
+        ("reply-released", done(Done::Released)),
+        ("query-fates", query.to_bytes()),
+        ("reply-forgotten", done(Done::Forgotten { objects: 1 })),
+        (
+            "reply-job-taken",
+            done(Done::JobTaken { until, now: until }),
+        ),
+        ("reply-job-released", done(Done::JobReleased)),
+        ("answer-fates", answer(QueryResult::Fates(vec![fate]))),
+        (
+            "answer-unreferenced",
+            answer(QueryResult::Unreferenced {
+                objects: vec![garbage],
+                more: false,
+            }),
+        ),
+    ]
+}
+
+fn forgetting(objects: &[ObjectId]) -> Operation {
+    let objects = objects.to_vec();
+    Operation::Forget { objects }
+}
+
+fn taking(job: Job, seconds: u32) -> Operation {
+    Operation::TakeJob { job, seconds }
+}
+
+struct GarbageWorld {
+    service: TestService,
+    caller: Caller,
+    allocation: AllocationId,
+}
+
+impl GarbageWorld {
+    fn new() -> Self {
+        let mut service = TestService::new();
+        let caller = service.open(OWNER);
+        let allocation = service.allocate(&caller, 1000);
+        Self {
+            service,
+            caller,
+            allocation,
+        }
+    }
+
+    /// A file with an object of its own.
+    fn file(&mut self, name: &str, counter: u32) -> ObjectId {
+        let inode = self.service.create(&self.caller, InodeId::ROOT, name);
+        let step = commit(inode, self.allocation, counter, &[(0, 10)]);
+        let id = step.objects[0].id;
+        let root = Credentials::root();
+        let step = Step::Commit(step);
+        self.service.step(&self.caller, &root, step).unwrap();
+        id
+    }
+
+    fn remove(&mut self, name: &str) {
+        let step = Step::Unlink(removal(InodeId::ROOT, name, false));
+        let root = Credentials::root();
+        self.service.step(&self.caller, &root, step).unwrap();
+        self.service.drain();
+    }
+
+    fn close(&mut self) {
+        let allocation = self.allocation;
+        let close = Operation::CloseAllocation { allocation };
+        self.service.run(&self.caller, &close).unwrap();
+    }
+
+    fn forget(&mut self, objects: &[ObjectId]) -> u32 {
+        match self.service.run(&self.caller, &forgetting(objects)) {
+            Ok(Done::Forgotten { objects }) => objects,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn garbage(&mut self) -> Vec<Garbage> {
+        let question = Question::Unreferenced {
+            after: None,
+            limit: 1000,
+        };
+        match self.service.ask(&self.caller, question) {
+            Ok(QueryResult::Unreferenced { objects, .. }) => objects,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn row(&mut self, id: ObjectId) -> Option<Object> {
+        self.fates(&[id]).remove(0).row
+    }
+
+    fn fates(&mut self, objects: &[ObjectId]) -> Vec<Fate> {
+        let objects = objects.to_vec();
+        match self.service.ask(&self.caller, Question::Fates { objects }) {
+            Ok(QueryResult::Fates(fates)) => fates,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Retains the present point.
+    fn retain(&mut self, seconds: Option<u32>) -> Sequence {
+        let kind = RetentionKind::RecoveryPoint;
+        let retain = Operation::Retain { kind, seconds };
+        match self.service.run(&self.caller, &retain) {
+            Ok(Done::Retained { point }) => point,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_object_is_forgotten_once_it_has_no_reference_and_its_allocation_is_closed() {
+    let mut world = GarbageWorld::new();
+    let (dead, live) = (world.file("dead", 1), world.file("live", 2));
+    let both = [dead, live];
+    assert_eq!(world.forget(&both), 0, "both are referenced");
+    world.remove("dead");
+    assert_eq!(world.forget(&both), 0, "a commit may name it again");
+    assert!(world.garbage()[0].open);
+    world.close();
+    assert!(world.garbage()[0].is_forgettable());
+    assert_eq!(world.forget(&both), 1);
+    assert_eq!(world.row(dead), None);
+    assert!(world.row(live).is_some());
+    assert_eq!(world.garbage(), []);
+    assert_eq!(world.forget(&both), 0, "twice is no error");
+    assert_eq!(world.forget(&[ObjectId::FOUNDING]), 0);
+}
+
+#[test]
+fn a_session_that_ends_closes_its_allocations() {
+    let mut world = GarbageWorld::new();
+    let dead = world.file("dead", 1);
+    world.remove("dead");
+    let first = world.caller;
+    world.caller = world.service.open(OWNER);
+    assert_eq!(world.forget(&[dead]), 0);
+    world.service.close(&first);
+    assert_eq!(world.forget(&[dead]), 1);
+}
+
+#[test]
+fn a_point_between_creation_and_the_last_reference_retains_an_object() {
+    let mut world = GarbageWorld::new();
+    let before = world.retain(None);
+    let id = world.file("f", 1);
+    let during = world.retain(None);
+    world.remove("f");
+    let after = world.retain(None);
+    world.close();
+    for (released, retained) in [(before, true), (after, true), (during, false)] {
+        assert!(world.garbage()[0].retained);
+        assert_eq!(world.forget(&[id]), 0);
+        let release = Operation::Release { point: released };
+        world.service.run(&world.caller, &release).unwrap();
+        assert_eq!(world.garbage()[0].retained, retained, "{released} released");
+    }
+    assert_eq!(world.forget(&[id]), 1);
+}
+
+#[test]
+fn points_are_bounded_and_make_room_when_their_time_is_over() {
+    let mut world = GarbageWorld::new();
+    for _ in 0..RETENTIONS_MAX {
+        world.retain(Some(1));
+    }
+    let kind = RetentionKind::Link;
+    let retain = Operation::Retain {
+        kind,
+        seconds: None,
+    };
+    let refused = world.service.run(&world.caller, &retain).unwrap_err();
+    let limit = RETENTIONS_MAX as u32;
+    assert_eq!(refused.error, Error::TooMany { limit });
+    // A millisecond a batch.
+    world.service.sequence += 2_000;
+    world.retain(None);
+}
+
+#[test]
+fn as_many_objects_as_one_operation_may_name_are_forgotten_together() {
+    let mut world = GarbageWorld::new();
+    let mut objects = Vec::new();
+    for number in 0..FORGET_OBJECTS_MAX as u32 {
+        let name = format!("f{number}");
+        objects.push(world.file(&name, number));
+        world.remove(&name);
+    }
+    world.close();
+    assert_eq!(world.forget(&objects), FORGET_OBJECTS_MAX as u32);
+    objects.push(ObjectId::FOUNDING);
+    let limit = FORGET_OBJECTS_MAX as u32;
+    let refused = world.service.run(&world.caller, &forgetting(&objects));
+    assert_eq!(refused.unwrap_err().error, Error::TooMany { limit });
+}
+
+#[test]
+fn the_fate_of_an_id_says_whether_it_was_granted_and_may_be_used() {
+    let mut world = GarbageWorld::new();
+    let id = world.file("f", 1);
+    let unused = ObjectId { counter: 900, ..id };
+    let later = ObjectId {
+        allocation: AllocationId(id.allocation.0 + 1),
+        counter: 0,
+    };
+    let fate = |fate: &Fate| (fate.granted, fate.open, fate.row.is_some());
+    let asked = [id, unused, later, ObjectId::FOUNDING];
+    let fates: Vec<_> = world.fates(&asked).iter().map(fate).collect();
+    let never = (false, false, false);
+    assert_eq!(
+        fates,
+        [(true, true, true), (true, true, false), never, never]
+    );
+    world.close();
+    let fates: Vec<_> = world.fates(&asked[..2]).iter().map(fate).collect();
+    assert_eq!(fates, [(true, false, true), (true, false, false)]);
+}
+
+#[test]
+fn one_session_does_a_job_until_its_time_is_over() {
+    let mut service = TestService::new();
+    let (one, other) = (service.open(OWNER), service.open(OWNER));
+    let take = taking(Job::Collection, 60);
+    let taken = |done| matches!(done, Ok(Done::JobTaken { .. }));
+    assert!(taken(service.run(&one, &take)));
+    assert!(taken(service.run(&one, &take)), "it may take it again");
+    let refused = service.run(&other, &take).unwrap_err().error;
+    assert!(matches!(refused, Error::JobTaken { by, .. } if by == one.session));
+    assert!(taken(service.run(&other, &taking(Job::Sweep, 60))));
+    // Giving back what another has has no effect.
+    let release = Operation::ReleaseJob {
+        job: Job::Collection,
+    };
+    service.run(&other, &release).unwrap();
+    assert!(service.run(&other, &take).is_err());
+    // A millisecond a batch.
+    service.sequence += 60_000;
+    assert!(taken(service.run(&other, &take)));
+    service.run(&other, &release).unwrap();
+    assert!(taken(service.run(&one, &take)));
+    service.close(&one);
+    assert!(taken(service.run(&other, &take)), "its session has ended");
+}
+
+#[test]
+fn jobs_and_forgetting_need_the_right_and_a_bounded_time() {
+    let mut service = TestService::new();
+    let (owner, alice) = (service.open(OWNER), service.open(ALICE));
+    let point = Sequence(1);
+    let release = Operation::Release { point };
+    for operation in [taking(Job::Collection, 60), forgetting(&[]), release] {
+        let refused = service.run(&alice, &operation).unwrap_err();
+        assert_eq!(refused.error, Error::NoRight);
+    }
+    let asked = Question::Fates { objects: vec![] };
+    let refused = service.ask_as(&alice, super::harness::alice(), asked);
+    assert_eq!(refused, Err(Error::NoRight));
+    for seconds in [0, JOB_SECONDS_MAX + 1] {
+        let refused = service.run(&owner, &taking(Job::Collection, seconds));
+        assert_eq!(refused.unwrap_err().error, Error::Invalid);
+    }
+}
