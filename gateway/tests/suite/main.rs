@@ -5,6 +5,7 @@ mod access_times;
 mod behaviour;
 mod cache_validity;
 mod cancellation;
+mod collection;
 mod common;
 mod disk_cache;
 mod early_upload;

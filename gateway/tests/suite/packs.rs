@@ -27,10 +27,11 @@ use tokio::time::Instant;
 
 /// A slow cloud in a directory that counts.
 #[derive(Debug)]
-struct Counting {
+pub(crate) struct Counting {
     store: LocalStore,
     delay: AtomicU64,
     refuses: AtomicBool,
+    refuses_deletes: AtomicBool,
     puts: AtomicU64,
     bytes: AtomicU64,
     /// Finished puts.
@@ -112,6 +113,15 @@ impl ObjectStore for Counting {
     }
 
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
+        if self.refuses_deletes.load(Ordering::Relaxed) {
+            return Err(StoreError {
+                kind: StoreErrorKind::Denied,
+                operation: Operation::Delete,
+                cloud: self.describe(),
+                object: Some(name.clone()),
+                detail: "set to refuse".to_owned(),
+            });
+        }
         self.store.delete(name, deadline).await
     }
 
@@ -121,10 +131,10 @@ impl ObjectStore for Counting {
 }
 
 /// A volume over four directories.
-struct Clouds {
-    world: TestVolume,
-    stores: Vec<Arc<Counting>>,
-    _directory: tempfile::TempDir,
+pub(crate) struct Clouds {
+    pub(crate) world: TestVolume,
+    pub(crate) stores: Vec<Arc<Counting>>,
+    directory: tempfile::TempDir,
 }
 
 fn open(path: &Path, marker: Marker) -> Arc<Counting> {
@@ -133,19 +143,26 @@ fn open(path: &Path, marker: Marker) -> Arc<Counting> {
         store: LocalStore::open(path, marker).unwrap(),
         delay: AtomicU64::new(20),
         refuses: AtomicBool::default(),
+        refuses_deletes: AtomicBool::default(),
         puts: AtomicU64::default(),
         bytes: AtomicU64::default(),
         done: AtomicU64::default(),
     })
 }
 
+impl Counting {
+    /// From now on it refuses deletions, or accepts them again.
+    pub(crate) fn refuse_deletes(&self, refuses: bool) {
+        self.refuses_deletes.store(refuses, Ordering::Relaxed);
+    }
+}
+
 impl Clouds {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = TestVolume::new();
         let directory = tempfile::tempdir().unwrap();
         let marker = |cloud: u8| Marker {
             volume: world.volume.id().0,
-            incarnation: 0,
             cloud: u16::from(cloud),
         };
         let stores = (0..4_u8).map(|cloud| {
@@ -155,16 +172,16 @@ impl Clouds {
         Self {
             stores: stores.collect(),
             world,
-            _directory: directory,
+            directory,
         }
     }
 
-    fn client(&self) -> Arc<MetadataClient> {
+    pub(crate) fn client(&self) -> Arc<MetadataClient> {
         let own = self.world.volume.own_credentials();
         Arc::new(MetadataClient::new(Arc::new(self.world.session()), own))
     }
 
-    fn blocks(&self, client: &Arc<MetadataClient>) -> BlockStore {
+    pub(crate) fn blocks(&self, client: &Arc<MetadataClient>) -> BlockStore {
         let clouds: Vec<Cloud> = self
             .world
             .volume
@@ -182,16 +199,41 @@ impl Clouds {
         BlockStore::open(config, &clouds, client.clone()).unwrap()
     }
 
-    fn slices(&self, client: &Arc<MetadataClient>, packing: Packing) -> Arc<CloudSlices> {
+    pub(crate) fn slices(
+        &self,
+        client: &Arc<MetadataClient>,
+        packing: Packing,
+    ) -> Arc<CloudSlices> {
         let blocks = self.blocks(client);
         Arc::new(CloudSlices::new(self.world.volume.clone(), blocks, packing))
     }
 
-    fn file_system(&self, packing: Packing) -> FileSystem {
+    pub(crate) fn file_system(&self, packing: Packing) -> FileSystem {
         let client = self.client();
         let slices = self.slices(&client, packing);
         let options = VfsOptions::default();
         FileSystem::new(self.world.volume.clone(), client, slices, options)
+    }
+
+    /// Objects on all clouds and their bytes.
+    pub(crate) fn stored(&self) -> (u64, u64) {
+        let mut stored = (0, 0);
+        for cloud in 0..self.stores.len() {
+            let path = self.directory.path().join(cloud.to_string());
+            for place in std::fs::read_dir(path).unwrap() {
+                let place = place.unwrap();
+                let objects = place.file_name().len() == 2 && place.file_type().unwrap().is_dir();
+                for object in objects
+                    .then(|| std::fs::read_dir(place.path()).unwrap())
+                    .into_iter()
+                    .flatten()
+                {
+                    stored.0 += 1;
+                    stored.1 += object.unwrap().metadata().unwrap().len();
+                }
+            }
+        }
+        stored
     }
 
     /// The most that any cloud got: objects and bytes.
@@ -207,7 +249,7 @@ impl Clouds {
     }
 }
 
-fn bytes_of(number: usize) -> Vec<u8> {
+pub(crate) fn bytes_of(number: usize) -> Vec<u8> {
     let number = number as u64;
     (0..512_u64)
         .flat_map(|word| {
@@ -218,7 +260,7 @@ fn bytes_of(number: usize) -> Vec<u8> {
         .collect()
 }
 
-async fn write_one(fs: &FileSystem, name: &str, content: &[u8]) {
+pub(crate) async fn write_one(fs: &FileSystem, name: &str, content: &[u8]) {
     let (_, handle) = new_file(fs, name.as_bytes()).await;
     assert_eq!(
         fs.write(handle, 0, content).await.unwrap() as usize,
@@ -228,7 +270,7 @@ async fn write_one(fs: &FileSystem, name: &str, content: &[u8]) {
     fs.release(handle).await.unwrap();
 }
 
-async fn read_one(fs: &FileSystem, name: &str) -> Vec<u8> {
+pub(crate) async fn read_one(fs: &FileSystem, name: &str) -> Vec<u8> {
     let found = fs
         .lookup(&root(), fs.root(), name.as_bytes())
         .await

@@ -78,7 +78,6 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     let marker = Marker {
         volume: [7; 16],
         cloud: 3,
-        incarnation: 1,
     };
     vec![marker.encode(), name.as_bytes().to_vec()]
 }

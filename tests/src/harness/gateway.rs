@@ -195,7 +195,6 @@ fn clouds(cluster: &Cluster, volume: &Volume) -> Vec<Cloud> {
         .map(|(index, (cloud, secret))| {
             let marker = Marker {
                 volume: volume.id().0,
-                incarnation: 0,
                 cloud: u16::from(cloud.index.0),
             };
             Cloud {

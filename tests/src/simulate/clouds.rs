@@ -8,6 +8,8 @@
 //! gateway     writes and commits, reads and judges, crashes
 //! poison      an authorised writer that writes unreadable objects
 //! housekeeping  lists, inspects, deletes obsolete names
+//! collecting  the profile `reconcile`: removals, collectors, what is left in the end
+//! checks      judgements that need nothing but the ledger and the clouds
 //! world       one run from chaos to judgement
 //! ledger      observations from outside, and the trace
 //! ```
@@ -25,7 +27,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod checks;
 mod cloud;
+mod collecting;
 mod gateway;
 mod housekeeping;
 mod ledger;
@@ -55,6 +59,8 @@ pub struct CloudOptions {
     pub sabotage: Option<Sabotage>,
     /// The step at which the first gateway crashes for the first time.
     pub crash_at: Option<u64>,
+    /// Whether gateways remove what they wrote, and collectors free it.
+    pub reconciles: bool,
 }
 
 impl CloudOptions {
@@ -66,6 +72,7 @@ impl CloudOptions {
             policy: None,
             sabotage: None,
             crash_at: None,
+            reconciles: false,
         }
     }
 

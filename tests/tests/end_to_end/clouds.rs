@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 const CONTAINER: &str = "quorumfs-suite";
 const MARKER: Marker = Marker {
     volume: [5; 16],
-    incarnation: 0,
     cloud: 3,
 };
 

@@ -1,7 +1,7 @@
 //! Simulated clouds: many seeds, one seed event by event, every crash of a seed, the planted
 //! defects.
 
-use super::{REPORTED_MAX, SEEDS_NAMED_MAX, SimulateArguments, milliseconds};
+use super::{REPORTED_MAX, RunProfile, SEEDS_NAMED_MAX, SimulateArguments, milliseconds};
 use quorumfs_gateway::blocks::Sabotage;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_tests::simulate::{CloudOptions, CloudReport, CloudSummary, run_clouds, spelled};
@@ -24,10 +24,11 @@ pub(crate) fn main(arguments: &SimulateArguments) -> ExitCode {
     match arguments.sabotage.as_deref() {
         None => seeds(arguments, None),
         Some("all") => sabotages(arguments),
-        Some(wanted) => match Sabotage::ALL.into_iter().find(|s| name(*s) == wanted) {
+        Some(wanted) => match defects(arguments).into_iter().find(|s| name(*s) == wanted) {
             Some(sabotage) => seeds(arguments, Some(sabotage)),
             None => {
-                let names = Sabotage::ALL.map(name).join(", ");
+                let names: Vec<String> = defects(arguments).into_iter().map(name).collect();
+                let names = names.join(", ");
                 eprintln!(
                     "there is no sabotage {wanted:?} of clouds; choose all or one of: {names}"
                 );
@@ -45,7 +46,20 @@ fn options(arguments: &SimulateArguments, seed: u64, sabotage: Option<Sabotage>)
     CloudOptions {
         policy: arguments.policy,
         sabotage,
+        reconciles: reconciles(arguments),
         ..CloudOptions::new(seed)
+    }
+}
+
+fn reconciles(arguments: &SimulateArguments) -> bool {
+    arguments.profile == RunProfile::Reconcile
+}
+
+/// The defects that seeds of this profile look for.
+fn defects(arguments: &SimulateArguments) -> Vec<Sabotage> {
+    match reconciles(arguments) {
+        true => Sabotage::OF_COLLECTION.to_vec(),
+        false => Sabotage::ALL.to_vec(),
     }
 }
 
@@ -77,6 +91,9 @@ fn report_failure(arguments: &SimulateArguments, report: &CloudReport, crash_at:
         let (n, f, k) = (policy.clouds(), policy.faulty(), policy.data());
         replay.push_str(&format!(" --policy {n},{f},{k}"));
     }
+    if reconciles(arguments) {
+        replay.push_str(" --profile reconcile");
+    }
     if let Some(sabotage) = &arguments.sabotage {
         replay.push_str(&format!(" --sabotage {sabotage}"));
     }
@@ -84,7 +101,10 @@ fn report_failure(arguments: &SimulateArguments, report: &CloudReport, crash_at:
 }
 
 fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
-    let mut summary = CloudSummary::default();
+    let mut summary = match reconciles(arguments) {
+        true => CloudSummary::of_reconcile(),
+        false => CloudSummary::default(),
+    };
     let mut reported = 0;
     for seed in arguments.start..arguments.start.saturating_add(arguments.seeds) {
         let mut crash_at = arguments.every_crash.then_some(1);
@@ -139,7 +159,7 @@ fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode 
 fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
     let seeds = arguments.seeds.max(SABOTAGE_SEEDS);
-    for sabotage in Sabotage::ALL {
+    for sabotage in defects(arguments) {
         let range = arguments.start..arguments.start.saturating_add(seeds);
         let seen: Vec<u64> = range
             .filter(|seed| !run_clouds(options(arguments, *seed, Some(sabotage)), None).passed())

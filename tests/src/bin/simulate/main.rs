@@ -24,7 +24,7 @@ mod clouds;
 use clap::Parser;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::sabotage::Sabotage;
-use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::profile::{Profile, UnknownProfile};
 use quorumfs_bft_simulator::replay::{End, Replayed};
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
@@ -34,6 +34,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 /// Runs simulated clusters.
 #[derive(Parser, Clone, Debug)]
@@ -46,9 +47,9 @@ struct SimulateArguments {
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// The faults that may occur: mixed, calm, network, crash, disk, byzantine, twins, clock,
-    /// clients, membership, reads, mac, distant.
+    /// clients, membership, reads, mac, distant. With --clouds: mixed, reconcile.
     #[arg(long, default_value = "mixed")]
-    profile: Profile,
+    profile: RunProfile,
     /// The service: alternate (by the seed's parity), key-value or metadata.
     #[arg(long, default_value = "alternate")]
     service: Service,
@@ -62,7 +63,7 @@ struct SimulateArguments {
     #[arg(long, value_name = "NUMBER", requires = "sabotage")]
     enough: Option<usize>,
     /// Runs simulated clouds under the block store instead of clusters.
-    #[arg(long, conflicts_with_all = ["replay", "profile", "service", "fault_model"])]
+    #[arg(long, conflicts_with_all = ["replay", "service", "fault_model"])]
     clouds: bool,
     /// Spreads objects by this policy, instead of one drawn from the seed.
     #[arg(long, value_name = "N,F,K", value_parser = clouds::policy, requires = "clouds")]
@@ -80,6 +81,49 @@ struct SimulateArguments {
     /// Prints the events.
     #[arg(long)]
     trace: bool,
+}
+
+/// What may happen in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RunProfile {
+    /// A profile of the simulated clusters; of the clouds, only the mixed one.
+    Usual(Profile),
+    /// Clouds with collectors.
+    Reconcile,
+}
+
+impl FromStr for RunProfile {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "reconcile" => Ok(Self::Reconcile),
+            name => name
+                .parse()
+                .map(Self::Usual)
+                .map_err(|e: UnknownProfile| e.to_string()),
+        }
+    }
+}
+
+impl SimulateArguments {
+    /// The profile of simulated clusters.
+    fn usual(&self) -> Profile {
+        match self.profile {
+            RunProfile::Usual(profile) => profile,
+            RunProfile::Reconcile => Profile::Mixed,
+        }
+    }
+
+    /// Refuses a profile that the kind of run does not have.
+    fn check_profile(&self) -> Result<(), &'static str> {
+        match (self.clouds, self.profile) {
+            (true, RunProfile::Usual(Profile::Mixed) | RunProfile::Reconcile)
+            | (false, RunProfile::Usual(_)) => Ok(()),
+            (true, RunProfile::Usual(_)) => Err("with --clouds the profile is mixed or reconcile"),
+            (false, RunProfile::Reconcile) => Err("the profile reconcile needs --clouds"),
+        }
+    }
 }
 
 /// How many failed seeds are reported one by one.
@@ -105,6 +149,10 @@ fn fault_model(text: &str) -> Result<FaultModel, String> {
 
 fn main() -> ExitCode {
     let arguments = SimulateArguments::parse();
+    if let Err(reason) = arguments.check_profile() {
+        eprintln!("{reason}");
+        return ExitCode::from(2);
+    }
     if arguments.clouds {
         return clouds::main(&arguments);
     }
@@ -197,7 +245,9 @@ fn report_failure(arguments: &SimulateArguments, report: &Report) {
     let mut replay = format!(
         "cargo run --release -p quorumfs-tests --bin simulate -- --seeds 1 --start {} --profile \
          {} --service {} --trace",
-        report.seed, arguments.profile, arguments.service
+        report.seed,
+        arguments.usual(),
+        arguments.service
     );
     if let Some(model) = &arguments.fault_model {
         replay.push_str(&format!(" --fault-model {},{}", model.up(), model.right()));
@@ -230,7 +280,7 @@ fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summar
         let options = Options {
             sabotage,
             fault_model: arguments.fault_model,
-            ..Options::new(seed, arguments.profile)
+            ..Options::new(seed, arguments.usual())
         };
         let begun = milliseconds();
         let report = run_seed(options, arguments.service, trace);
@@ -260,7 +310,7 @@ fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summar
 fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
     let (summary, _) = run_all(arguments, sabotage);
     // A chosen profile or fault model does not have to exercise everything.
-    let whole = arguments.profile == Profile::Mixed
+    let whole = arguments.usual() == Profile::Mixed
         && arguments.service == Service::Alternate
         && arguments.fault_model.is_none()
         && sabotage.is_none();
@@ -287,7 +337,7 @@ fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode 
 fn passes(arguments: &SimulateArguments, seed: u64) -> bool {
     let options = Options {
         fault_model: arguments.fault_model,
-        ..Options::new(seed, arguments.profile)
+        ..Options::new(seed, arguments.usual())
     };
     run_seed(options, arguments.service, None).passed()
 }
@@ -298,29 +348,29 @@ fn passes(arguments: &SimulateArguments, seed: u64) -> bool {
 fn tried_with(sabotage: Sabotage, arguments: &SimulateArguments) -> SimulateArguments {
     match sabotage {
         Sabotage::ReadWithoutVersion => SimulateArguments {
-            profile: Profile::Reads,
+            profile: RunProfile::Usual(Profile::Reads),
             service: Service::KeyValue,
             ..arguments.clone()
         },
         Sabotage::ThroughputComparedIdle => SimulateArguments {
-            profile: Profile::Calm,
+            profile: RunProfile::Usual(Profile::Calm),
             ..arguments.clone()
         },
         // A leader goes on in its view only where it crashes often, and others are slow to leave.
         Sabotage::OldViewLedAgain => SimulateArguments {
-            profile: Profile::Disk,
+            profile: RunProfile::Usual(Profile::Disk),
             ..arguments.clone()
         },
         // Votes of an earlier membership epoch exist only where there are several epochs.
         Sabotage::OldEpochVoteCounted => SimulateArguments {
-            profile: Profile::Membership,
+            profile: RunProfile::Usual(Profile::Membership),
             ..arguments.clone()
         },
         Sabotage::ClaimNotAccepted
         | Sabotage::NothingInsteadOfWaiting
         | Sabotage::OneVoucher
         | Sabotage::VoteInAnothersName => SimulateArguments {
-            profile: Profile::Mac,
+            profile: RunProfile::Usual(Profile::Mac),
             seeds: arguments.seeds.max(CLAIMS_SEEDS),
             ..arguments.clone()
         },

@@ -9,6 +9,7 @@
 //! clouds only. Answers to clients pass through both; the checks look at the true content
 //! ([`SimulatedCloud::truth`]).
 
+mod late;
 mod names;
 
 use super::ledger::Ledger;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use quorumfs_backends::{Deadline, ObjectName, Operation, Receipt, StoreError, StoreErrorKind};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::CloudKeys;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -69,6 +70,12 @@ struct CloudState {
     objects: BTreeMap<ObjectName, Object>,
     /// Deleted or lost objects, which a lie may bring back.
     gone: BTreeMap<ObjectName, Bytes>,
+    /// Names that a request has deleted.
+    deleted: BTreeSet<ObjectName>,
+    /// Puts that are executed long after they were sent, when they have been deleted already; the
+    /// chance of that in a thousand deletions.
+    late: Vec<(Instant, ObjectName, Bytes)>,
+    late_per_mille: u64,
     /// The names of some time ago.
     old_names: Vec<ObjectName>,
     random: Random,
@@ -104,6 +111,9 @@ impl SimulatedCloud {
         let state = CloudState {
             objects: BTreeMap::new(),
             gone: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            late: Vec::new(),
+            late_per_mille: 0,
             old_names: Vec::new(),
             random,
             weather: None,
@@ -133,6 +143,11 @@ impl SimulatedCloud {
         self.state().climate = climate;
     }
 
+    /// From now on some puts are late.
+    pub(super) fn set_late_puts(&self, per_mille: u64) {
+        self.state().late_per_mille = per_mille;
+    }
+
     pub(super) fn set_character(&self, character: Option<Character>) {
         self.state().character = character;
     }
@@ -153,6 +168,13 @@ impl SimulatedCloud {
         objects
             .chain(gone.map(|(name, body)| (name.clone(), body.clone())))
             .collect()
+    }
+
+    /// All names that are stored.
+    pub(super) fn names(&self) -> Vec<ObjectName> {
+        let mut state = self.state();
+        state.forget_lost();
+        state.objects.keys().cloned().collect()
     }
 
     /// Stores an object unnoticed, as a malicious client may.
@@ -308,6 +330,11 @@ impl SimulatedCloud {
             state.old_names = state.objects.keys().cloned().collect();
         }
         state.objects.insert(name.clone(), Object { body, lost });
+        let is_late = state.deleted.contains(name);
+        drop(state);
+        if is_late {
+            self.ledger.late(self.index, name);
+        }
         Ok(())
     }
 
@@ -490,6 +517,10 @@ impl SimulatedCloud {
     fn resurrected(&self, name: &ObjectName) -> Option<Bytes> {
         let body = self.state().gone.remove(name)?;
         self.record_lie(Lie::Resurrect);
+        self.ledger
+            .records()
+            .late
+            .insert((self.index, name.clone()));
         self.plant(name.clone(), body.clone());
         Some(body)
     }
@@ -547,23 +578,5 @@ impl SimulatedCloud {
             }
         }
         bytes.into()
-    }
-}
-
-impl CloudState {
-    fn forget_lost(&mut self) {
-        let now = Instant::now();
-        let is_lost = |object: &Object| object.lost.is_some_and(|lost| lost <= now);
-        let lost: Vec<ObjectName> = self
-            .objects
-            .iter()
-            .filter(|(_, object)| is_lost(object))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in lost {
-            if let Some(object) = self.objects.remove(&name) {
-                self.gone.insert(name, object.body);
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ use super::wire::{Life, Wire};
 use super::world::World;
 use bytes::Bytes;
 use quorumfs_backends::ObjectStore;
+use quorumfs_bft::identity::SessionId;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{
     BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Compaction, PlainSlice, Planted,
@@ -21,7 +22,7 @@ use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{ContentPage, QueryResult};
+use quorumfs_metadata::reply::{ContentPage, ListedExtent, QueryResult};
 use quorumfs_metadata::row::Verdict;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -46,6 +47,7 @@ pub(super) struct Gateway {
     pub(super) life: Arc<Life>,
     pub(super) store: BlockStore,
     pub(super) client: Arc<MetadataClient>,
+    session: SessionId,
 }
 
 impl Gateway {
@@ -64,7 +66,10 @@ impl Gateway {
             ledger: Arc::clone(&world.ledger),
             random: Mutex::new(Random::new(seed)),
             failure_rate,
+            judge: world.reconciles.then(|| Arc::clone(world)),
         };
+        let session = connection.session.session();
+        world.sessions().push(session);
         let client = Arc::new(MetadataClient::new(
             Arc::new(connection),
             Credentials::root(),
@@ -100,6 +105,7 @@ impl Gateway {
             life,
             store,
             client,
+            session,
         }))
     }
 
@@ -112,6 +118,15 @@ impl Gateway {
         }
         drop(records);
         self.store.shutdown();
+    }
+
+    /// The servers end the session of a life that is over, where there are collectors: its ids
+    /// protect what it wrote until then.
+    pub(super) async fn end_session(&self, random: &mut Random) {
+        if self.world.reconciles {
+            tokio::time::sleep(Duration::from_millis(random.below(2000))).await;
+            let _ = self.world.servers.embedded.end_session(self.session);
+        }
     }
 
     fn ids_of_a_former_life(&self) -> Option<(ObjectId, SliceId)> {
@@ -201,6 +216,50 @@ impl Gateway {
                     "object {object}, shard {index}: acknowledged by an honest cloud, not there"
                 ));
             }
+        }
+    }
+
+    /// Removes a committed slice from the file.
+    pub(super) async fn remove(&self, random: &mut Random) {
+        let Some(page) = self.content().await else {
+            return;
+        };
+        let Some(listed) = random.pick(&page.extents) else {
+            return;
+        };
+        self.remove_listed(listed).await;
+    }
+
+    /// Removes a slice, if it is in the file.
+    async fn remove_slice(&self, slice: SliceId) {
+        let page = self.content().await;
+        let extents = page.map(|page| page.extents).unwrap_or_default();
+        if let Some(listed) = extents.iter().find(|it| it.extent.slice == slice) {
+            self.remove_listed(listed).await;
+        }
+    }
+
+    async fn remove_listed(&self, listed: &ListedExtent) {
+        let world = &self.world;
+        let slice = listed.extent.slice;
+        world.ledger.records().removed.insert(slice);
+        let step = Step::Commit(Commit {
+            inode: world.servers.file,
+            expected: None,
+            objects: Vec::new(),
+            slices: Vec::new(),
+            content: NewContent::Hole {
+                offset: listed.offset,
+                length: u64::from(listed.extent.length),
+            },
+            size: None,
+            mtime: None,
+        });
+        let removed = self.client.step("remove", Credentials::root(), TIME, step);
+        if removed.await.is_ok() {
+            world.ledger.count("slices_removed");
+            let client = self.life.client;
+            world.ledger.note(&format!("{client} removes {slice}"));
         }
     }
 
@@ -294,14 +353,14 @@ impl Gateway {
                 return;
             }
         };
-        let stored: Vec<Stored> = slices
+        let mut stored: Vec<Stored> = slices
             .into_iter()
-            .take(random.between(1, 2) as usize)
             .map(|slice| Stored {
                 object: new.clone(),
                 slice,
             })
             .collect();
+        let spare = stored.split_off((random.between(1, 2) as usize).min(stored.len()));
         if let Some(one) = stored.first() {
             self.check_returned(one);
         }
@@ -326,11 +385,31 @@ impl Gateway {
             true => {
                 self.store.committed(object);
                 world.ledger.count("packs_committed");
+                if world.reconciles
+                    && let Some(spare) = spare.first()
+                {
+                    self.revive(&stored, spare).await;
+                }
             }
             false => {
                 self.store.abandoned(object);
                 world.ledger.count("commits_given_up");
             }
+        }
+    }
+
+    /// Removes all slices of a pack, waits until a collector would delete it if it could not come
+    /// back to life, and commits another slice of it.
+    async fn revive(&self, dead: &[Stored], spare: &Stored) {
+        for stored in dead {
+            self.remove_slice(stored.slice.id).await;
+        }
+        tokio::time::sleep(2 * super::collecting::GRACE).await;
+        if self.commit(spare, TRIES).await {
+            let mut records = self.world.ledger.records();
+            records.committed.insert(spare.slice.id);
+            records.operations += 1;
+            records.counters.count("packs_revived");
         }
     }
 

@@ -3,8 +3,10 @@
 //! Every part of the world writes here, and every check reads here. The trace is a hash of all
 //! events in order, so that two runs of a seed can be compared.
 
+use super::collecting::Retained;
 use super::poison::Poison;
 use bytes::Bytes;
+use quorumfs_backends::ObjectName;
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_metadata::identity::{ObjectId, PrincipalNumber, SliceId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,12 @@ pub(super) struct Records {
     pub(super) attempts: BTreeMap<SliceId, Attempt>,
     /// Slices whose commit was acknowledged.
     pub(super) committed: BTreeSet<SliceId>,
+    /// Slices whose removal was tried.
+    pub(super) removed: BTreeSet<SliceId>,
+    /// Objects that retained points need.
+    pub(super) retained: Retained,
+    /// Names that were put after they had been deleted.
+    pub(super) late: BTreeSet<(u8, ObjectName)>,
     /// The body that honest gateways have put for each shard, under any of its names.
     pub(super) bodies: BTreeMap<(ObjectId, u8), blake3::Hash>,
     /// Shards that a cloud has acknowledged or returned, with the attempt in the name.

@@ -5,6 +5,7 @@
 
 use super::ledger::Ledger;
 use super::wire::Life;
+use super::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
@@ -19,7 +20,8 @@ use quorumfs_metadata::identity::{
 };
 use quorumfs_metadata::operation::{Create, NewInode, Operation, Step};
 use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::reply::StepDone;
+use quorumfs_metadata::query::{Query, Question};
+use quorumfs_metadata::reply::{Answer, QueryResult, StepDone};
 use quorumfs_metadata::row::{Cloud, Rights, SliceKey, SliceSalt};
 use quorumfs_metadata::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +46,8 @@ pub(super) const TIME: Timestamp = Timestamp {
 pub(super) struct Servers {
     pub(super) embedded: Arc<Embedded<Metadata>>,
     pub(super) file: InodeId,
+    /// A session of the judges.
+    auditor: EmbeddedSession<Metadata>,
 }
 
 impl Servers {
@@ -79,6 +83,7 @@ impl Servers {
             mode: Mode(0o666),
             umask: Mode(0),
             exclusive: true,
+            number: None,
         });
         let created = client.step("create", Credentials::root(), TIME, step).await;
         let file = match created.map_err(|e| text(&e))? {
@@ -86,7 +91,25 @@ impl Servers {
             other => return Err(format!("the file was not created: {other:?}")),
         };
         client.close().await;
-        Ok(Self { embedded, file })
+        let auditor = embedded.open_session(OWNER).map_err(|e| text(&e))?;
+        Ok(Self {
+            embedded,
+            file,
+            auditor,
+        })
+    }
+}
+
+impl Servers {
+    /// What a client without failures is answered.
+    pub(super) async fn look(&self, question: Question) -> Option<QueryResult> {
+        let query = Query {
+            credentials: Credentials::root(),
+            question,
+        };
+        let answer = self.auditor.query(query.to_bytes().into()).await.ok()?;
+        let answer = Answer::from_bytes(&answer).ok()?;
+        answer.0.ok()
     }
 }
 
@@ -103,6 +126,8 @@ pub(super) struct Connection {
     pub(super) ledger: Arc<Ledger>,
     pub(super) random: Mutex<Random>,
     pub(super) failure_rate: FailureRate,
+    /// Judges what is ordered; only where there are collectors.
+    pub(super) judge: Option<Arc<World>>,
 }
 
 impl Connection {
@@ -122,9 +147,16 @@ impl Connection {
                 reason: "a simulated failure".to_owned(),
             });
         }
+        let decoded = Operation::from_bytes(&operation);
+        if let (Some(world), Ok(Operation::Forget { objects })) = (&self.judge, &decoded) {
+            for object in objects {
+                super::collecting::judge_forget(world, *object).await;
+            }
+        }
         let repeats = matches!(
-            Operation::from_bytes(&operation),
+            decoded,
             Ok(Operation::ConfirmPlaced { .. }
+                | Operation::Forget { .. }
                 | Operation::ReplacePlacement { .. }
                 | Operation::WithdrawPlaced { .. }
                 | Operation::Testify { .. }

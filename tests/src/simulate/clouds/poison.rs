@@ -65,6 +65,9 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
     let kind = random.pick(&Poison::ALL).copied();
     let kind = kind.filter(|_| random.chance(3, 4));
     let session = world.servers.embedded.open_session(USER);
+    if let Ok(session) = &session {
+        world.sessions().push(session.session());
+    }
     let session = session.map_err(|e| text(&e))?;
     let credentials = Credentials::user(USER_IDS.0, USER_IDS.1);
     let client = MetadataClient::new(Arc::new(session), credentials.clone());
@@ -117,6 +120,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             class: ObjectClass::BLOCK,
             shard: ShardIndex(index),
             attempt: 0,
+            generation: 0,
         };
         if kind.is_none() {
             // It is checked like a shard of any honest writer.

@@ -11,7 +11,7 @@
 //! a scrub has inspected everything. Weather may hit any number of clouds: it may delay or refuse
 //! operations, but nothing may be lost or wrong because of it.
 
-use super::CloudOptions;
+use super::checks::{check_request_count, check_secrecy};
 use super::cloud::{Collusion, SimulatedCloud, Weather};
 use super::gateway::{Ended, Gateway};
 use super::ledger::Ledger;
@@ -19,7 +19,9 @@ use super::lie::Character;
 use super::metadata::{FailureRate, Servers};
 use super::poison::poison;
 use super::wire::Life;
+use super::{CloudOptions, collecting};
 use bytes::Bytes;
+use quorumfs_bft::identity::SessionId;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{CloudKeys, Named, Sabotage, ScrubConfig, ScrubDepth};
 use quorumfs_gateway::keys::{CloudSecret, Secret, SliceKey};
@@ -40,8 +42,6 @@ const CALM_OPERATION: Duration = Duration::from_secs(25);
 const COMPLETION: Duration = Duration::from_secs(120);
 /// The distance between two slices in the file.
 const SLOT_BYTES: u64 = 1 << 20;
-/// The length of plaintext that is searched for in the clouds, from each end of each slice.
-const NEEDLE_BYTES: usize = 24;
 /// How many readers there are at the end; each lacks different clouds.
 const READERS: u64 = 2;
 
@@ -61,6 +61,10 @@ pub(super) struct World {
     offsets: AtomicU64,
     clients: AtomicU64,
     interrupted: Mutex<Vec<(ObjectId, SliceId)>>,
+    /// Whether there are collectors.
+    pub(super) reconciles: bool,
+    sessions: Mutex<Vec<SessionId>>,
+    shares: Mutex<BTreeSet<ObjectId>>,
 }
 
 /// The parameters of a run.
@@ -131,6 +135,7 @@ impl World {
             class,
             shard: ShardIndex(index),
             attempt: shard.attempt,
+            generation: 0,
         };
         let Some(cloud) = self.clouds.get(usize::from(shard.cloud.0)) else {
             return false;
@@ -144,7 +149,22 @@ impl World {
         }
     }
 
-    fn life(&self, steps: u64) -> Arc<Life> {
+    /// All sessions of gateways that have not been ended.
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Vec<SessionId>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ids of the shares that lie on all clouds.
+    pub(super) fn shares(&self) -> MutexGuard<'_, BTreeSet<ObjectId>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many lives there were, and one.
+    pub(super) fn clients(&self) -> u64 {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn life(&self, steps: u64) -> Arc<Life> {
         Life::new(self.clients.fetch_add(1, Ordering::Relaxed), steps)
     }
 }
@@ -193,6 +213,9 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
         offsets: AtomicU64::new(0),
         clients: AtomicU64::new(1),
         interrupted: Mutex::default(),
+        reconciles: options.reconciles,
+        sessions: Mutex::default(),
+        shares: Mutex::default(),
     });
     for liar in &world.liars {
         let Some(cloud) = world.clouds.get(usize::from(*liar)) else {
@@ -213,10 +236,15 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
         ledger.note(&format!("cloud {liar} is {character:?}"));
         cloud.set_character(Some(character));
     }
+    if world.reconciles {
+        collecting::prepare(&world).await?;
+    }
     chaos(&world, &scenario, &mut random, options.crash_at).await?;
     calm(&world, &mut random).await?;
     healed(&world, &mut random).await?;
-    if scenario.fair {
+    if world.reconciles {
+        collecting::last(&world, &mut random).await?;
+    } else if scenario.fair {
         check_request_count(&world);
     }
     check_secrecy(&world);
@@ -230,7 +258,7 @@ async fn chaos(
     random: &mut Random,
     crash_at: Option<u64>,
 ) -> Result<(), String> {
-    let end = Instant::now() + CHAOS;
+    let end = Instant::now() + if world.reconciles { 3 * CHAOS } else { CHAOS };
     let mut lives = tokio::task::JoinSet::new();
     for number in 0..scenario.gateways {
         let world = Arc::clone(world);
@@ -259,6 +287,7 @@ async fn chaos(
                     () = work => {}
                 }
                 gateway.end();
+                gateway.end_session(&mut random).await;
                 if life.is_over() {
                     world.ledger.fault("crashes");
                     let client = life.client;
@@ -272,6 +301,12 @@ async fn chaos(
             }
             Ok::<(), String>(())
         });
+    }
+    if world.reconciles {
+        for number in 0..1 + random.below(2) {
+            let (world, mut own) = (Arc::clone(world), random.fork(500 + number));
+            lives.spawn(async move { collecting::run(&world, &mut own, end).await });
+        }
     }
     if !scenario.fair {
         let (sky, mut own) = (Arc::clone(world), random.fork(200));
@@ -323,6 +358,7 @@ async fn operate(gateway: &Arc<Gateway>, random: &mut Random) {
     let length = random.below(1500) * random.below(2);
     tokio::time::sleep(Duration::from_millis(length)).await;
     match random.below(20) {
+        16.. if gateway.world.reconciles => gateway.remove(random).await,
         0..8 => {
             gateway.write(random).await;
         }
@@ -402,7 +438,7 @@ async fn weather(world: &World, random: &mut Random, end: Instant) {
 }
 
 /// Opens the volume for a phase without crashes.
-fn open_calmly(world: &Arc<World>, random: &mut Random) -> Result<Arc<Gateway>, String> {
+pub(super) fn open_calmly(world: &Arc<World>, random: &mut Random) -> Result<Arc<Gateway>, String> {
     let failure_rate = FailureRate { per_mille: 0 };
     Gateway::open(world, world.life(u64::MAX), failure_rate, random.next())
 }
@@ -518,7 +554,9 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
 fn judge(world: &World, page: &ContentPage) {
     let (committed, attempts) = {
         let records = world.ledger.records();
-        (records.committed.clone(), records.attempts.clone())
+        let committed: BTreeSet<_> = records.committed.difference(&records.removed).collect();
+        let committed: Vec<SliceId> = committed.into_iter().copied().collect();
+        (committed, records.attempts.clone())
     };
     for slice in &committed {
         if !page.slices.iter().any(|(id, _)| id == slice) {
@@ -547,51 +585,6 @@ fn judge(world: &World, page: &ContentPage) {
                 world.ledger.violation(format!(
                     "object {id}, shard {index}: not good on a cloud that never lied"
                 ));
-            }
-        }
-    }
-}
-
-/// Checks that in fair weather there are no unnecessary requests.
-fn check_request_count(world: &World) {
-    let records = world.ledger.records();
-    let n = u64::from(world.policy.clouds());
-    let count = |name| records.counters.get(name);
-    let (written, read) = (count("objects_written"), records.operations);
-    let requests: u64 = world.clouds.iter().map(|cloud| cloud.traffic().0).sum();
-    let lives = world.clients.load(Ordering::Relaxed);
-    // One request for each put; k of n for each read, and as many again for a late one; one probe
-    // of each cloud for each life.
-    let most = n * (written + 2 * read + 2 * lives);
-    drop(records);
-    if requests > most {
-        let what = format!("{requests} requests in fair weather; at most {most} are expected");
-        world.ledger.violation(what);
-    }
-}
-
-/// Checks that no plaintext was ever on any cloud, so that f of them together know none.
-fn check_secrecy(world: &World) {
-    let attempts = world.ledger.records().attempts.clone();
-    let needles: Vec<Bytes> = attempts
-        .values()
-        .filter(|attempt| attempt.plain.len() >= NEEDLE_BYTES)
-        .flat_map(|attempt| {
-            let end = attempt.plain.len() - NEEDLE_BYTES;
-            [
-                attempt.plain.slice(..NEEDLE_BYTES),
-                attempt.plain.slice(end..),
-            ]
-        })
-        .collect();
-    let Ok(search) = aho_corasick::AhoCorasick::new(&needles) else {
-        return;
-    };
-    for cloud in &world.clouds {
-        for (name, body) in cloud.all_bodies() {
-            if search.is_match(&body[..]) {
-                let what = format!("cloud {}: {name} shows plaintext", cloud.index);
-                world.ledger.violation(what);
             }
         }
     }

@@ -97,7 +97,7 @@ impl SimulatedCloud {
         let way = self
             .arrive(Operation::Delete, Some(name), deadline, None)
             .await?;
-        self.remove(name);
+        self.delete_now(name);
         self.answer(way, Operation::Delete, Some(name), deadline, Ok(()))
             .await
     }
