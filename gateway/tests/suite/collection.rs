@@ -6,11 +6,14 @@
 use crate::common::*;
 use crate::packs::{Clouds, bytes_of, read_one, write_one};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
-use quorumfs_gateway::blocks::{BlockStore, CloudKeys, Collection, Compaction, Named};
+use quorumfs_gateway::blocks::{
+    BlockStore, CloudKeys, Collection, Compaction, Named, PlacementLog,
+};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_metadata::identity::{AllocationId, ObjectClass, ObjectId, ShardIndex};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -246,4 +249,24 @@ async fn packs_are_compacted_and_then_collected() {
     for number in 190..200 {
         assert_eq!(read_one(&fs, &format!("f{number}")).await, bytes_of(number));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_object_is_left_to_its_writer_while_that_one_lives() {
+    let clouds = Clouds::new();
+    clouds.stores[3].refuses.store(true, Ordering::Relaxed);
+    let (fs, _writes) = writer(&clouds);
+    write_one(&fs, "f", &bytes_of(1).repeat(10)).await;
+    fs.sync_all().await.unwrap();
+    let other = clouds.client();
+    let listed = other.list_under_replicated(None, 10).await.unwrap();
+    assert_eq!(
+        listed.objects.len(),
+        0,
+        "its writer may be putting the rest"
+    );
+    fs.shutdown().await.unwrap();
+    let listed = other.list_under_replicated(None, 10).await.unwrap();
+    assert_eq!(listed.objects.len(), 1, "its writer is gone");
+    other.close().await;
 }

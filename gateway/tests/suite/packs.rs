@@ -30,7 +30,7 @@ use tokio::time::Instant;
 pub(crate) struct Counting {
     store: LocalStore,
     delay: AtomicU64,
-    refuses: AtomicBool,
+    pub(crate) refuses: AtomicBool,
     refuses_deletes: AtomicBool,
     puts: AtomicU64,
     bytes: AtomicU64,
