@@ -44,8 +44,8 @@ pub(crate) fn testify(
     Ok(new)
 }
 
-/// Combines a finding with the row of its object; `None` if the object is gone, or has no such
-/// shard in this generation.
+/// Combines a finding with the row of its object; `None` if the object is gone or not needed,
+/// or has no such shard in this generation.
 fn weigh(
     change: &Change<'_, '_>,
     asker: &Asker,
@@ -56,8 +56,10 @@ fn weigh(
         return Ok(None);
     };
     let shard = object.shards.get(usize::from(finding.shard.0));
-    // The row has the digests of one generation alone.
-    let Some(shard) = shard.filter(|_| finding.generation == object.generation) else {
+    // The row has the digests of one generation alone. What nothing refers to may be deleted
+    // already: a reader with an old row misses it by no fault of the cloud.
+    let judged = finding.generation == object.generation && object.slices > 0;
+    let Some(shard) = shard.filter(|_| judged) else {
         return Ok(None);
     };
     // A shard that was rewritten in the meantime is reported all the same, with the receipt seen

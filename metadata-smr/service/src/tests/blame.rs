@@ -240,3 +240,18 @@ fn the_oldest_evidence_gives_way_and_is_still_counted() {
     let newest: Vec<_> = all[10..].iter().map(|it| (it.attempt, it.shard)).collect();
     assert_eq!(kept, newest);
 }
+
+#[test]
+fn a_cloud_is_not_blamed_for_what_nothing_refers_to() {
+    let mut world = TestService::new();
+    let owner = world.open(OWNER);
+    let file = shared_file(&mut world, &owner);
+    let object = written(&mut world, &owner, &Credentials::root(), file);
+    let found = testify(&mut world, &owner, vec![finding(object, 1)]);
+    assert_eq!(found, Ok(1));
+    let remove = Step::Unlink(removal(InodeId::ROOT, "f", false));
+    world.step(&owner, &Credentials::root(), remove).unwrap();
+    assert_eq!(row(&mut world, &owner, object).slices, 0);
+    let found = testify(&mut world, &owner, vec![finding(object, 2)]);
+    assert_eq!(found, Ok(0), "a collector may have deleted it");
+}
