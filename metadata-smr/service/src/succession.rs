@@ -2,10 +2,10 @@
 //!
 //! A stolen or lost key cannot be locked out by its holders, nor by an administrator: each of those
 //! keys may be the stolen one. The volume root key decides, which lies offline in the recovery kit.
-//! It signs a *succession*: the successor's [statement](crate::statement), with the predecessor's
-//! rights and the clouds' secrets wrapped for the new key. From the batch that carries it on, the
-//! predecessor is no longer a principal: every session, operation and question is refused, its
-//! mount is fenced, and it can no longer change the cluster's membership.
+//! It signs a *succession*: the successor's statement (see [`crate::statement`]), with the
+//! predecessor's rights and the clouds' secrets wrapped for the new key. From the batch that
+//! carries it on, the predecessor is no longer a principal: every session, operation and question
+//! is refused, its mount is fenced, and it can no longer change the cluster's membership.
 //!
 //! ```text
 //! kit ── signs ──► succession n: predecessor, successor's statement, key epoch
