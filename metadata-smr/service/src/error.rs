@@ -234,7 +234,7 @@ pub enum Error {
     JobTaken {
         /// The session.
         by: SessionId,
-        /// Until when, by the lease clock.
+        /// Until when, by the agreed time.
         until: Time,
     },
 }

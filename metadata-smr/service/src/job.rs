@@ -1,11 +1,12 @@
 //! Jobs: background work that one process of the volume does at a time.
 //!
-//! A session takes a job for a bounded time of the lease clock, and takes it again before the time
-//! is over. A job is free once its holder's time is over, the holder gave it back, or its session
-//! has ended. Jobs only save work: what they order is safe whichever and however many sessions do
-//! it, because the lease clock of a stopped holder is behind.
+//! A session takes a job for a bounded time, and takes it again before the time is over. A job is
+//! free once its holder's time is over, the holder gave it back, or its session has ended. Jobs only
+//! save work: what is ordered for them is safe whichever and however many sessions do it. So they
+//! run on the agreed time, which goes on in a cluster without work, and not on the lease clock.
 
 use crate::change::{Asker, Change};
+use crate::content;
 use crate::error::Error;
 use crate::limits::JOB_SECONDS_MAX;
 use crate::reply::Done;
@@ -26,7 +27,7 @@ pub(crate) fn take(
     require(asker.rights.reconcile, Error::NoRight)?;
     require((1..=JOB_SECONDS_MAX).contains(&seconds), Error::Invalid)?;
     let session = asker.caller.session;
-    let now = change.context().lease_clock;
+    let now = change.time();
     if let Some(holder) = change.find::<JobHolder>(&key::job(job))? {
         let is_free = holder.session == session || holder.until <= now;
         let until = holder.until;
@@ -35,10 +36,10 @@ pub(crate) fn take(
     }
     let until = now.plus(Nanos::from_secs(u64::from(seconds)));
     change.put(key::job(job), &JobHolder { session, until })?;
-    Ok(Done::JobTaken {
-        until,
-        now: change.time(),
-    })
+    if job == Job::Collection {
+        content::release_expired(change)?;
+    }
+    Ok(Done::JobTaken { until, now })
 }
 
 /// Gives a job back; no effect if another session has it.

@@ -90,7 +90,7 @@ pub enum Done {
     },
     /// The session has the job.
     JobTaken {
-        /// Until when, by the lease clock.
+        /// Until when, by the agreed time.
         until: Time,
         /// The time of the batch: what is old is old by this clock.
         now: Time,

@@ -105,6 +105,18 @@ pub(crate) fn retain(
     seconds: Option<u32>,
 ) -> Outcome<Done> {
     require(asker.rights.reconcile, Error::NoRight)?;
+    let left = release_expired(change)?;
+    let limit = RETENTIONS_MAX as u32;
+    require(left < RETENTIONS_MAX, Error::TooMany { limit })?;
+    let point = change.context().sequence;
+    let now = change.time();
+    let until = seconds.map(|seconds| now.plus(Nanos::from_secs(u64::from(seconds))));
+    change.put(key::retention(point), &Retention { kind, until })?;
+    Ok(Done::Retained { point })
+}
+
+/// Releases the points whose time is over; returns how many are left. A collection begins with it.
+pub(crate) fn release_expired(change: &mut Change<'_, '_>) -> Outcome<usize> {
     let now = change.time();
     let prefix = key::retentions();
     let mut left = 0;
@@ -116,12 +128,7 @@ pub(crate) fn retain(
             left += 1;
         }
     }
-    let limit = RETENTIONS_MAX as u32;
-    require(left < RETENTIONS_MAX, Error::TooMany { limit })?;
-    let point = change.context().sequence;
-    let until = seconds.map(|seconds| now.plus(Nanos::from_secs(u64::from(seconds))));
-    change.put(key::retention(point), &Retention { kind, until })?;
-    Ok(Done::Retained { point })
+    Ok(left)
 }
 
 /// Releases a point.

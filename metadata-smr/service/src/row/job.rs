@@ -8,18 +8,12 @@ use quorumfs_bft::identity::{SessionId, Time};
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
 )]
 pub enum Job {
-    /// Puts missing shards.
-    Completion,
     /// Moves live slices out of sparse packs.
     Compaction,
     /// Deletes what nothing needs, by the queue of the unreferenced.
     Collection,
     /// Deletes what nothing needs, by the clouds' listings.
     Sweep,
-    /// Copies the metadata to the clouds.
-    Backup,
-    /// Moves shards from one provider to another.
-    Providers,
 }
 
 impl Job {
@@ -27,12 +21,9 @@ impl Job {
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
-            Self::Completion => 0,
-            Self::Compaction => 1,
-            Self::Collection => 2,
-            Self::Sweep => 3,
-            Self::Backup => 4,
-            Self::Providers => 5,
+            Self::Compaction => 0,
+            Self::Collection => 1,
+            Self::Sweep => 2,
         }
     }
 }
@@ -40,12 +31,9 @@ impl Job {
 impl std::fmt::Display for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Completion => "completion",
             Self::Compaction => "compaction",
             Self::Collection => "collection",
             Self::Sweep => "sweep",
-            Self::Backup => "backup",
-            Self::Providers => "providers",
         })
     }
 }
@@ -55,7 +43,7 @@ impl std::fmt::Display for Job {
 pub struct JobHolder {
     /// The session.
     pub session: SessionId,
-    /// Until when, by the lease clock.
+    /// Until when, by the agreed time.
     pub until: Time,
 }
 

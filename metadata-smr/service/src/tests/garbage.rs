@@ -260,6 +260,22 @@ fn points_are_bounded_and_make_room_when_their_time_is_over() {
 }
 
 #[test]
+fn a_collection_releases_the_points_whose_time_is_over() {
+    let mut world = GarbageWorld::new();
+    let id = world.file("f", 1);
+    world.retain(Some(1));
+    world.remove("f");
+    world.close();
+    let take = taking(Job::Collection, 60);
+    world.service.run(&world.caller, &take).unwrap();
+    assert!(world.garbage()[0].retained);
+    world.service.sequence += 2_000;
+    world.service.run(&world.caller, &take).unwrap();
+    assert!(!world.garbage()[0].retained);
+    assert_eq!(world.forget(&[id]), 1);
+}
+
+#[test]
 fn as_many_objects_as_one_operation_may_name_are_forgotten_together() {
     let mut world = GarbageWorld::new();
     let mut objects = Vec::new();
