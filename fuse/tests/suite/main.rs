@@ -242,16 +242,20 @@ fn a_copied_file_costs_two_ordered_operations() {
     let before = world.embedded.counters();
     let started = Instant::now();
     world.run("cp", &["-a", source.to_str().unwrap(), "copy"]);
-    let seconds = started.elapsed().as_secs_f64();
+    let elapsed = started.elapsed();
     let after = world.embedded.counters();
-    let operations = (after.0 - before.0) as f64 / 300.0;
+    let ordered = after.0 - before.0;
+    let operations = ordered as f64 / 300.0;
     let queries = (after.1 - before.1) as f64 / 300.0;
     println!(
         "a file: {operations} operations, {queries} queries; {:.0} files/s",
-        300.0 / seconds
+        300.0 / elapsed.as_secs_f64()
     );
-    // Create and commit; confirmations of further shards come in bulk.
-    assert!(operations <= 2.5, "{operations} operations a file");
+    // Create and commit. Confirmations of further shards come in bulk, one in 20 ms at the most, so
+    // their number depends on how busy the machine is.
+    let confirmations = elapsed.as_millis() as u64 / 20;
+    let allowed = 630 + confirmations;
+    assert!(ordered <= allowed, "{operations} operations a file");
     assert!(queries <= 0.2, "{queries} queries a file");
 }
 
