@@ -61,7 +61,7 @@ pub(crate) struct MountReport {
     /// Some of them that wait for their writers to end or to need no more ids.
     #[serde(default)]
     pub(crate) garbage_open: u64,
-    /// Some of them that a recovery point or a link needs.
+    /// Some of them that a point in the past needs that is kept.
     #[serde(default)]
     pub(crate) garbage_retained: u64,
     /// Some of them that a cloud did not delete.

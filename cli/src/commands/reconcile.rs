@@ -82,7 +82,10 @@ impl CollectionLine {
         let reasons = [
             (self.kept_young, "not needed for less than the grace"),
             (self.kept_open, "their writers may refer to them again"),
-            (self.kept_retained, "a recovery point or a link needs them"),
+            (
+                self.kept_retained,
+                "a point in the past that is kept needs them",
+            ),
             (self.kept_unreachable, "a cloud did not delete them"),
         ];
         for (count, reason) in reasons {
@@ -110,10 +113,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> CommandResult {
     let configured = Configured::read(general)?;
-    let collection = Collection {
-        grace: arguments.grace,
-        ..Collection::default()
-    };
+    let collection = Collection::after(arguments.grace);
     let serves = !arguments.once && !arguments.dry_run;
     let access = Access::Reconciler {
         serves: serves.then_some(collection.grace),

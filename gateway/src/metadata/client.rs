@@ -465,7 +465,7 @@ impl MetadataClient {
         if let Some(id) = ids.take() {
             return Ok(id);
         }
-        self.give_back(ids.finished()).await;
+        self.give_back(&mut ids).await;
         let granted = match self.grant().await {
             // The session has its most allocations, and no id is left here: the answers to some
             // grants were lost.
@@ -487,18 +487,20 @@ impl MetadataClient {
     pub(super) async fn give_back_idle(&self) {
         let mut ids = self.ids.lock().await;
         ids.retire_idle(IDLE_IDS);
-        let finished = ids.finished();
-        self.give_back(finished).await;
+        self.give_back(&mut ids).await;
     }
 
-    async fn give_back(&self, finished: Vec<AllocationId>) {
-        for allocation in finished {
-            // Not worth failing a write for: the session's end gives it back as well.
-            if let Err(error) = self
-                .order("allocation", &Operation::CloseAllocation { allocation })
-                .await
-            {
-                tracing::debug!(%allocation, %error, "an allocation could not be given back");
+    async fn give_back(&self, ids: &mut IdPool) {
+        for allocation in ids.finished() {
+            let close = Operation::CloseAllocation { allocation };
+            match self.order("allocation", &close).await {
+                // Refused: it is closed already.
+                Ok(_) | Err(VfsError::Refused { .. }) => {}
+                // Not worth failing a write for.
+                Err(error) => {
+                    tracing::debug!(%allocation, %error, "an allocation will be given back later");
+                    ids.keep(allocation);
+                }
             }
         }
     }

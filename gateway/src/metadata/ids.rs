@@ -109,6 +109,11 @@ impl IdPool {
         self.used_up = held;
         finished.into_iter().map(|allocation| *allocation).collect()
     }
+
+    /// An allocation that is finished could not be given back: it stays finished.
+    pub(super) fn keep(&mut self, allocation: AllocationId) {
+        self.used_up.push(Arc::new(allocation));
+    }
 }
 
 #[cfg(test)]
@@ -129,5 +134,26 @@ mod tests {
         drop(second);
         assert_eq!(pool.finished(), [AllocationId(7)]);
         assert_eq!(pool.finished(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_allocation_is_given_back_and_one_that_could_not_be_is_tried_again() {
+        let minute = Duration::from_secs(60);
+        let mut pool = IdPool::default();
+        pool.grant(AllocationId(7), 2);
+        let id = pool.take().unwrap();
+        tokio::time::advance(minute / 2).await;
+        pool.retire_idle(minute);
+        assert!(pool.finished().is_empty(), "it may be wanted soon");
+        tokio::time::advance(minute).await;
+        pool.retire_idle(minute);
+        assert!(pool.take().is_none());
+        assert!(pool.finished().is_empty(), "an id of it is in use");
+        drop(id);
+        for _ in 0..2 {
+            assert_eq!(pool.finished(), [AllocationId(7)]);
+            assert!(pool.finished().is_empty());
+            pool.keep(AllocationId(7));
+        }
     }
 }

@@ -19,6 +19,7 @@ use quorumfs_metadata::operation::{Finding, NewObject, Operation, PlacedShard, S
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Fate, QueryResult, UnderReplicatedObject};
 use quorumfs_metadata::row::{Evidence, Job, Object};
+use rustix::io::Errno;
 use std::time::Duration;
 
 /// How long a new object is left to its writer.
@@ -271,10 +272,22 @@ impl PlacementLog for MetadataClient {
         match self.order("reconciler", &operation).await {
             Ok(Done::JobTaken { now, .. }) => Ok(Some(now)),
             Ok(other) => Err(failed(&self.mismatch("reconciler", &other))),
-            // Another session has it, or this one has no right to it.
-            Err(VfsError::Refused { .. }) => Ok(None),
+            // Another session has it.
+            Err(VfsError::Refused {
+                errno: Errno::BUSY, ..
+            }) => Ok(None),
             Err(error) => Err(failed(&error)),
         }
+    }
+
+    fn now(&self) -> Time {
+        let now = self.agreed(clock::now());
+        let seconds = u64::try_from(now.seconds).unwrap_or_default();
+        Time(
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(u64::from(now.nanos)),
+        )
     }
 
     async fn list_garbage(

@@ -40,10 +40,7 @@ impl Configured {
             Access::Mount { .. } if self.may_collect().is_ok() => Some(Collection::default()),
             Access::Reconciler {
                 serves: Some(grace),
-            } => Some(Collection {
-                grace,
-                ..Collection::default()
-            }),
+            } => Some(Collection::after(grace)),
             _ => None,
         }
     }

@@ -203,9 +203,14 @@ pub trait PlacementLog: Send + Sync {
     }
 
     /// Takes a job of the volume for some time, or keeps it; returns the time of the order. `None`:
-    /// another process does it, or this one may not.
+    /// another process does it.
     async fn take_job(&self, _job: Job, _time: Duration) -> Result<Option<Time>, PlacementError> {
         Ok(None)
+    }
+
+    /// The servers' time, as this machine knows it.
+    fn now(&self) -> Time {
+        Time(0)
     }
 
     /// Objects that nothing refers to, at most `limit` of them.

@@ -27,14 +27,14 @@
 //! was forgotten* is found by the sweep too.
 
 use super::Reconciler;
-use super::task::{Due, Task, TaskProgress};
+use super::task::{Due, Interval, Task, TaskProgress};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Sabotage, StoredObject};
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
 use quorumfs_metadata::row::Job;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -55,6 +55,19 @@ pub struct Collection {
     pub grace: Duration,
     /// The time between two sweeps of the clouds' listings; `None`: never.
     pub sweep_every: Option<Duration>,
+}
+
+impl Collection {
+    /// The defaults with another grace; rounds are no further apart than that.
+    #[must_use]
+    pub fn after(grace: Duration) -> Self {
+        let usual = Self::default();
+        Self {
+            every: grace.clamp(Duration::from_secs(1), usual.every),
+            grace,
+            ..usual
+        }
+    }
 }
 
 impl Default for Collection {
@@ -107,7 +120,7 @@ impl Kept {
 pub(super) struct CollectTask {
     reconciler: Arc<Reconciler>,
     collection: Option<Collection>,
-    due: Mutex<Option<Instant>>,
+    interval: Interval,
 }
 
 impl CollectTask {
@@ -116,7 +129,7 @@ impl CollectTask {
         Self {
             reconciler: Arc::clone(reconciler),
             collection,
-            due: Mutex::new(first),
+            interval: Interval::from(first),
         }
     }
 }
@@ -128,8 +141,7 @@ impl Task for CollectTask {
     }
 
     fn next(&self) -> Due {
-        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        due.map_or(Due::Never, Due::At)
+        self.interval.next()
     }
 
     async fn run(&self) {
@@ -139,8 +151,7 @@ impl Task for CollectTask {
         if let Err(error) = self.reconciler.collect(collection).await {
             tracing::warn!(%error, "collection failed and will be tried again");
         }
-        let next = Instant::now() + collection.every;
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        self.interval.pause(collection.every);
     }
 
     fn progress(&self) -> TaskProgress {
@@ -194,8 +205,12 @@ impl Reconciler {
                 // Nothing is ordered in a volume without garbage.
                 return Ok(collected);
             }
-            // Again for each page, so that a long round keeps the job.
-            let Some(now) = self.clouds.log().take_job(Job::Collection, JOB).await? else {
+            // Again for each page, so that a long round keeps the job. A plan needs no job.
+            let job = match deletes {
+                true => self.clouds.log().take_job(Job::Collection, JOB).await?,
+                false => Some(self.clouds.log().now()),
+            };
+            let Some(now) = job else {
                 collected.elsewhere = true;
                 return Ok(collected);
             };

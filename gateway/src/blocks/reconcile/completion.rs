@@ -14,10 +14,10 @@
 
 use super::Reconciler;
 use super::repair::ATTEMPTS_MAX;
-use super::task::{Due, Task, TaskProgress};
+use super::task::{Due, Interval, Task, TaskProgress};
 use crate::blocks::object::{BlockError, Rebuilt, ShardFault, StoredObject};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -29,15 +29,14 @@ pub(super) const SWEEP_CONCURRENCY: usize = 4;
 /// The task that sweeps at the start and at intervals.
 pub(super) struct CompletionTask {
     reconciler: Arc<Reconciler>,
-    /// When the next round is due; `None` before the first one.
-    due: Mutex<Option<Instant>>,
+    interval: Interval,
 }
 
 impl CompletionTask {
     pub(super) fn new(reconciler: &Arc<Reconciler>) -> Self {
         Self {
             reconciler: Arc::clone(reconciler),
-            due: Mutex::default(),
+            interval: Interval::from(Some(Instant::now())),
         }
     }
 }
@@ -49,8 +48,7 @@ impl Task for CompletionTask {
     }
 
     fn next(&self) -> Due {
-        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        due.map_or(Due::Now, Due::At)
+        self.interval.next()
     }
 
     async fn run(&self) {
@@ -60,8 +58,7 @@ impl Task for CompletionTask {
         if clouds.config().restores {
             self.reconciler.sweep().await;
         }
-        let next = Instant::now() + clouds.config().timeouts.completion;
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        self.interval.pause(clouds.config().timeouts.completion);
     }
 
     fn progress(&self) -> TaskProgress {

@@ -27,16 +27,16 @@
 //!   decision comes from the metadata.
 //! * A shard that moved is deleted only a grace later: a reader may have the old row.
 
-use super::task::{Due, Task, TaskProgress};
+use super::task::{Due, Interval, Task, TaskProgress};
 use super::{Collection, Reconciler};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Named, Sabotage, ShardFault};
-use quorumfs_metadata::identity::{ObjectClass, ObjectId};
+use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId};
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
 use quorumfs_metadata::reply::Fate;
 use quorumfs_metadata::row::Job;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -44,8 +44,11 @@ use tokio::time::Instant;
 const PAGE: usize = 1000;
 /// Shards that moved and that wait for the grace; more are left to the next sweep.
 const CANDIDATES_MAX: usize = 1 << 16;
-/// How long the job is taken for.
+/// How long the job is taken for; it is taken again for each page and while the grace passes.
 const JOB: Duration = Duration::from_secs(300);
+/// How long after the start the first sweep is due, or the interval if that is shorter: a process
+/// that runs for a day is to sweep as well.
+const FIRST: Duration = Duration::from_secs(3600);
 
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +77,7 @@ pub(super) enum Verdict {
 }
 
 /// Decides about a name by what the metadata know of its object.
-pub(super) fn verdict(named: &Named, cloud: &Link, fate: &Fate) -> Verdict {
+pub(super) fn verdict(named: &Named, cloud: CloudIndex, fate: &Fate) -> Verdict {
     if !fate.granted || fate.open {
         return Verdict::Stays;
     }
@@ -90,7 +93,7 @@ pub(super) fn verdict(named: &Named, cloud: &Link, fate: &Fate) -> Verdict {
     };
     let here = (named.generation, named.attempt);
     let there = (row.generation, shard.attempt);
-    let moved = match shard.cloud == cloud.index {
+    let moved = match shard.cloud == cloud {
         true => here < there,
         // A new place begins with attempt 0 as well, so only the generation may be ahead.
         false => named.generation <= row.generation,
@@ -111,7 +114,7 @@ const fn has_rows(class: ObjectClass) -> bool {
 pub(super) struct SweepTask {
     reconciler: Arc<Reconciler>,
     collection: Option<Collection>,
-    due: Mutex<Option<Instant>>,
+    interval: Interval,
 }
 
 impl SweepTask {
@@ -120,7 +123,7 @@ impl SweepTask {
         Self {
             reconciler: Arc::clone(reconciler),
             collection,
-            due: Mutex::new(every.map(|every| Instant::now() + every)),
+            interval: Interval::from(every.map(|every| Instant::now() + every.min(FIRST))),
         }
     }
 }
@@ -132,8 +135,7 @@ impl Task for SweepTask {
     }
 
     fn next(&self) -> Due {
-        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        due.map_or(Due::Never, Due::At)
+        self.interval.next()
     }
 
     async fn run(&self) {
@@ -144,8 +146,7 @@ impl Task for SweepTask {
             tracing::warn!(%error, "the sweep of listings failed and will be tried again");
         }
         let every = collection.sweep_every.unwrap_or(Duration::MAX);
-        let next = Instant::now().checked_add(every);
-        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        self.interval.pause(every);
     }
 
     fn progress(&self) -> TaskProgress {
@@ -157,43 +158,69 @@ impl Task for SweepTask {
 }
 
 impl Reconciler {
-    /// Goes once through the listings of all clouds. Waits for the grace where shards have moved.
+    /// Goes once through the listings of all clouds; then waits for the grace, once, if shards have
+    /// moved, and deletes those.
     pub(in crate::blocks) async fn sweep_listings(
         &self,
         collection: &Collection,
     ) -> Result<Swept, PlacementError> {
         let mut swept = Swept::default();
+        let mut moved = Vec::new();
         for link in self.clouds.links() {
-            if self.clouds.log().take_job(Job::Sweep, JOB).await?.is_none() {
-                swept.elsewhere = true;
-                return Ok(swept);
-            }
-            match self.sweep_cloud(link, &mut swept).await {
-                Ok(moved) if moved.is_empty() => {}
-                Ok(moved) => {
-                    tokio::time::sleep(collection.grace).await;
-                    self.delete_moved(link, moved, &mut swept).await?;
-                }
+            match self.sweep_cloud(link, &mut swept, &mut moved).await {
+                Ok(()) => {}
                 Err(SweepError::Order(error)) => return Err(error),
                 Err(SweepError::Cloud(fault)) => {
                     tracing::warn!(%fault, "the listing of a cloud failed; its sweep ends here");
                     swept.failed += 1;
                 }
             }
+            if swept.elsewhere {
+                return Ok(swept);
+            }
         }
-        self.clouds.counters().shards_swept.add(swept.deleted);
+        if !moved.is_empty() {
+            self.wait(collection.grace, &mut swept).await?;
+        }
+        for (link, named) in moved
+            .chunk_by(|(one, _), (other, _)| one.index == other.index)
+            .filter_map(|run| Some((&run.first()?.0, run.iter().map(|(_, named)| *named))))
+        {
+            if swept.elsewhere {
+                return Ok(swept);
+            }
+            self.delete_moved(link, named.collect(), &mut swept).await?;
+        }
         Ok(swept)
     }
 
-    /// Lists one cloud; deletes what nothing can need, and returns the shards that moved.
+    /// Takes the job or keeps it; notes in the result if another process has it.
+    async fn keeps_job(&self, swept: &mut Swept) -> Result<bool, PlacementError> {
+        let taken = self.clouds.log().take_job(Job::Sweep, JOB).await?;
+        swept.elsewhere = taken.is_none();
+        Ok(taken.is_some())
+    }
+
+    /// Waits for the grace and keeps the job meanwhile.
+    async fn wait(&self, grace: Duration, swept: &mut Swept) -> Result<(), PlacementError> {
+        let mut left = grace;
+        while !left.is_zero() && self.keeps_job(swept).await? {
+            let step = left.min(JOB / 2);
+            tokio::time::sleep(step).await;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    /// Lists one cloud; deletes what nothing can need, and adds the shards that moved.
     async fn sweep_cloud(
         &self,
         link: &Arc<Link>,
         swept: &mut Swept,
-    ) -> Result<Vec<Named>, SweepError> {
-        let mut moved = Vec::new();
+        moved: &mut Vec<(Arc<Link>, Named)>,
+    ) -> Result<(), SweepError> {
         let mut cursor = None;
-        loop {
+        while self.keeps_job(swept).await? {
             let page = link.list(cursor.as_ref(), PAGE).await?;
             swept.listed += page.names.len() as u64;
             let knows = |named: &Named| {
@@ -209,9 +236,11 @@ impl Reconciler {
                     Verdict::Stays => {}
                     Verdict::Goes => {
                         link.delete(&named).await?;
-                        swept.deleted += 1;
+                        self.note_deleted(swept);
                     }
-                    Verdict::Moved if moved.len() < CANDIDATES_MAX => moved.push(named),
+                    Verdict::Moved if moved.len() < CANDIDATES_MAX => {
+                        moved.push((Arc::clone(link), named));
+                    }
                     Verdict::Moved => {}
                 }
             }
@@ -219,10 +248,16 @@ impl Reconciler {
             let last = page.names.last().cloned();
             let goes_on = page.more && last > cursor;
             if !goes_on {
-                return Ok(moved);
+                break;
             }
             cursor = last;
         }
+        Ok(())
+    }
+
+    fn note_deleted(&self, swept: &mut Swept) {
+        swept.deleted += 1;
+        self.clouds.counters().shards_swept.add(1);
     }
 
     /// Deletes shards that had moved a grace ago, if they still have.
@@ -237,7 +272,7 @@ impl Reconciler {
                 continue;
             }
             match link.delete(&named).await {
-                Ok(()) => swept.deleted += 1,
+                Ok(()) => self.note_deleted(swept),
                 Err(fault) => tracing::debug!(%fault, "a shard is not deleted"),
             }
         }
@@ -259,7 +294,7 @@ impl Reconciler {
             let fates: BTreeMap<ObjectId, Fate> = ids.into_iter().zip(fates).collect();
             for named in some {
                 let known = fates.get(&named.object);
-                let found = known.map_or(Verdict::Stays, |fate| verdict(named, link, fate));
+                let found = known.map_or(Verdict::Stays, |fate| verdict(named, link.index, fate));
                 judged.push((*named, found));
             }
         }
@@ -283,5 +318,105 @@ impl From<PlacementError> for SweepError {
 impl From<ShardFault> for SweepError {
     fn from(fault: ShardFault) -> Self {
         Self::Cloud(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_bft::identity::{Digest, Sequence, SessionId, Time};
+    use quorumfs_metadata::identity::{AllocationId, PrincipalNumber, ShardIndex};
+    use quorumfs_metadata::placement::{Policy, Shard};
+    use quorumfs_metadata::row::Object;
+
+    const OBJECT: ObjectId = ObjectId {
+        allocation: AllocationId(1),
+        counter: 2,
+    };
+    const CLOUD: CloudIndex = CloudIndex(0);
+    const OTHER: CloudIndex = CloudIndex(1);
+
+    /// Shard 0 is on the cloud, of generation 1 and with attempt 2.
+    fn row() -> Object {
+        Object {
+            class: ObjectClass::BLOCK,
+            policy: Policy::new(4, 1, 2, 4).unwrap(),
+            length: 4,
+            shard_length: 4,
+            shards: vec![Shard {
+                digest: Digest([0; 32]),
+                cloud: CLOUD,
+                attempt: 2,
+                acknowledged: true,
+                withdrawn: false,
+                receipt: None,
+            }],
+            writer: SessionId(1),
+            principal: PrincipalNumber(1),
+            checked: false,
+            committed: Time(1),
+            born: Sequence(1),
+            generation: 1,
+            live_bytes: 4,
+            slices: 1,
+        }
+    }
+
+    fn named(shard: u8, generation: u8, attempt: u8) -> Named {
+        Named {
+            object: OBJECT,
+            class: ObjectClass::BLOCK,
+            shard: ShardIndex(shard),
+            attempt,
+            generation,
+        }
+    }
+
+    #[test]
+    fn only_what_the_row_has_left_behind_moved() {
+        let fate = Fate {
+            granted: true,
+            open: false,
+            row: Some(row()),
+        };
+        for (cloud, named, expected) in [
+            (CLOUD, named(0, 1, 2), Verdict::Stays),
+            (CLOUD, named(0, 1, 1), Verdict::Moved),
+            (CLOUD, named(0, 1, 3), Verdict::Stays),
+            (CLOUD, named(0, 0, 9), Verdict::Moved),
+            (CLOUD, named(0, 2, 0), Verdict::Stays),
+            (OTHER, named(0, 1, 9), Verdict::Moved),
+            (OTHER, named(0, 0, 0), Verdict::Moved),
+            (OTHER, named(0, 2, 0), Verdict::Stays),
+            (CLOUD, named(1, 0, 0), Verdict::Moved),
+            (CLOUD, named(1, 1, 0), Verdict::Stays),
+        ] {
+            assert_eq!(
+                verdict(&named, cloud, &fate),
+                expected,
+                "{cloud:?} {named:?}"
+            );
+            let open = Fate {
+                open: true,
+                ..fate.clone()
+            };
+            assert_eq!(verdict(&named, cloud, &open), Verdict::Stays);
+        }
+    }
+
+    #[test]
+    fn without_a_row_it_goes_unless_a_writer_may_still_make_one() {
+        for (granted, open, expected) in [
+            (true, false, Verdict::Goes),
+            (true, true, Verdict::Stays),
+            (false, false, Verdict::Stays),
+        ] {
+            let fate = Fate {
+                granted,
+                open,
+                row: None,
+            };
+            assert_eq!(verdict(&named(0, 0, 0), CLOUD, &fate), expected);
+        }
     }
 }

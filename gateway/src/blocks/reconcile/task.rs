@@ -20,6 +20,8 @@
 //! 4. A line in [`Reconciler::start`](super::Reconciler::start), at the end of the list: the order
 //!    of the list is the order in which tasks begin, and the simulator's seeds follow from it.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -34,6 +36,32 @@ pub(super) enum Due {
     Notified,
     /// Never.
     Never,
+}
+
+/// When the next round is due of a task that has one every so often, counted from the end of the
+/// round before.
+#[derive(Debug)]
+pub(super) struct Interval(Mutex<Option<Instant>>);
+
+impl Interval {
+    /// The first round is due at this instant; `None`: there are no rounds.
+    pub(super) const fn from(first: Option<Instant>) -> Self {
+        Self(Mutex::new(first))
+    }
+
+    pub(super) fn next(&self) -> Due {
+        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(due) if due <= Instant::now() => Due::Now,
+            Some(due) => Due::At(due),
+            None => Due::Never,
+        }
+    }
+
+    /// A round has ended: the next one is due after this pause.
+    pub(super) fn pause(&self, pause: Duration) {
+        let next = Instant::now().checked_add(pause);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
 }
 
 /// How far a task is, in units of its own.
