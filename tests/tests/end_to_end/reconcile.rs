@@ -9,11 +9,13 @@
 )]
 
 use quorumfs_tests::harness::{Cluster, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILES: usize = 60;
 /// Of every four files one stays, one is removed, one is overwritten and one is renamed over.
@@ -145,7 +147,7 @@ fn what_a_killed_writer_left_behind_stays_while_its_session_may_commit_it() {
     let command = cluster.quorumfs().args(["put"]).args([&large]);
     let mut command = command.args(["/never"]).command();
     let mut killed = command.stdout(Stdio::null()).spawn().unwrap();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while stored(&cluster) < before + 4_000_000 {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing is put");
         std::thread::sleep(Duration::from_millis(5));
@@ -160,6 +162,41 @@ fn what_a_killed_writer_left_behind_stays_while_its_session_may_commit_it() {
     assert_eq!(stored(&cluster), left, "its session may commit it");
     let kept = cluster.quorumfs().args(["cat", "/kept"]).run().ok();
     assert!(kept.stdout == noise(1, 100_000));
+}
+
+#[test]
+fn a_service_frees_what_is_removed_while_it_runs_and_ends_when_asked() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let directory = tempfile::tempdir().unwrap();
+    let large = directory.path().join("large");
+    fs::write(&large, noise(3, 5_000_000)).unwrap();
+    put(&cluster, &large, "/removed");
+    put(&cluster, &large, "/kept");
+    let before = stored(&cluster);
+    let serve = cluster.quorumfs().args(["reconcile", "--grace", "1s"]);
+    let mut service = serve.command().stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(service.stdout.take().unwrap());
+    let mut line = String::new();
+    // Its first line shows that it runs and handles signals by now.
+    said.read_line(&mut line).unwrap();
+    cluster.quorumfs().args(["rm", "/removed"]).run().ok();
+    let begun = Instant::now();
+    while stored(&cluster) > before * 11 / 20 {
+        assert_eq!(service.try_wait().unwrap(), None, "it ended by itself");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "nothing is freed"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pid = Pid::from_raw(service.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(service.wait().unwrap().success());
+    said.read_to_string(&mut line).unwrap();
+    println!("{line}");
+    let kept = cluster.quorumfs().args(["cat", "/kept"]).run().ok();
+    assert!(kept.stdout == noise(3, 5_000_000));
 }
 
 #[test]

@@ -12,8 +12,6 @@
 //! A forget is judged when it is ordered: an honest cloud must hold no name of the object any more,
 //! apart from those that were put after they had been deleted.
 
-#![allow(clippy::expect_used)]
-
 use super::gateway::Gateway;
 use super::ledger::Ledger;
 use super::metadata::FailureRate;
@@ -55,7 +53,7 @@ pub(super) async fn prepare(world: &Arc<World>) -> Result<(), String> {
     for cloud in &world.clouds {
         cloud.set_late_puts(LATE_PER_MILLE);
         for object in [ObjectId::FOUNDING, granted] {
-            let name = share(cloud.index, object, &cloud.keys);
+            let name = share(cloud.index, object, &cloud.keys)?;
             cloud.plant(name, vec![cloud.index; 115].into());
             world.shares().insert(object);
         }
@@ -64,7 +62,7 @@ pub(super) async fn prepare(world: &Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
-fn share(cloud: u8, object: ObjectId, keys: &CloudKeys) -> ObjectName {
+fn share(cloud: u8, object: ObjectId, keys: &CloudKeys) -> Result<ObjectName, String> {
     let named = Named {
         object,
         class: ObjectClass::SHARE,
@@ -72,8 +70,7 @@ fn share(cloud: u8, object: ObjectId, keys: &CloudKeys) -> ObjectName {
         attempt: 0,
         generation: 0,
     };
-    // It fails for keys of a wrong length alone.
-    keys.name(&named).expect("a name")
+    keys.name(&named).map_err(|error| error.to_string())
 }
 
 /// Collects, sweeps and retains until the end; dies at random steps.
@@ -315,10 +312,8 @@ async fn judge_clouds(world: &World) {
             continue;
         }
         for object in &shares {
-            if cloud
-                .truth(&share(cloud.index, *object, &cloud.keys))
-                .is_none()
-            {
+            let name = share(cloud.index, *object, &cloud.keys);
+            if name.ok().and_then(|name| cloud.truth(&name)).is_none() {
                 world.ledger.violation(format!(
                     "cloud {}: the share of {object} was deleted",
                     cloud.index
