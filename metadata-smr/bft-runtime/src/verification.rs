@@ -272,6 +272,7 @@ impl Verification {
             Message::CloseSession(close) => owns(&close.session),
             // It is not signed: the connection's key proves that its sender may know the answer.
             Message::Read(read) => owns(&read.session),
+            Message::FetchCopy(fetch) => owns(&fetch.session),
             Message::Observe(observe) => observe.session.iter().all(owns),
             _ => true,
         };

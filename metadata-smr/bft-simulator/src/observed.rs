@@ -183,6 +183,10 @@ impl Service for Observed {
         self.inner.administers(view, principal)
     }
 
+    fn may_copy(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        self.inner.may_copy(view, principal)
+    }
+
     fn close_session(
         &self,
         txn: &mut Txn<'_>,

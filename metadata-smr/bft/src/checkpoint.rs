@@ -35,9 +35,10 @@
 use crate::authentication::{KeyDirectory, Verifier};
 use crate::certificate::Vote;
 use crate::identity::{Digest, ReplicaId, Sequence, Signature, View};
-use crate::wire::Context;
+use crate::wire::{Context, Field, Reader};
 use crate::wire::frame::Header;
 use crate::wire::signed_bytes::checkpoint_bytes;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 
 /// Votes kept of one replica. A correct one is at most one checkpoint past the newest that is
@@ -88,6 +89,44 @@ impl CheckpointCertificate {
                 keys.replica(vote.signer)
                     .is_some_and(|key| verifier.verify(&key, &bytes, &vote.signature))
             })
+    }
+}
+
+/// The answer to a session that asks for a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointAnswer {
+    /// The state after this batch will be a checkpoint.
+    At(Sequence),
+    /// Its principal may not copy the state, and has no use for a checkpoint.
+    Refused,
+}
+
+impl CheckpointAnswer {
+    /// Encodes it.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(9);
+        match self {
+            Self::At(sequence) => {
+                bytes.push(0);
+                sequence.write(&mut bytes);
+            }
+            Self::Refused => bytes.push(1),
+        }
+        bytes.into()
+    }
+
+    /// Decodes it; `None` if the bytes are no answer.
+    #[must_use]
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let answer = match reader.get::<u8>("answer").ok()? {
+            0 => Self::At(reader.get("sequence").ok()?),
+            1 => Self::Refused,
+            _ => return None,
+        };
+        reader.end().ok()?;
+        Some(answer)
     }
 }
 

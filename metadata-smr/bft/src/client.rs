@@ -253,7 +253,8 @@ impl Client {
             OperationKind::Execute
             | OperationKind::Administer
             | OperationKind::Watch
-            | OperationKind::Unwatch => {
+            | OperationKind::Unwatch
+            | OperationKind::Checkpoint => {
                 return self.queue.push(&self.config, pending);
             }
             OperationKind::Query | OperationKind::Read | OperationKind::SessionRead => {

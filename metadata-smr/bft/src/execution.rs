@@ -49,12 +49,14 @@ mod replay;
 pub mod reply_cache;
 pub mod session;
 mod session_cache;
+mod standing;
 
 mod rows;
 mod watch;
 
 pub use closed_sessions::ClosedSession;
-pub use delivery::{Executed, Executor, Opened, Standing};
+pub use delivery::{Executed, Executor, Opened};
+pub use standing::Standing;
 
 #[cfg(test)]
 mod tests;

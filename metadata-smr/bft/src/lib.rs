@@ -117,6 +117,7 @@ mod round_trip;
 pub mod sabotage;
 pub mod service;
 pub mod state;
+pub mod state_copy;
 pub mod state_transfer;
 pub mod step;
 pub mod wire;

@@ -65,10 +65,12 @@
 //! one instance and starting the next; A. Bessani et al., "State Machine Replication for the Masses
 //! with BFT-SMaRt" (2014), for changes by ordered operations of an administrator.
 
+pub mod chain;
 pub mod change;
 pub mod command;
 pub mod record;
 
+pub use chain::EpochChain;
 pub use change::{Announcement, Applied, apply};
 pub use command::{Answer, Command, CommandRefusal};
 pub use record::EpochRecord;

@@ -167,6 +167,12 @@ counters! {
     messages_returned,
     /// Times that the journal was found to be older than messages of this replica.
     rollbacks_noticed,
+    /// Batches that asked for a checkpoint.
+    checkpoints_wanted,
+    /// Nodes of the state sent to clients that copy it.
+    nodes_copied,
+    /// Requests for such nodes by clients that may not copy it.
+    copies_refused,
 }
 
 /// Whether a replica votes.

@@ -21,6 +21,7 @@
 //! * `channel`: differences where votes are not signed.
 //! * `views`: leaving a view and entering the next.
 //! * `reads`: queries out of order.  * `observers`: reports and events.
+//! * `copies`: nodes of the state for clients that copy it.  * `listeners`: where a reply goes.
 //! * `epochs`: from one membership to the next.
 //! * `repair`: STATUS, resending, fetching.  * `timers`: what happens without input.
 //! * `persist_before_send`: signing and recording.
@@ -56,7 +57,9 @@ mod channel;
 mod checkpoints;
 mod clients;
 mod commit;
+mod copies;
 mod epochs;
+mod listeners;
 mod observers;
 mod persist_before_send;
 mod proposing;
@@ -96,6 +99,7 @@ use crate::wire::message::Message;
 use crate::wire::{Context, Envelope, Verified};
 use checkpoints::States;
 use commit::History;
+use copies::Copies;
 use epochs::Epochs;
 use observers::Observers;
 use persist_before_send::JournalWrites;
@@ -144,6 +148,7 @@ pub struct Replica<S, D> {
     peers: Vec<PeerRecord>,
     inquiry: Inquiry,
     observers: Observers,
+    copies: Copies,
     /// Committed batches that peers have sent, from the next one on.
     fetched: BTreeMap<Sequence, Arc<Envelope>>,
     /// The same where they prove nothing: which peer gave which batch as executed.
@@ -205,6 +210,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.pool.disconnected(connection);
                 self.observers.disconnected(connection);
                 self.epochs.disconnected(connection);
+                self.copies.disconnected(connection);
                 self.blacklist.forget(&Peer::Client(connection));
             }
         }
@@ -231,6 +237,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             (Message::Read(read), Peer::Client(connection)) => {
                 self.read(connection, read, effects)?;
+                return Ok(Enables::Nothing);
+            }
+            (Message::FetchCopy(fetch), Peer::Client(connection)) => {
+                self.serve_copy(connection, fetch, effects)?;
                 return Ok(Enables::Nothing);
             }
             (Message::Observe(observe), Peer::Client(connection)) => {

@@ -229,6 +229,15 @@ pub trait Service {
         Ok(None)
     }
 
+    /// Whether `principal` may copy the whole state ([`crate::state_copy`]), rows of other
+    /// principals included, and ask for a checkpoint to copy. By default no principal may.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn may_copy(&self, _view: &View<'_>, _principal: &PublicKey) -> Result<bool, StateError> {
+        Ok(false)
+    }
+
     /// A session has ended, because its client closed it or because it was idle for too long. A
     /// service that stores nothing about sessions keeps the default.
     ///
@@ -347,6 +356,10 @@ impl<S: Service + ?Sized> Service for Box<S> {
         principal: &PublicKey,
     ) -> Result<Option<bool>, StateError> {
         (**self).administers(view, principal)
+    }
+
+    fn may_copy(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        (**self).may_copy(view, principal)
     }
 
     fn close_session(

@@ -22,6 +22,8 @@
 //! * `tree`: the shape, and how changes are applied to it; [`cursor`](self) scans it.
 //! * `node`: leaves and branches as bytes, and their digests.
 //! * [`import`]: a tree that is fetched from other replicas.
+//! * [`Changes`]: the rows that differ between two trees.  * [`proof`]: all rows of the service,
+//!   with what proves that they are all.
 //! * [`memory`]: a store for tests and the simulator.
 //!
 //! # Invariants
@@ -54,10 +56,13 @@
 pub mod import;
 pub mod key_space;
 pub mod memory;
+pub mod proof;
 pub mod txn;
 pub mod view;
 
+mod builder;
 mod cache;
+mod changes;
 mod cursor;
 mod exchange;
 mod nibbles;
@@ -70,9 +75,12 @@ mod fixture;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{ChangedRow, Changes};
 pub use import::{Path, Taken};
 pub use key_space::{Area, KeySpace, LEAF_BYTES_MAX};
 pub use memory::MemoryStore;
+pub use node::{Born, BornRow};
+pub use proof::{Proof, ProofError, Proving};
 pub use txn::{Savepoint, Txn};
 pub use view::{LastChange, View, prefix_end};
 

@@ -87,6 +87,11 @@ impl Service for Metadata {
         never_refused(succession::administers(&Reading(*view), principal))
     }
 
+    /// A principal that may reconcile: it backs the metadata up, for all of the volume.
+    fn may_copy(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        never_refused(session::may_copy(&Reading(*view), principal))
+    }
+
     fn close_session(
         &self,
         txn: &mut Txn<'_>,

@@ -56,6 +56,12 @@ pub(crate) fn may_open(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool>
     Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX && row.is_known()))
 }
 
+/// Whether this principal may copy all of the metadata: it has the right to reconcile.
+pub(crate) fn may_copy(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
+    let row = rows.find::<Principal>(&key::principal(principal))?;
+    Ok(row.is_some_and(|row| row.rights.reconcile && row.is_known()))
+}
+
 /// Ends a session and all that it holds.
 pub(crate) fn close(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<()> {
     let row_key = key::session(session);

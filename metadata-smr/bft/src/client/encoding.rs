@@ -120,6 +120,7 @@ pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle)
         }
         OperationKind::Watch => RequestOperation::Watch(operation),
         OperationKind::Unwatch => RequestOperation::Unwatch(watch_named(&operation)),
+        OperationKind::Checkpoint => RequestOperation::Checkpoint,
     };
     let request = Request {
         session,

@@ -33,6 +33,9 @@ pub enum OperationKind {
     /// It ends a watch. The operation is the watch's number, eight bytes, little-endian; the result
     /// is a [`WatchAnswer`](crate::observer::WatchAnswer).
     Unwatch,
+    /// It makes the state after its batch a checkpoint, however little came since the last one. The
+    /// operation is empty; the result is a [`CheckpointAnswer`](crate::checkpoint::CheckpointAnswer).
+    Checkpoint,
 }
 
 /// The key that has to sign.

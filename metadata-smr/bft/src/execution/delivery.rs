@@ -9,6 +9,7 @@ use super::reply_cache::{self, NumberStatus};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
 use super::session_cache::{Lookup, SessionCache};
+use super::standing::Standing;
 use super::{clock, credit, members, replay, session, watch};
 use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use crate::membership::Membership;
@@ -60,21 +61,8 @@ pub struct Executed {
     pub events: Vec<WatchEvent>,
     /// Whether the membership changed: the epoch ends with this batch.
     pub ends_epoch: bool,
-}
-
-/// The standing of a request before it is ordered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It should be ordered.
-    New,
-    /// It would open a session for a principal that the service would refuse at present, or it was
-    /// signed too long ago.
-    Stranger,
-    /// It need not be ordered: this is the answer.
-    Settled(Reply),
-    /// Its number is too far above the last one executed here. This replica may be behind its
-    /// client, so that is no answer: the client sends it again.
-    FarAhead,
+    /// Whether the state after the batch is to be a checkpoint.
+    pub checkpoint: bool,
 }
 
 /// Drives the service.

@@ -5,13 +5,15 @@
 use super::delivery::Run;
 use super::rows::SessionRow;
 use super::{members, session};
+use crate::checkpoint::CheckpointAnswer;
 use crate::service::{Caller, Service};
 use crate::state::{Area, StateError, Store};
 use crate::wire::limits::RESULTS_BYTES_MAX;
 use crate::wire::message::{OperationResult, Request, RequestOperation};
 use bytes::Bytes;
 
-/// The least space for results in which a watch is still answered; its answer takes less.
+/// The least space for results in which a watch, or the wish for a checkpoint, is still answered;
+/// its answer takes less.
 const WATCH_ANSWER_ROOM: usize = 64;
 
 impl<S: Service, D: Store> Run<'_, S, D> {
@@ -53,6 +55,17 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                     let who = (&caller, self.context.sequence);
                     let state = (&mut *self.space, &mut self.clock);
                     let answer = self.watches.watch(self.service, state, who, what)?;
+                    Some(answer.encode())
+                }
+                RequestOperation::Checkpoint if room < WATCH_ANSWER_ROOM => None,
+                RequestOperation::Checkpoint => {
+                    let rows = self.space.view(Area::Service);
+                    let may = self.service.may_copy(&rows, &row.principal)?;
+                    self.done.checkpoint |= may;
+                    let answer = match may {
+                        true => CheckpointAnswer::At(self.context.sequence),
+                        false => CheckpointAnswer::Refused,
+                    };
                     Some(answer.encode())
                 }
                 RequestOperation::Unwatch(watch) => {

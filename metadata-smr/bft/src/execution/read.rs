@@ -6,7 +6,7 @@
 //! state.
 
 use super::{Executor, session};
-use crate::identity::Sequence;
+use crate::identity::{Sequence, SessionId};
 use crate::service::Service;
 use crate::state::{Area, KeySpace, LastChange, StateError, Store};
 use crate::wire::limits::{READ_ANSWERS_BYTES_MAX, READ_SHORT_BYTES};
@@ -14,6 +14,23 @@ use crate::wire::message::{AnswerBody, Answered, Read};
 use crate::wire::signed_bytes::answer_digest;
 
 impl<S: Service> Executor<S> {
+    /// Whether the principal of this session, if it is open, may copy the state.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn may_copy<D: Store>(
+        &self,
+        space: &KeySpace<D>,
+        session: SessionId,
+    ) -> Result<bool, StateError> {
+        let row = self.session_row(&space.view(Area::Library), session)?;
+        let Some(row) = row else {
+            return Ok(false);
+        };
+        let rows = space.view(Area::Service);
+        self.service().may_copy(&rows, &row.principal)
+    }
+
     /// Answers queries from the state after the batch at `applied`; `None` if the session is not
     /// open in it. With `in_full` long answers are given, and not only their digests.
     ///

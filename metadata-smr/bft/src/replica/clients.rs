@@ -5,7 +5,7 @@
 //! replica's capacity (else BUSY), whether it is here already.
 
 use super::Replica;
-use super::commit::Listeners;
+use super::listeners::Listeners;
 use crate::admission::Offer;
 use crate::execution::Standing;
 use crate::identity::{ConnectionId, Sequence};

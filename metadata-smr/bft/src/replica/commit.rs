@@ -9,10 +9,11 @@
 //! record that is written says which records do not count, whether they are still there or not.
 
 use super::Replica;
+use super::listeners::Listeners;
 use crate::admission::Pool;
 use crate::certificate::CommitCertificate;
 use crate::execution::{Executor, Opened};
-use crate::identity::{ConnectionId, Sequence, SessionId, View};
+use crate::identity::{Sequence, SessionId, View};
 use crate::journal::Record;
 use crate::ordering::proposer::BatchPosition;
 use crate::ordering::slot::{Promise, Slot};
@@ -23,7 +24,7 @@ use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::frame::{Header, encode_with_room};
-use crate::wire::limits::{CHECKPOINT_BYTES, OPEN_CONNECTIONS_MAX, SESSION_CONNECTIONS_MAX};
+use crate::wire::limits::CHECKPOINT_BYTES;
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
@@ -40,26 +41,6 @@ pub(super) struct BatchOutcome {
 
 /// Replies with the connections that they go to.
 type AddressedReplies = Vec<(Listeners, Reply)>;
-
-/// The connections that a reply goes to: so few that they need no allocation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Listeners([Option<ConnectionId>; LISTENERS_MAX]);
-
-const LISTENERS_MAX: usize = max(SESSION_CONNECTIONS_MAX, OPEN_CONNECTIONS_MAX);
-
-const fn max(a: usize, b: usize) -> usize {
-    if a > b { a } else { b }
-}
-
-impl Listeners {
-    /// These; connections in excess of the limit are ignored.
-    pub(super) fn of(connections: &[ConnectionId]) -> Self {
-        let mut listeners = Self::default();
-        let places = listeners.0.iter_mut().zip(connections);
-        places.for_each(|(place, connection)| *place = Some(*connection));
-        listeners
-    }
-}
 
 /// A committed batch that no durable root covers yet.
 #[derive(Debug)]
@@ -114,6 +95,8 @@ pub(super) struct History {
     since: (u64, usize),
     /// Whether that was enough: the state as it is now is to be a checkpoint.
     boundary: bool,
+    /// Whether the batch that was executed asks for a checkpoint.
+    wanted: bool,
     /// The root that is being written.
     flushing: Option<Sequence>,
 }
@@ -140,6 +123,7 @@ impl History {
         let bytes: usize = committed.bodies.iter().map(|body| body.frame().len()).sum();
         self.since = (self.since.0 + 1, self.since.1.saturating_add(bytes));
         self.boundary |= self.since.0 >= self.interval || self.since.1 >= CHECKPOINT_BYTES;
+        self.boundary |= std::mem::take(&mut self.wanted);
         let sequence = committed.batch.sequence;
         let message = Message::Committed(Box::new(committed));
         self.batches.push_back(Unflushed {
@@ -326,6 +310,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.epochs.agree(self.executor.membership(&self.space)?);
             self.counters.epochs_ended += 1;
         }
+        self.history.wanted = executed.checkpoint;
+        self.counters.checkpoints_wanted += u64::from(executed.checkpoint);
         let outcome = BatchOutcome {
             ran: executed.ran as u64,
             progress: executed.ran > 0 || executed.ticked || executed.expired > 0,
@@ -404,7 +390,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     pub(super) fn answer(&self, listeners: Listeners, reply: Reply, effects: &mut Effects) {
-        let mut connections = listeners.0.into_iter().flatten();
+        let mut connections = listeners.connections();
         let Some(first) = connections.next() else {
             return;
         };

@@ -23,6 +23,7 @@
 //! Records of epochs before the one that was entered last promise nothing any more.
 
 use super::config::Config;
+use super::copies::Copies;
 use super::observers::Observers;
 use super::persist_before_send::JournalWrites;
 use super::proposing::DecideTime;
@@ -225,6 +226,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             vote_barrier: Sequence(0),
             inquiry: Inquiry::default(),
             observers: Observers::default(),
+            copies: Copies::default(),
             fetched: BTreeMap::new(),
             vouchers: BTreeMap::new(),
             timers: Timers::default(),

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 /// A place between two rows. Holds one node per level.
 pub(super) struct Cursor<'a> {
-    tree: &'a Tree,
-    store: &'a dyn Store,
+    pub(super) tree: &'a Tree,
+    pub(super) store: &'a dyn Store,
     /// A node and the index of its next row or child.
-    path: Vec<(Arc<Node>, usize)>,
+    pub(super) path: Vec<(Arc<Node>, usize)>,
 }
 
 impl<'a> Cursor<'a> {

@@ -7,7 +7,7 @@
 
 use super::import::{IMPORT_KEY, Import, Path, Taken};
 use super::key_space::{Flush, GARBAGE_KEY, encode_garbage, extra_key};
-use super::node::{self, Node};
+use super::node::Node;
 use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest};
 use super::tree::node_key;
 use super::{DurableRoot, KeySpace, StateError, Store, WriteBatch};
@@ -27,7 +27,7 @@ impl<D: Store> KeySpace<D> {
         self.retained(rows).is_some()
     }
 
-    fn retained(&self, rows: &Digest) -> Option<Retained> {
+    pub(super) fn retained(&self, rows: &Digest) -> Option<Retained> {
         let mut both = self.durable.iter().chain(&self.previous);
         both.find(|it| it.root.digest == *rows).copied()
     }
@@ -52,12 +52,7 @@ impl<D: Store> KeySpace<D> {
                 None => return Ok(None),
             }
         }
-        let stored = self.store.get(&node_key(at.id))?;
-        let exported = stored.as_ref().and_then(node::exported);
-        exported.map(Some).ok_or_else(|| StateError::Damaged {
-            place: format!("node {}", at.id.0),
-            reason: "it is missing or does not decode".to_owned(),
-        })
+        self.stored_node(&at).map(Some)
     }
 
     /// Begins to take over the rows of `target`, or moves to it from an older one.

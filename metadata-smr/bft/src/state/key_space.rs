@@ -65,6 +65,11 @@ impl Area {
         run(&self.key(key))
     }
 
+    /// Whether a whole key is in this area.
+    pub(super) fn owns(self, key: &[u8]) -> bool {
+        key.first() == Some(&self.prefix())
+    }
+
     pub(super) fn key(self, key: &[u8]) -> Bytes {
         let mut whole = BytesMut::with_capacity(key.len() + 1);
         whole.put_u8(self.prefix());

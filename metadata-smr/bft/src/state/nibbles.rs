@@ -31,6 +31,12 @@ pub(super) fn common(left: &[u8], right: &[u8]) -> usize {
     2 * bytes + half
 }
 
+/// The slots on the way to a key in a tree with a branch at every nibble, the last one included,
+/// with which the key ends. They are in the order of the keys.
+pub(super) fn slots(key: &[u8]) -> Vec<u8> {
+    (0..=2 * key.len()).map(|depth| slot(key, depth)).collect()
+}
+
 /// A prefix of keys, counted in nibbles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
@@ -91,6 +97,11 @@ impl Prefix {
     /// The slot of all keys with this prefix at a branch of `depth` nibbles.
     pub(super) fn slot(&self, depth: usize) -> u8 {
         slot(&self.bytes, depth)
+    }
+
+    /// The slots on the way to the place of a branch with this prefix.
+    pub(super) fn slots(&self) -> Vec<u8> {
+        (0..self.nibbles).map(|depth| self.slot(depth)).collect()
     }
 
     /// The shorter prefix of `nibbles` nibbles.

@@ -29,15 +29,15 @@ const ROW_HEAD_BYTES: usize = 14;
 
 /// A value and the batch that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Born {
+pub struct Born {
     /// The sequence of the last batch that wrote the row; 0 for rows of the genesis.
-    pub(super) birth: Sequence,
+    pub birth: Sequence,
     /// The value.
-    pub(super) value: Bytes,
+    pub value: Bytes,
 }
 
 /// A row of the tree: its key, and its value with its birth.
-pub(super) type BornRow = (Bytes, Born);
+pub type BornRow = (Bytes, Born);
 
 /// The location of a node on a replica. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

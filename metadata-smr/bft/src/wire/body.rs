@@ -2,6 +2,7 @@
 //! golden fixtures pin it.
 
 mod claims;
+mod copy;
 mod observe;
 mod read;
 
@@ -12,7 +13,7 @@ use super::limits::{
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Outcome,
+    FetchEpochs, Kind, Message, NewView, OpenSession, OpenStatus, Outcome,
     PeerStatus, Reply, Request, RequestOperation, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
@@ -40,7 +41,7 @@ pub(crate) fn size_hint(message: &Message) -> usize {
                 | RequestOperation::Query(bytes)
                 | RequestOperation::Watch(bytes)
                 | RequestOperation::Administer(bytes) => bytes.len() + 5,
-                RequestOperation::Unwatch(_) => 9,
+                RequestOperation::Unwatch(_) | RequestOperation::Checkpoint => 9,
             })
             .sum::<usize>()
             .saturating_add(32),
@@ -58,13 +59,8 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             let lengths = results.iter().map(|it| 1 + it.as_ref().map_or(0, length));
             8 + 2 + 8 + 32 + 8 + 1 + 4 + lengths.sum::<usize>()
         }
-        Message::Nodes(nodes) => {
-            let lengths = nodes
-                .nodes
-                .iter()
-                .map(|(path, node)| path.len() + node.len() + 8);
-            64 + lengths.sum::<usize>()
-        }
+        Message::Nodes(nodes) => copy::nodes_size(nodes),
+        Message::CopyPart(part) => 512 + copy::nodes_size(&part.nodes),
         Message::Read(read) => 32 + read.queries.iter().map(|it| it.len() + 4).sum::<usize>(),
         Message::ReadAnswer(answer) => read::answer_size(answer),
         _ => 256,
@@ -141,18 +137,8 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             vote.signer.write(bytes);
         }
         Message::Stable(certificate) => encode_stable(certificate, bytes),
-        Message::FetchNodes(fetch) => {
-            fetch.root.write(bytes);
-            write_list(bytes, &fetch.paths, |path, bytes| write_bytes(bytes, path));
-        }
-        Message::Nodes(nodes) => {
-            nodes.root.write(bytes);
-            nodes.gone.write(bytes);
-            write_list(bytes, &nodes.nodes, |(path, node), bytes| {
-                write_bytes(bytes, path);
-                write_bytes(bytes, node);
-            });
-        }
+        Message::FetchNodes(fetch) => copy::encode_paths(&fetch.root, &fetch.paths, bytes),
+        Message::Nodes(nodes) => copy::encode_nodes(nodes, bytes),
         Message::FetchEpochs(fetch) => fetch.after.write(bytes),
         Message::Epochs(records) => write_list(bytes, records, EpochRecord::encode),
         Message::Read(read) => read::encode(read, bytes),
@@ -161,6 +147,8 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
         Message::Observed(observed) => observe::encode_observed(observed, bytes),
         Message::Report(report) => observe::encode_report(report, bytes),
         Message::WatchEvent(event) => observe::encode_event(event, bytes),
+        Message::FetchCopy(fetch) => copy::encode_fetch(fetch, bytes),
+        Message::CopyPart(part) => copy::encode_part(part, bytes),
     }
 }
 
@@ -239,18 +227,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             signer: reader.get("signer")?,
         }),
         Kind::Stable => Message::Stable(Box::new(decode_stable(reader)?)),
-        Kind::FetchNodes => Message::FetchNodes(FetchNodes {
-            root: reader.get("root")?,
-            paths: reader.list("paths", TRANSFER_NODES_MAX, |r| r.bytes("path", PATH_MAX))?,
-        }),
-        Kind::Nodes => Message::Nodes(Nodes {
-            root: reader.get("root")?,
-            gone: reader.get("gone")?,
-            nodes: reader.list("nodes", TRANSFER_NODES_MAX, |reader| {
-                let path = reader.bytes("path", PATH_MAX)?;
-                Ok((path, reader.bytes("node", FRAME_BYTES_MAX)?))
-            })?,
-        }),
+        Kind::FetchNodes => Message::FetchNodes(copy::decode_fetch_nodes(reader)?),
+        Kind::Nodes => Message::Nodes(copy::decode_nodes(reader)?),
         Kind::FetchEpochs => Message::FetchEpochs(FetchEpochs {
             after: reader.get("epoch")?,
         }),
@@ -261,6 +239,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
         Kind::Observed => Message::Observed(observe::decode_observed(reader)?),
         Kind::Report => Message::Report(observe::decode_report(reader)?),
         Kind::WatchEvent => Message::WatchEvent(observe::decode_event(reader)?),
+        Kind::FetchCopy => Message::FetchCopy(copy::decode_fetch(reader)?),
+        Kind::CopyPart => Message::CopyPart(Box::new(copy::decode_part(reader)?)),
     })
 }
 
@@ -284,6 +264,7 @@ fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
                 return;
             }
             RequestOperation::Administer(body) => (4, body),
+            RequestOperation::Checkpoint => return bytes.push(5),
         };
         bytes.push(tag);
         write_bytes(bytes, body);
@@ -304,6 +285,7 @@ fn decode_request(reader: &mut Reader<'_>) -> Parsed<Request> {
                 2 => Ok(RequestOperation::Watch(body(reader)?)),
                 3 => Ok(RequestOperation::Unwatch(reader.get("watch")?)),
                 4 => Ok(RequestOperation::Administer(body(reader)?)),
+                5 => Ok(RequestOperation::Checkpoint),
                 _ => Err(Malformed::Impossible { field: "operation" }),
             }
         })?,

@@ -34,11 +34,13 @@ pub enum Kind {
     FetchEpochs,
     Epochs,
     Claims,
+    FetchCopy,
+    CopyPart,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -69,6 +71,8 @@ impl Kind {
         Self::FetchEpochs,
         Self::Epochs,
         Self::Claims,
+        Self::FetchCopy,
+        Self::CopyPart,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -105,6 +109,8 @@ impl Kind {
             Self::FetchEpochs => b"QFS:FEPO",
             Self::Epochs => b"QFS:EPOC",
             Self::Claims => b"QFS:CLMS",
+            Self::FetchCopy => b"QFS:FCPY",
+            Self::CopyPart => b"QFS:COPY",
         }
     }
 
@@ -145,6 +151,7 @@ impl Kind {
                 | Self::Read
                 | Self::Observe
                 | Self::FetchEpochs
+                | Self::FetchCopy
         )
     }
 

@@ -18,6 +18,7 @@
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
 //! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
+//! | [`FetchCopy`], [`CopyPart`] | – | the same for a client that copies the state |
 //! | [`FetchEpochs`], [`EpochRecord`]s | – | the records that lead from an epoch to the next ones |
 //! | [`Read`], [`ReadAnswer`] | – | queries that are answered out of order |
 //! | [`Observe`], [`Observed`] | – | report what happens; I will, or why not |
@@ -32,9 +33,11 @@
 //! body by its digest and its client's signature, a committed batch by its certificate, a node by
 //! the digest that its parent names.
 
+mod copy;
 mod view_change;
 
 pub use super::kind::Kind;
+pub use copy::{CopyPart, FetchCopy};
 pub use view_change::{Accepted, Claims, NewView, ViewChange};
 
 use super::Envelope;
@@ -64,6 +67,8 @@ pub enum RequestOperation {
     Unwatch(WatchId),
     /// A [`crate::membership::Command`]: for the library, not for the service.
     Administer(Bytes),
+    /// Makes the state after its batch a checkpoint: for the library, not for the service.
+    Checkpoint,
 }
 
 /// A bundle: operations with independent results under one signature.
@@ -435,6 +440,8 @@ pub enum Message {
     FetchEpochs(FetchEpochs),
     Epochs(Vec<EpochRecord>),
     Stray(StrayRequest),
+    FetchCopy(FetchCopy),
+    CopyPart(Box<CopyPart>),
 }
 
 impl Message {
@@ -474,6 +481,8 @@ impl Message {
             Self::WatchEvent(_) => Kind::WatchEvent,
             Self::FetchEpochs(_) => Kind::FetchEpochs,
             Self::Epochs(_) => Kind::Epochs,
+            Self::FetchCopy(_) => Kind::FetchCopy,
+            Self::CopyPart(_) => Kind::CopyPart,
         }
     }
 }
