@@ -26,6 +26,7 @@
 //!   expires when it has been idle for long enough; [`Client::close`] ends it at once.
 
 mod administer;
+pub(crate) mod copy_feed;
 pub mod error;
 pub(crate) mod links;
 mod machine;
@@ -129,6 +130,15 @@ impl ClientConfig {
             shown: Sequence(0),
             unordered_reads: true,
         }
+    }
+
+    /// The membership that the cluster began with, as far as clients need it.
+    pub(crate) fn genesis(&self) -> Membership {
+        Self {
+            known: None,
+            ..self.clone()
+        }
+        .membership()
     }
 
     /// The membership to start from, until the client learns of a later one.
@@ -290,7 +300,7 @@ impl Client {
         }
     }
 
-    fn too_few(&self, doing: &'static str) -> ClientError {
+    pub(crate) fn too_few(&self, doing: &'static str) -> ClientError {
         ClientError::TooFew {
             doing,
             needed: self.membership().model.medium(),

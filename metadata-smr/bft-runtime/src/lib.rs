@@ -103,6 +103,7 @@
 //! |---|---|
 //! | [`server`] | a replica in a process |
 //! | [`client`] | the client: asynchronous, synchronous, with callbacks |
+//! | [`state_copy`] | a verified copy of the replicated state, for a client with the right |
 //! | [`keys`] | Ed25519 node keys, their file, and the ZIP-215 verdict |
 //! | [`tls`] | mutual TLS 1.3, pinned by key |
 //! | [`link`] | framed connections: greeting, bounded queues, keepalives, dialing, listening |
@@ -136,6 +137,7 @@ pub mod replica_links;
 mod roster;
 mod self_administration;
 pub mod server;
+pub mod state_copy;
 pub mod store;
 pub mod tls;
 mod unknown_replicas;

@@ -134,6 +134,17 @@ pub const BLACKLIST_TIME: Duration =
 /// Peers that are remembered as blacklisted; beyond this the oldest is forgotten.
 pub const BLACKLIST_MAX: usize = 4096;
 
+/// Frames that wait for a copy of the state: as many as all replicas may have been asked for, and
+/// as many late ones.
+pub const COPY_INBOX_FRAMES_MAX: usize = 512;
+
+/// Bytes of them: two of the largest frames; what is dropped is asked for again.
+pub const COPY_INBOX_BYTES_MAX: usize = 32 << 20;
+
+/// How long a copy of the state goes on without any progress: replicas restart, and leaders are
+/// replaced, in less.
+pub const COPY_PATIENCE: Duration = Duration::from_secs(30);
+
 /// How often a replica checks whether it has a command to submit itself.
 pub const SELF_ADMINISTRATION_INTERVAL: Duration = Duration::from_millis(200);
 

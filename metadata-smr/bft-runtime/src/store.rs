@@ -41,6 +41,12 @@ pub struct DiskStore {
     batches: Arc<BatchFiles>,
 }
 
+impl std::fmt::Debug for DiskStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DiskStore").field(&self.path).finish()
+    }
+}
+
 impl DiskStore {
     /// Opens the store in `directory`, or creates it.
     ///

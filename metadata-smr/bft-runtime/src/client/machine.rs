@@ -5,6 +5,7 @@
 //! epoch, the links get the new membership, and the core learns which of its replicas are
 //! connected.
 
+use super::copy_feed::{CopyFeed, CopyInput};
 use super::observer::{Feed, Feeds, Interest};
 use crate::event_loop::Clock;
 use crate::keys::Zip215;
@@ -52,6 +53,8 @@ struct MachineState {
     next: u64,
     timer: Option<Monotonic>,
     feeds: Feeds,
+    /// Those that copy the state.
+    copies: Vec<Arc<CopyFeed>>,
 }
 
 /// The core, shared by all that have input for it.
@@ -91,6 +94,7 @@ impl Machine {
                 next: 0,
                 timer: None,
                 feeds: Feeds::default(),
+                copies: Vec::new(),
             }),
             principal,
             session,
@@ -135,6 +139,7 @@ impl Machine {
     pub(super) fn connected(&self, key: PublicKey, outbox: Arc<Outbox>) {
         let mut state = self.state();
         state.connected.insert(key, outbox);
+        state.to_copies(|| CopyInput::Connected(key));
         if let Some(replica) = state.membership.place(&key) {
             self.step_in(&mut state, Event::Connected { replica });
         }
@@ -144,6 +149,7 @@ impl Machine {
     pub(super) fn disconnected(&self, key: PublicKey) {
         let mut state = self.state();
         state.connected.remove(&key);
+        state.to_copies(|| CopyInput::Disconnected(key));
         if let Some(replica) = state.membership.place(&key) {
             self.step_in(&mut state, Event::Disconnected { replica });
         }
@@ -153,6 +159,9 @@ impl Machine {
     pub(super) fn received(&self, key: PublicKey, frame: Bytes) {
         let mut state = self.state();
         let from = state.membership.place(&key).unwrap_or(ReplicaId::NONE);
+        if is_records(&frame) || is_kind(&frame, FrameKind::CopyPart) {
+            state.to_copies(|| CopyInput::Frame(key, frame.clone()));
+        }
         if is_records(&frame) {
             let now = self.clock.now().monotonic;
             let before = state.followed.insert(key, now);
@@ -161,6 +170,33 @@ impl Machine {
             }
         }
         self.step_in(&mut state, Event::Received { from, frame });
+    }
+
+    /// Passes what concerns copies of the state on, from now on; connections first.
+    pub(super) fn copy_to(&self, feed: Arc<CopyFeed>) {
+        let mut state = self.state();
+        for key in state.connected.keys() {
+            feed.push(CopyInput::Connected(*key));
+        }
+        state.copies.push(feed);
+    }
+
+    /// Ends that.
+    pub(super) fn end_copy(&self, feed: &Arc<CopyFeed>) {
+        let mut state = self.state();
+        state.copies.retain(|other| !Arc::ptr_eq(other, feed));
+    }
+
+    /// Sends a frame to this replica, if it is connected.
+    pub(super) fn send(&self, to: &PublicKey, frame: Bytes) {
+        if let Some(outbox) = self.state().connected.get(to) {
+            outbox.push(Frame::message(frame));
+        }
+    }
+
+    /// The time of the client's clock.
+    pub(super) fn now(&self) -> Monotonic {
+        self.clock.now().monotonic
     }
 
     /// How many queries were answered unordered, and how many became ordered requests.
@@ -314,8 +350,18 @@ impl Machine {
     }
 }
 
+impl MachineState {
+    fn to_copies(&self, input: impl Fn() -> CopyInput) {
+        self.copies.iter().for_each(|feed| feed.push(input()));
+    }
+}
+
 fn is_records(frame: &[u8]) -> bool {
-    frame.get(..8).and_then(FrameKind::of_tag) == Some(FrameKind::Epochs)
+    is_kind(frame, FrameKind::Epochs)
+}
+
+fn is_kind(frame: &[u8], kind: FrameKind) -> bool {
+    frame.get(..8).and_then(FrameKind::of_tag) == Some(kind)
 }
 
 fn answer(state: &mut MachineState, ticket: Ticket, answer: RequestResult) {

@@ -123,6 +123,13 @@ impl<D: Store> KeySpace<D> {
         Ok(taken)
     }
 
+    /// Whether so many bytes wait to be written, or all nodes have come.
+    #[must_use]
+    pub fn import_write_pays(&self, bytes: usize) -> bool {
+        let import = self.import.as_ref();
+        import.is_some_and(|import| import.unwritten_bytes() >= bytes || import.has_all())
+    }
+
     /// Writes that are due, if there are any: the durable root stays the same.
     pub fn import_write(&mut self) -> Option<(WriteBatch, DurableRoot)> {
         let entries = self.import.as_mut()?.writes_due()?;

@@ -522,12 +522,21 @@ impl Import {
         self.unwritten_bytes >= UNWRITTEN_MAX
     }
 
+    /// How many bytes wait to be written.
+    pub(super) const fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    /// Whether every node has arrived.
+    pub(super) fn has_all(&self) -> bool {
+        let nothing_open = self.open.is_empty() && self.missing.is_empty() && self.asked.is_empty();
+        self.root.is_some() && nothing_open && self.sweep.is_empty()
+    }
+
     /// Whether every node is in the store.
     #[must_use]
     pub fn complete(&self) -> bool {
-        let nothing_open = self.open.is_empty() && self.missing.is_empty() && self.asked.is_empty();
-        let nothing_to_write = self.unwritten.is_empty() && !self.writing;
-        self.root.is_some() && nothing_open && self.sweep.is_empty() && nothing_to_write
+        self.has_all() && self.unwritten.is_empty() && !self.writing
     }
 
     /// The ids of all nodes that only the old tree needs, and of those that arrived needlessly.

@@ -30,6 +30,9 @@ const REFUSALS: u32 = 4;
 /// Memory for nodes of the copy: a backup reads each once.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// Nodes are written in batches of this many bytes: each is a sync of the disk.
+const WRITE_BYTES: usize = 2 << 20;
+
 /// An input.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -146,6 +149,7 @@ pub struct StateCopy<D> {
     next: u16,
     writing: Option<Writing>,
     refresh: Option<Refresh>,
+    progress: u64,
 }
 
 impl<D: Store> StateCopy<D> {
@@ -179,6 +183,7 @@ impl<D: Store> StateCopy<D> {
             next: 0,
             writing: None,
             refresh: None,
+            progress: 0,
         })
     }
 
@@ -209,6 +214,12 @@ impl<D: Store> StateCopy<D> {
         newest.map_or(Sequence(0), |it| it.checkpoint.sequence)
     }
 
+    /// A number that rises whenever something useful has come or was written.
+    #[must_use]
+    pub const fn progress(&self) -> u64 {
+        self.progress
+    }
+
     /// The membership of the newest epoch that is proved.
     #[must_use]
     pub fn membership(&self) -> &Membership {
@@ -216,7 +227,7 @@ impl<D: Store> StateCopy<D> {
     }
 
     /// Begins to bring the copy to a stable checkpoint at `at_least` or later. A refresh that was
-    /// under way ends; the nodes that it has fetched are kept.
+    /// under way ends; the nodes that it has fetched are kept. Connections are reported anew.
     pub fn begin(
         &mut self,
         now: Monotonic,
@@ -224,6 +235,7 @@ impl<D: Store> StateCopy<D> {
         verifier: &dyn Verifier,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
+        self.contacts.clear();
         self.refresh = Some(Refresh {
             session,
             at_least,
@@ -309,8 +321,11 @@ impl<D: Store> StateCopy<D> {
                 let contact = self.contacts.get_mut(&peer);
                 let asked = contact.and_then(|contact| contact.epochs_asked.take());
                 let later = records.last().map(|it| it.epoch()) > Some(self.chain.epoch());
-                if asked.is_some() && later && !self.chain.follow(records, verifier) {
-                    self.bypass(now, peer);
+                if asked.is_some() && later {
+                    match self.chain.follow(records, verifier) {
+                        true => self.progress += 1,
+                        false => self.bypass(now, peer),
+                    }
                 }
             }
             Message::CopyPart(part) => {
@@ -364,6 +379,7 @@ impl<D: Store> StateCopy<D> {
         {
             if self.chain.proves(certificate, verifier) {
                 self.newest = Some(certificate.clone());
+                self.progress += 1;
             } else if epoch <= self.chain.epoch() {
                 self.bypass(now, peer);
                 return Ok(());
@@ -374,7 +390,8 @@ impl<D: Store> StateCopy<D> {
         if let Some(sink) = refresh.and_then(|it| it.sink.as_mut())
             && let Some(number) = number
         {
-            sink.answered(&mut self.space, number, &part.nodes, now)?;
+            let received = sink.answered(&mut self.space, number, &part.nodes, now)?;
+            self.progress += received.good;
         }
         Ok(())
     }
@@ -396,6 +413,7 @@ impl<D: Store> StateCopy<D> {
     }
 
     fn written(&mut self, effects: &mut Effects) {
+        self.progress += 1;
         match self.writing.take() {
             None => {}
             Some(Writing::Nodes) => self.space.import_written(),
@@ -439,6 +457,7 @@ impl<D: Store> StateCopy<D> {
         }
         let more = self.space.import_advance()?;
         if self.writing.is_none()
+            && self.space.import_write_pays(WRITE_BYTES)
             && let Some((batch, _)) = self.space.import_write()
         {
             self.writing = Some(Writing::Nodes);
