@@ -26,6 +26,7 @@
 //! * A poisoned core, or one whose disk failed, is never stepped again and sends nothing more.
 
 mod driven;
+mod waste;
 
 use crate::inbox::{Arrival, Inbox, Input, Source};
 use crate::link::frame::Frame;
@@ -34,14 +35,12 @@ use crate::roster::{Roster, Route};
 use crate::verification::{Raw, Refused, Verification};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
-use quorumfs_bft::identity::{
-    ConnectionId, Incarnation, Monotonic, Now, PublicKey, ReplicaId, Sequence, Time,
-};
+use quorumfs_bft::identity::{Incarnation, Monotonic, Now, PublicKey, ReplicaId, Sequence, Time};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
-use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
-use quorumfs_bft::wire::{Message, Verified};
+use quorumfs_bft::step::{Effect, Effects, Event, Peer, Timer, Token};
+use quorumfs_bft::wire::Verified;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -416,12 +415,13 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         let Some(from) = self.context.roster.peer(source) else {
             return Ok(());
         };
-        let read = matches!(message.message(), Message::Read(_));
         let bytes = message.frame().len();
+        let productive = waste::productive_from(&message);
         self.core_step(Event::Received { from, message }, effects);
         if let Peer::Client(client) = from
-            && !read
-            && effects.iter().any(|effect| answers(effect, client))
+            && effects
+                .iter()
+                .any(|it| waste::wastes(it, client, productive))
         {
             // Not ordered: a retry, a query, or beyond a bound.
             self.context.accounts.charge(key, bytes, Instant::now());
@@ -583,11 +583,6 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             }
         }
     }
-}
-
-/// Whether this effect answers a client's connection.
-fn answers(effect: &Effect, client: ConnectionId) -> bool {
-    matches!(effect, Effect::Send { to, .. } if *to == Destination::Client(client))
 }
 
 #[cfg(test)]

@@ -184,7 +184,8 @@ async fn order(client: &Client, at_least: Sequence) -> Result<(), CopyError> {
     }
 }
 
-/// A copy that is being read; a refresh waits until this is dropped.
+/// A copy that is being read, on one thread that may wait for the disk. A refresh waits until this
+/// is dropped.
 #[derive(Debug)]
 pub struct CopyView<'a>(MutexGuard<'a, Option<Copier<DiskStore>>>);
 

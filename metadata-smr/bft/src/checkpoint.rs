@@ -35,9 +35,9 @@
 use crate::authentication::{KeyDirectory, Verifier};
 use crate::certificate::Vote;
 use crate::identity::{Digest, ReplicaId, Sequence, Signature, View};
-use crate::wire::{Context, Field, Reader};
 use crate::wire::frame::Header;
 use crate::wire::signed_bytes::checkpoint_bytes;
+use crate::wire::{Context, Field, Reader};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

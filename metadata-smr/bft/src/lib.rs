@@ -31,6 +31,7 @@
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that holds the service's rows |
 //! | [`state_transfer`] | a checkpoint's rows from several peers |
+//! | [`state_copy`] | the same for a client, with what proves it |
 //!
 //! # A replicated counter
 //!

@@ -50,6 +50,3 @@ mod stored;
 pub use copied::{Copied, Unproved};
 pub use copier::{Effect, Effects, Event, Outcome, StateCopy};
 pub use stored::OpenError;
-
-#[cfg(test)]
-mod tests;

@@ -8,6 +8,7 @@ use crate::roster::peers::Addresses;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Nanos, PublicKey, ReplicaId};
 use quorumfs_bft::replica::Config;
+use quorumfs_bft::step::Destination;
 
 /// Emits a script, one list of effects per event, and records the events.
 struct ScriptedCore {

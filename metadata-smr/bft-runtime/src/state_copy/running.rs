@@ -35,11 +35,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Refreshes until the end.
-    pub(super) fn run(
-        self,
-        session: SessionId,
-        at_least: Sequence,
-    ) -> Result<Outcome, CopyError> {
+    pub(super) fn run(self, session: SessionId, at_least: Sequence) -> Result<Outcome, CopyError> {
         let mut shared = self.copier.lock().unwrap_or_else(PoisonError::into_inner);
         let mut copier = shared.take().ok_or(CopyError::Failed)?;
         let ended = self.refresh(&mut copier, session, at_least);
@@ -67,6 +63,10 @@ impl Running {
                 return Ok(outcome);
             }
             if self.feed.has_ended() {
+                if let Some((batch, _)) = copier.flush_import() {
+                    self.store.apply(&batch)?;
+                    copier.step(now, Event::Written, &self.verifier, &mut effects)?;
+                }
                 return Err(CopyError::Failed);
             }
             if copier.progress() > progress {

@@ -5,5 +5,6 @@ mod cluster;
 mod distance;
 mod membership;
 mod observers;
+mod state_copy;
 mod support;
 mod system_calls;

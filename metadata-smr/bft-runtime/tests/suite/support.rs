@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 /// `put KEY VALUE` answers with the old value, `add KEY` counts up and answers with the new count,
-/// the query `KEY` with the value. The principal whose key was given as genesis is refused.
+/// the query `KEY` with the value; `fill FROM COUNT` puts rows with these numbers. The principal
+/// whose key was given as genesis is refused.
 pub struct KeyValue;
 
 fn words(operation: &[u8]) -> Vec<&[u8]> {
@@ -77,12 +78,28 @@ impl Service for KeyValue {
                 txn.put(key, new.clone())?;
                 Ok(new)
             }
+            [b"fill", from, count] => {
+                let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+                let (from, count) = (number(from).unwrap_or(0), number(count).unwrap_or(0));
+                for row in from..from + count {
+                    let key = row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    txn.put(format!("row {key:016x}").as_bytes(), vec![b'v'; 100])?;
+                }
+                Ok(Bytes::new())
+            }
             _ => Ok(Bytes::from_static(b"what?")),
         }
     }
 
     fn read(&self, view: &View<'_>, _caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
         Ok(view.get(query)?.unwrap_or_default())
+    }
+
+    /// The principal whose key is the value of `copier`.
+    fn may_copy(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        Ok(view
+            .get(b"copier")?
+            .is_some_and(|key| key == principal.0[..]))
     }
 
     /// Any key but the unwanted one.

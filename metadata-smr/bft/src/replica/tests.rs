@@ -4,6 +4,7 @@
 mod admission;
 mod checkpoints;
 mod cluster;
+mod copies;
 mod faults;
 mod garbage;
 mod journal;

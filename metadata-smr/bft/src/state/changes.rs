@@ -244,3 +244,6 @@ impl<D: Store> KeySpace<D> {
         Changes::between(tree, area, since.tree, now.tree).map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,6 +109,13 @@ impl<D: Store> KeySpace<D> {
         }
     }
 
+    /// No peer that was asked for nodes will send them.
+    pub fn import_give_back_all(&mut self) {
+        if let Some(import) = &mut self.import {
+            import.give_back_all();
+        }
+    }
+
     /// Accepts a node from a peer.
     ///
     /// # Errors

@@ -375,6 +375,12 @@ impl Import {
         }
     }
 
+    /// No peer will send what it was asked for.
+    pub(super) fn give_back_all(&mut self) {
+        self.missing
+            .extend(std::mem::take(&mut self.asked).into_values());
+    }
+
     /// Marks a missing node as wanted. One that was given back may come from any peer.
     fn wants(&self, path: &Path) -> Option<&Open> {
         let given_back = || self.missing.iter().find(|open| open.path == *path);

@@ -155,11 +155,7 @@ impl Proving {
 }
 
 /// The root of a tree with rows of both areas.
-fn both(
-    (node, named): (Node, NodeRef),
-    service: Part,
-    leaf_bytes_max: u64,
-) -> Option<NodeRef> {
+fn both((node, named): (Node, NodeRef), service: Part, leaf_bytes_max: u64) -> Option<NodeRef> {
     let part = service.node()?;
     if named.bytes.saturating_add(part.bytes) <= leaf_bytes_max
         && let (Node::Leaf(library), Part::Rows(own)) = (&node, service)
@@ -213,3 +209,6 @@ impl<D: Store> KeySpace<D> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

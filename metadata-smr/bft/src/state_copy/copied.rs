@@ -88,7 +88,7 @@ pub(super) fn encode(certificate: &CheckpointCertificate) -> Bytes {
     bytes.into()
 }
 
-pub(super) fn decode(bytes: &Bytes) -> Option<CheckpointCertificate> {
+pub(crate) fn decode(bytes: &Bytes) -> Option<CheckpointCertificate> {
     let mut reader = Reader::new(bytes);
     let certificate = decode_stable(&mut reader).ok()?;
     reader.end().ok()?;

@@ -220,6 +220,17 @@ impl<D: Store> StateCopy<D> {
         self.progress
     }
 
+    /// The nodes that have come and are not written yet, to be written before a planned end.
+    /// [`Event::Written`] follows.
+    pub fn flush_import(&mut self) -> Option<(WriteBatch, DurableRoot)> {
+        if self.writing.is_some() {
+            return None;
+        }
+        let written = self.space.import_write()?;
+        self.writing = Some(Writing::Nodes);
+        Some(written)
+    }
+
     /// The membership of the newest epoch that is proved.
     #[must_use]
     pub fn membership(&self) -> &Membership {
@@ -236,6 +247,7 @@ impl<D: Store> StateCopy<D> {
         effects: &mut Effects,
     ) -> Result<(), StateError> {
         self.contacts.clear();
+        self.space.import_give_back_all();
         self.refresh = Some(Refresh {
             session,
             at_least,
@@ -494,8 +506,7 @@ impl<D: Store> StateCopy<D> {
         let sink = match &refresh.sink {
             Some(sink) => {
                 let newer = sequence > sink.target.checkpoint.sequence;
-                let early = sink.target.checkpoint.sequence < refresh.at_least;
-                if !newer || !(early || sink.is_stuck(now)) {
+                if !newer || !sink.is_stuck(now) {
                     return;
                 }
                 sink.retargeted(newest.clone(), now)

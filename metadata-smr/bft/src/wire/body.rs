@@ -13,8 +13,8 @@ use super::limits::{
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchEpochs, Kind, Message, NewView, OpenSession, OpenStatus, Outcome,
-    PeerStatus, Reply, Request, RequestOperation, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchEpochs, Kind, Message, NewView, OpenSession, OpenStatus, Outcome, PeerStatus, Reply,
+    Request, RequestOperation, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
+mod copies;
+
 use bytes::Bytes;
 use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
@@ -405,6 +407,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
     ]
     .into_iter()
     .chain(observed())
+    .chain(copies::messages())
     .collect()
 }
 

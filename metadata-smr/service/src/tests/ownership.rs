@@ -1,6 +1,7 @@
 //! Permissions: principals, sessions, mounts, allocations.
 
 use super::harness::*;
+use crate::Metadata;
 use crate::attributes::{Access, Credentials, Mode};
 use crate::error::Error;
 use crate::identity::{AllocationId, Gid, InodeId, RealmId, Uid};
@@ -8,7 +9,12 @@ use crate::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
 use crate::operation::{Create, NewInode, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
 use crate::reply::{Done, QueryResult};
+use crate::row::{Principal, key};
+use crate::rows::decode;
 use crate::simulation::place;
+use quorumfs_bft::identity::Time;
+use quorumfs_bft::service::Service;
+use quorumfs_bft::state::Area;
 
 const REALM: RealmId = RealmId::ROOT;
 
@@ -26,6 +32,24 @@ fn chmod(inode: InodeId, mode: u16) -> Step {
         mode: Some(Mode(mode)),
         ..SetAttributes::of(inode)
     })
+}
+
+#[test]
+fn only_a_valid_principal_with_the_right_to_reconcile_may_copy_the_rows() {
+    let mut world = TestService::new();
+    let may = |world: &TestService, principal| {
+        let view = world.space.view(Area::Service);
+        Metadata.may_copy(&view, &principal).unwrap()
+    };
+    assert!(may(&world, OWNER));
+    assert!(!may(&world, ALICE), "no right");
+    assert!(!may(&world, STRANGER), "no principal");
+    let row_key = key::principal(&OWNER);
+    let rows = world.rows(&row_key);
+    let owner: Principal = decode(&row_key, &rows[0].1).unwrap_or_else(|_| panic!("a row"));
+    let expires = Some(Time(1));
+    world.put(&row_key, &Principal { expires, ..owner });
+    assert!(!may(&world, OWNER), "it may have expired");
 }
 
 #[test]

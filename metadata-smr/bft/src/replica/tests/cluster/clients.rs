@@ -163,6 +163,39 @@ impl TestCluster {
         self.send_to_all(1_000, PublicKey([8; 32]), session, 1);
     }
 
+    /// The client's session.
+    pub(in crate::replica::tests) fn session_of(&self, client: usize) -> SessionId {
+        self.clients[client].session.expect("it is open")
+    }
+
+    /// The client, which has nothing pending, orders a checkpoint.
+    pub(in crate::replica::tests) fn order_checkpoint(&mut self, client: usize) {
+        let header = self.context().header(View(0));
+        let this = &mut self.clients[client];
+        this.number += 1;
+        let message = Message::Request(Request {
+            session: this.session.expect("it is open"),
+            lane: Lane(0),
+            number: RequestNumber(this.number),
+            operations: vec![RequestOperation::Checkpoint],
+        });
+        let frame = Unsigned::new(header, message).sign(&FakeKey(this.key));
+        for node in 0..self.nodes.len() {
+            let from = Peer::Client(ConnectionId(client as u64));
+            self.arrive(node, from, frame.frame().clone());
+        }
+    }
+
+    /// What a connection has received since the last time, in addition to replies.
+    pub(in crate::replica::tests) fn take_received(
+        &mut self,
+        from: usize,
+        connection: u64,
+    ) -> Vec<Message> {
+        let received = self.received.remove(&(from, connection));
+        received.unwrap_or_default()
+    }
+
     /// A request of so many bytes in the client's session, signed by it.
     pub(in crate::replica::tests) fn request(
         &self,

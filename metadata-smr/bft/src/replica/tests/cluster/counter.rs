@@ -1,6 +1,6 @@
 //! The service under test.
 
-use crate::identity::{Nanos, Time};
+use crate::identity::{Nanos, PublicKey, Time};
 use crate::service::{Caller, Context as BatchContext, Credit, Service};
 use crate::state::{StateError, Txn, View as Rows};
 use bytes::Bytes;
@@ -31,6 +31,10 @@ impl Service for Counter {
             lanes: 4,
             bytes: 1 << 20,
         }))
+    }
+    /// The first client, the third, and so on.
+    fn may_copy(&self, _: &Rows<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        Ok(principal.0[0] % 2 == 1)
     }
     fn execute(
         &self,
