@@ -56,7 +56,7 @@ use quorumfs_bft::authentication::Verifier;
 use quorumfs_bft::checkpoint::CheckpointAnswer;
 use quorumfs_bft::identity::{ClusterId, Digest, PublicKey, Sequence, Signature};
 use quorumfs_bft::state::{Area, BornRow, Changes, Proof};
-use quorumfs_bft::state_copy::{Copied, Outcome, StateCopy as Copier};
+use quorumfs_bft::state_copy::{Copied, CopyOutcome, StateCopy as Copier};
 use running::{Notice, Running};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,7 +149,7 @@ impl StateCopy {
             }
         }
         match ends {
-            Some(Outcome::Refused) => Err(CopyError::NoRight),
+            Some(CopyOutcome::Refused) => Err(CopyError::NoRight),
             _ => self.read().copied().ok_or(CopyError::Failed),
         }
     }

@@ -35,9 +35,9 @@
 //! # Failures
 //!
 //! The client has no right: r + 1 replicas say so, several times, since a replica that is behind
-//! may not know of the right yet. No checkpoint is new enough: the driver orders one. No replica has the
-//! root any more: the refresh moves to the newest, and keeps equal nodes. The own store fails:
-//! [`StateError`](crate::state::StateError), and the copy has to be opened again.
+//! may not know of the right yet. No checkpoint is new enough: the driver orders one. No replica
+//! has the root any more: the refresh moves to the newest, and keeps equal nodes. The own store
+//! fails: [`StateError`](crate::state::StateError), and the copy has to be opened again.
 //!
 //! Source: the verified transfer is M. Castro and B. Liskov, "Proactive Recovery in a
 //! Byzantine-Fault-Tolerant System" (2000), §5.3.2; that a client may use it, is of this project.
@@ -48,5 +48,5 @@ pub mod copier;
 mod stored;
 
 pub use copied::{Copied, Unproved};
-pub use copier::{Effect, Effects, Event, Outcome, StateCopy};
+pub use copier::{CopyOutcome, Effect, Effects, Event, StateCopy};
 pub use stored::OpenError;

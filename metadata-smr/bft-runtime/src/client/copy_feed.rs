@@ -32,7 +32,7 @@ pub(crate) enum CopyInput {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingInputs {
     inputs: VecDeque<CopyInput>,
     /// Of frames among them.
     frames: usize,
@@ -43,12 +43,12 @@ struct Waiting {
 /// The inputs that wait for one copy.
 #[derive(Debug, Default)]
 pub(crate) struct CopyFeed {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingInputs>,
     changed: Condvar,
 }
 
 impl CopyFeed {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingInputs> {
         // Each change below is complete before anything can panic.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +83,7 @@ impl CopyFeed {
 
     /// The next input, within `patience`.
     pub(crate) fn next(&self, patience: Duration) -> Option<CopyInput> {
-        let waits = |waiting: &mut Waiting| waiting.inputs.is_empty() && !waiting.ended;
+        let waits = |waiting: &mut WaitingInputs| waiting.inputs.is_empty() && !waiting.ended;
         let waited = self
             .changed
             .wait_timeout_while(self.waiting(), patience, waits);

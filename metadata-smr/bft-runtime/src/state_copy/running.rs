@@ -9,7 +9,7 @@ use crate::client::copy_feed::{CopyFeed, CopyInput, CopySender};
 use crate::limits::COPY_PATIENCE;
 use crate::store::DiskStore;
 use quorumfs_bft::identity::{Sequence, SessionId};
-use quorumfs_bft::state_copy::{Effect, Effects, Event, Outcome, StateCopy};
+use quorumfs_bft::state_copy::{CopyOutcome, Effect, Effects, Event, StateCopy};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -35,7 +35,11 @@ pub(super) struct Running {
 
 impl Running {
     /// Refreshes until the end.
-    pub(super) fn run(self, session: SessionId, at_least: Sequence) -> Result<Outcome, CopyError> {
+    pub(super) fn run(
+        self,
+        session: SessionId,
+        at_least: Sequence,
+    ) -> Result<CopyOutcome, CopyError> {
         let mut shared = self.copier.lock().unwrap_or_else(PoisonError::into_inner);
         let mut copier = shared.take().ok_or(CopyError::Failed)?;
         let ended = self.refresh(&mut copier, session, at_least);
@@ -51,7 +55,7 @@ impl Running {
         copier: &mut StateCopy<DiskStore>,
         session: SessionId,
         at_least: Sequence,
-    ) -> Result<Outcome, CopyError> {
+    ) -> Result<CopyOutcome, CopyError> {
         let mut effects = Effects::default();
         let now = self.sender.now();
         copier.begin(now, (session, at_least), &self.verifier, &mut effects)?;
@@ -101,7 +105,7 @@ impl Running {
         &self,
         copier: &mut StateCopy<DiskStore>,
         effects: &mut Effects,
-    ) -> Result<Option<Outcome>, CopyError> {
+    ) -> Result<Option<CopyOutcome>, CopyError> {
         while !effects.is_empty() {
             for effect in effects.drain().collect::<Vec<_>>() {
                 match effect {

@@ -34,7 +34,8 @@ pub enum OperationKind {
     /// is a [`WatchAnswer`](crate::observer::WatchAnswer).
     Unwatch,
     /// It makes the state after its batch a checkpoint, however little came since the last one. The
-    /// operation is empty; the result is a [`CheckpointAnswer`](crate::checkpoint::CheckpointAnswer).
+    /// operation is empty, and the result is a
+    /// [`CheckpointAnswer`](crate::checkpoint::CheckpointAnswer).
     Checkpoint,
 }
 

@@ -29,7 +29,7 @@ pub struct ChangedRow {
 pub(super) enum Next {
     End,
     Row(BornRow),
-    /// A subtree, and the slots on the way to its place.
+    /// A subtree that was not entered.
     Subtree(NodeRef),
 }
 
@@ -66,10 +66,10 @@ impl<'a> Changes<'a> {
     pub fn next(&mut self) -> Result<Option<ChangedRow>, StateError> {
         while !self.over {
             match self.step()? {
-                Step::Passed => {}
-                Step::Over => self.over = true,
-                Step::Differs((key, _), _) if !self.area.owns(&key) => self.over = true,
-                Step::Differs((key, born), there) => {
+                DiffStep::Passed => {}
+                DiffStep::Over => self.over = true,
+                DiffStep::Differs((key, _), _) if !self.area.owns(&key) => self.over = true,
+                DiffStep::Differs((key, born), there) => {
                     let key = key.slice(1..);
                     let now = there.then_some(born);
                     return Ok(Some(ChangedRow { key, now }));
@@ -79,13 +79,13 @@ impl<'a> Changes<'a> {
         Ok(None)
     }
 
-    fn step(&mut self) -> Result<Step, StateError> {
+    fn step(&mut self) -> Result<DiffStep, StateError> {
         Ok(match (self.before.peek(), self.now.peek()) {
-            (Next::End, Next::End) => Step::Over,
+            (Next::End, Next::End) => DiffStep::Over,
             (Next::Subtree(old), Next::Subtree(new)) if old.digest == new.digest => {
                 self.before.pass();
                 self.now.pass();
-                Step::Passed
+                DiffStep::Passed
             }
             (Next::Row(old), Next::Row(new)) => match old.0.cmp(&new.0) {
                 Ordering::Less => self.gone(old),
@@ -95,7 +95,7 @@ impl<'a> Changes<'a> {
                     match old == new {
                         true => {
                             self.now.pass();
-                            Step::Passed
+                            DiffStep::Passed
                         }
                         false => self.here(new),
                     }
@@ -120,24 +120,24 @@ impl<'a> Changes<'a> {
                 if order != Ordering::Less {
                     self.now.enter(&new)?;
                 }
-                Step::Passed
+                DiffStep::Passed
             }
         })
     }
 
-    fn gone(&mut self, row: BornRow) -> Step {
+    fn gone(&mut self, row: BornRow) -> DiffStep {
         self.before.pass();
-        Step::Differs(row, false)
+        DiffStep::Differs(row, false)
     }
 
-    fn here(&mut self, row: BornRow) -> Step {
+    fn here(&mut self, row: BornRow) -> DiffStep {
         self.now.pass();
-        Step::Differs(row, true)
+        DiffStep::Differs(row, true)
     }
 }
 
 /// What a step has found.
-enum Step {
+enum DiffStep {
     Passed,
     Over,
     /// A row, and whether it is in the later tree.
@@ -179,11 +179,11 @@ impl Cursor<'_> {
     }
 
     /// Enters the subtree that comes next.
-    fn enter(&mut self, named: &NodeRef) -> Result<Step, StateError> {
+    fn enter(&mut self, named: &NodeRef) -> Result<DiffStep, StateError> {
         self.pass();
         let node = self.tree.load(self.store, named)?;
         self.path.push((node, 0));
-        Ok(Step::Passed)
+        Ok(DiffStep::Passed)
     }
 
     /// The slots on the way to the subtree that comes next.

@@ -61,7 +61,7 @@ pub enum Event {
 
 /// How a refresh ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CopyOutcome {
     /// The copy is as new as was asked for.
     Copied,
     /// The session's principal may not copy the state.
@@ -89,7 +89,7 @@ pub enum Effect {
     /// The refresh is over.
     Done {
         /// How it ended.
-        outcome: Outcome,
+        outcome: CopyOutcome,
     },
 }
 
@@ -419,7 +419,7 @@ impl<D: Store> StateCopy<D> {
         let refusals = refusals.filter(|(peer, times)| **times >= REFUSALS && votes(peer));
         if refusals.count() >= usize::from(now.model.small()) {
             self.refresh = None;
-            let outcome = Outcome::Refused;
+            let outcome = CopyOutcome::Refused;
             effects.push(Effect::Done { outcome });
         }
     }
@@ -445,7 +445,7 @@ impl<D: Store> StateCopy<D> {
         let copied = self.certificate.as_ref().map(|it| it.checkpoint.sequence);
         let enough = |refresh: &mut Refresh| copied >= Some(refresh.at_least);
         if self.refresh.take_if(enough).is_some() {
-            let outcome = Outcome::Copied;
+            let outcome = CopyOutcome::Copied;
             effects.push(Effect::Done { outcome });
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! | Key | Value |
 //! |---|---|
-//! | `copy` | version (1), cluster (16), digest of the membership that the cluster began with (32) |
+//! | `copy` | version (1), cluster (16), digest of the first membership (32) |
 //! | `certificate` | the certificate of the newest root: the body of a STABLE message |
 //! | `e` ‖ epoch (8, big-endian) | the record of an epoch: an entry of an EPOCHS message |
 

@@ -7,7 +7,7 @@ use crate::identity::{
 };
 use crate::membership::{EpochChain, Member, Membership};
 use crate::state::{Area, BornRow, MemoryStore};
-use crate::state_copy::{Effect, Effects, Event, OpenError, Outcome, StateCopy, Unproved};
+use crate::state_copy::{CopyOutcome, Effect, Effects, Event, OpenError, StateCopy, Unproved};
 use crate::step::{Event as ReplicaEvent, Peer};
 use crate::wire::encode;
 use crate::wire::limits::{SERVE_BURST_BYTES, SERVE_BYTES_MIN};
@@ -35,7 +35,7 @@ struct TestCopy {
     copy: StateCopy<MemoryStore>,
     store: MemoryStore,
     effects: Effects,
-    outcome: Option<Outcome>,
+    outcome: Option<CopyOutcome>,
     needs_checkpoint: bool,
     /// What becomes of the messages of replicas.
     lie: Option<Lie>,
@@ -95,7 +95,7 @@ impl TestCopy {
         (session, at_least): (SessionId, u64),
         milliseconds: u64,
         mut meanwhile: impl FnMut(&mut TestCluster, &Self),
-    ) -> Option<Outcome> {
+    ) -> Option<CopyOutcome> {
         let now = Monotonic(cluster.now);
         let wanted = (session, Sequence(at_least));
         self.outcome = None;
@@ -229,13 +229,17 @@ fn a_client_without_the_right_gets_no_checkpoint_and_no_node() {
     let unknown = SessionId(99_999);
     for session in [theirs, unknown] {
         let outcome = copy.refresh(&mut cluster, (session, 1), 5_000, |_, _| {});
-        assert_eq!(outcome, Some(Outcome::Refused));
+        assert_eq!(outcome, Some(CopyOutcome::Refused));
     }
     assert_eq!(copy.nodes, 0);
     assert!(cluster.status(0).counters.copies_refused > 0);
     assert_eq!(cluster.status(0).counters.nodes_copied, 0);
     let outcome = copy.refresh(&mut cluster, (session, 1), 5_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied), "the other one's session");
+    assert_eq!(
+        outcome,
+        Some(CopyOutcome::Copied),
+        "the other one's session"
+    );
     copy.check(&cluster);
 }
 
@@ -244,7 +248,7 @@ fn a_copy_has_the_rows_of_the_checkpoint_and_then_what_has_changed() {
     let (mut cluster, client, session) = with_rows(33, 60);
     let mut copy = TestCopy::open(&cluster, MemoryStore::new());
     let outcome = copy.refresh(&mut cluster, (session, 1), 5_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
     copy.check(&cluster);
     let first = copy.copy.copied().expect("copied");
     assert_eq!(first.sequence, cluster.status(0).stable);
@@ -253,7 +257,7 @@ fn a_copy_has_the_rows_of_the_checkpoint_and_then_what_has_changed() {
     let whole = copy.nodes;
     // The copy is new enough: nothing is asked.
     let again = copy.refresh(&mut cluster, (session, first.sequence.0), 10, |_, _| {});
-    assert_eq!((again, copy.nodes), (Some(Outcome::Copied), whole));
+    assert_eq!((again, copy.nodes), (Some(CopyOutcome::Copied), whole));
 
     cluster.operation = b"a";
     cluster.more(client, 2);
@@ -269,7 +273,7 @@ fn a_copy_has_the_rows_of_the_checkpoint_and_then_what_has_changed() {
             }
         },
     );
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
     copy.check(&cluster);
     let fetched = copy.nodes - whole;
     assert!(fetched < whole / 2, "{fetched} nodes after {whole}");
@@ -320,7 +324,7 @@ fn a_replica_that_lies_changes_nothing_and_cannot_prevent_a_copy() {
     let (mut cluster, client, session) = with_rows(34, 60);
     let mut honest = TestCopy::open(&cluster, MemoryStore::new());
     let outcome = honest.refresh(&mut cluster, (session, 1), 5_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
     let old = honest.copy.copied().expect("copied").certificate;
     let old = crate::state_copy::copied::decode(&old).expect("a certificate");
     cluster.more(client, 30);
@@ -332,7 +336,7 @@ fn a_replica_that_lies_changes_nothing_and_cannot_prevent_a_copy() {
         let mut copy = TestCopy::open(&cluster, MemoryStore::new());
         copy.lie = Some(liar(node, old.clone()));
         let outcome = copy.refresh(&mut cluster, (session, stable.0), 20_000, |_, _| {});
-        assert_eq!(outcome, Some(Outcome::Copied), "liar {node}");
+        assert_eq!(outcome, Some(CopyOutcome::Copied), "liar {node}");
         copy.check(&cluster);
         assert_eq!(copy.copy.sequence(), stable);
     }
@@ -352,7 +356,7 @@ fn refusals_of_as_many_as_may_lie_end_nothing() {
         Some(Message::CopyPart(part))
     }));
     let outcome = copy.refresh(&mut cluster, (session, 1), 10_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
 }
 
 #[test]
@@ -370,7 +374,7 @@ fn a_copy_that_is_interrupted_goes_on_and_fetches_no_node_twice() {
     }
     let mut second = TestCopy::open(&cluster, first.store.clone());
     let outcome = second.refresh(&mut cluster, (session, 1), 20_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
     second.check(&cluster);
     assert_eq!(second.rows(Area::Service), whole.rows(Area::Service));
     assert!(
@@ -395,7 +399,7 @@ fn a_copy_moves_on_when_the_replicas_have_left_its_root() {
     cluster.operation = b"a";
     cluster.more(client, 400);
     let outcome = copy.refresh(&mut cluster, (session, 1), 60_000, |_, _| {});
-    assert_eq!(outcome, Some(Outcome::Copied));
+    assert_eq!(outcome, Some(CopyOutcome::Copied));
     copy.check(&cluster);
     assert!(copy.copy.sequence() > before, "{}", copy.copy.sequence());
 }

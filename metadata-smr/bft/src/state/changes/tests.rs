@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Small enough for deep trees with few rows.
 const LEAF_BYTES: u64 = 64;
 
-type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+type ModelRowsByKey = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 /// Writes (`Some`) or deletes rows in one batch, and makes the state durable.
 fn flush(
@@ -35,7 +35,7 @@ fn flush(
     space.flushed(root.sequence);
 }
 
-fn all(space: &KeySpace<MemoryStore>, area: Area) -> Model {
+fn all(space: &KeySpace<MemoryStore>, area: Area) -> ModelRowsByKey {
     let rows = space.durable_rows(area, b"", usize::MAX).expect("sound");
     let plain = |(key, born): BornRow| (key.to_vec(), (born.birth.0, born.value.to_vec()));
     rows.into_iter().map(plain).collect()
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let store = MemoryStore::new();
         let mut space = KeySpace::open_shaped(store.clone(), 0, LEAF_BYTES).unwrap();
-        let mut before: Option<(Digest, [Model; 2])> = None;
+        let mut before: Option<(Digest, [ModelRowsByKey; 2])> = None;
         let areas = [Area::Library, Area::Service];
         for (sequence, (library, writes)) in (1..).zip(batches) {
             let area = if library { Area::Library } else { Area::Service };
