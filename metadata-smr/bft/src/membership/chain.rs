@@ -1,8 +1,8 @@
 //! The records of all epochs, from the membership that a cluster began with.
 //!
 //! A process that holds that membership can verify with the records which replicas voted in which
-//! epoch, and so the certificate of any checkpoint: of the epoch that its sequence falls into, under
-//! that epoch's keys.
+//! epoch, and so the certificate of any checkpoint: of the epoch that its sequence falls into,
+//! under that epoch's keys.
 //!
 //! Always: the records follow one upon the other, each under the keys of the epoch before. Where a
 //! later membership is known already (the *anchor*), the records have to lead to that one: the
