@@ -6,7 +6,7 @@
 //! such a row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::{evidence, extents_after, fates, garbage};
+use crate::content::{evidence, extents_after, fates, garbage, numbered, retained};
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
@@ -223,6 +223,10 @@ fn answer_about_volume(
             Ok(QueryResult::Fates(fates(rows, objects)?))
         }
         Question::CloudSecrets => cloud_secrets(rows, caller),
+        Question::Retained => {
+            rows.view().depend_on_everything();
+            Ok(QueryResult::Retained(numbered(rows)?))
+        }
         Question::Mounted(realm) => {
             // A mount's own row has a version of its own, so that the replicas' answers match while
             // others change the volume.
@@ -394,11 +398,12 @@ fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
         Some(id) => key_after(key::unreferenced(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let retained = retained(rows)?;
     let more = found.len() > limit;
     let mut objects = Vec::with_capacity(limit.min(found.len()));
     for (row_key, _) in found.iter().take(limit) {
         if let Some(id) = key::trailing_object(row_key) {
-            objects.extend(garbage(rows, id)?);
+            objects.extend(garbage(rows, &retained, id)?);
         }
     }
     Ok(QueryResult::Unreferenced { objects, more })

@@ -115,6 +115,12 @@ impl<'a, 't> Change<'a, 't> {
         self.count_write(row_key)
     }
 
+    /// Writes a row whose bytes are known to decode.
+    pub(crate) fn put_bytes(&mut self, row_key: Vec<u8>, bytes: &[u8]) -> Outcome<()> {
+        self.txn.put(&row_key, bytes.to_vec())?;
+        self.count_write(row_key)
+    }
+
     /// Deletes a row.
     pub(crate) fn delete(&mut self, row_key: Vec<u8>) -> Outcome<()> {
         self.txn.delete(&row_key)?;

@@ -39,7 +39,9 @@ mod testify;
 pub(crate) use bring_in::claim_object;
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Remainder, extents_after, reap_extents, remove_all, truncate};
-pub(crate) use forget::{fates, forget, garbage, release, release_expired, retain};
+pub(crate) use forget::{
+    fates, forget, garbage, narrow, numbered, release, release_expired, retain, retained,
+};
 pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

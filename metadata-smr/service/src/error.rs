@@ -237,6 +237,12 @@ pub enum Error {
         /// Until when, by the agreed time.
         until: Time,
     },
+    /// Nothing is being recovered, or the session is not of the principal that recovers.
+    #[error("this volume is not being recovered by this principal")]
+    NotLoading,
+    /// The open retained points are not there any more.
+    #[error("the points are not retained any more, or one was chosen already")]
+    NotRetained,
 }
 
 /// A Linux error number.
@@ -281,7 +287,9 @@ impl Error {
             Self::IsDirectory => Errno::EISDIR,
             Self::NotEmpty => Errno::ENOTEMPTY,
             Self::Denied => Errno::EACCES,
-            Self::NotPermitted | Self::NoRight | Self::BadSuccession => Errno::EPERM,
+            Self::NotPermitted | Self::NoRight | Self::BadSuccession | Self::NotLoading => {
+                Errno::EPERM
+            }
             Self::Stale(_) | Self::Fenced { .. } | Self::NoSession => Errno::ESTALE,
             Self::CrossRealm => Errno::EXDEV,
             Self::TooManyLinks => Errno::EMLINK,
@@ -291,6 +299,7 @@ impl Error {
             Self::LimitReached | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
             Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
+            Self::NotRetained => Errno::EAGAIN,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,
             Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,
             Self::Mounted { .. }

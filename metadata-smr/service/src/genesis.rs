@@ -38,6 +38,9 @@ pub struct Genesis {
     pub features: u64,
     /// 0 for a new volume; one more after each recovery from its clouds.
     pub incarnation: VolumeIncarnation,
+    /// The principal that recovers the volume and is alone admitted until that is done; for all
+    /// incarnations but the first.
+    pub recovered_by: Option<PrincipalId>,
     /// The time of its creation, by the creator's clock.
     pub created: Time,
     /// u: failures of any kind that the metadata service tolerates and stays live.
@@ -217,6 +220,13 @@ impl Genesis {
         let keys: BTreeSet<_> = self.principals.iter().map(|row| row.key).collect();
         if keys.len() != self.principals.len() {
             return invalid("two principals share a key");
+        }
+        let is_recovered = self.incarnation != VolumeIncarnation(0);
+        if self.recovered_by.is_some() != is_recovered {
+            return invalid("only a volume that is recovered has a principal that recovers it");
+        }
+        if self.recovered_by.is_some_and(|by| !keys.contains(&by)) {
+            return invalid("the principal that recovers the volume is not one of its principals");
         }
         for principal in &self.principals {
             principal

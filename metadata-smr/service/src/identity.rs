@@ -115,10 +115,12 @@ impl ObjectClass {
     /// addition to a member's key. No object row has this class; the epoch's row has the places of
     /// the shares.
     pub const SHARE: Self = Self(3);
-    /// Rows of the metadata, copied to the clouds for a recovery without servers. Reserved.
+    /// Rows of the metadata, backed up on the clouds for a recovery without servers.
     pub const BACKUP: Self = Self(4);
-    /// The root of such a copy. Reserved.
+    /// A recovery point: it names the objects of a backup. A whole copy is on each cloud.
     pub const BACKUP_ROOT: Self = Self(5);
+    /// The record that an incarnation of the volume has begun. A whole copy is on each cloud.
+    pub const INCARNATION: Self = Self(6);
 }
 
 impl Codec {

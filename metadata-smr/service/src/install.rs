@@ -1,14 +1,16 @@
-//! Installs the first rows from the genesis.
+//! Installs the first rows from the genesis. Those of a volume that is recovered come from a copy of
+//! the metadata ([`crate::load`]): the genesis admits the principal that loads them, and no more.
 
 use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;
 use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{
-    Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId,
-    VolumeIncarnation,
+    Home, InodeId, InodeVersion, MountEpoch, PrincipalId, PrincipalNumber, RealmEpoch, RealmId,
 };
 use crate::quota;
-use crate::row::{Counters, Format, HomeCounters, Inode, InodeBody, Realm, RealmQuota, key};
+use crate::row::{
+    Counters, Format, HomeCounters, Inode, InodeBody, Loading, Realm, RealmQuota, key,
+};
 use crate::rows::Outcome;
 use crate::statement;
 
@@ -29,6 +31,9 @@ pub(crate) fn install(
         root_key: signed.root_key,
     };
     change.put(key::format(), &format)?;
+    if let Some(by) = genesis.recovered_by {
+        return recovering(change, genesis, by);
+    }
     for cloud in &genesis.clouds {
         change.put(key::cloud(cloud.index), cloud)?;
     }
@@ -58,10 +63,7 @@ pub(crate) fn install(
         change.put(key::member(RealmId::ROOT, principal), member)?;
     }
     let counters = HomeCounters {
-        next_inode: match genesis.incarnation {
-            VolumeIncarnation(0) => InodeId::ROOT.counter().saturating_add(1),
-            later => later.first_inode(),
-        },
+        next_inode: InodeId::ROOT.counter().saturating_add(1),
         inodes: 1,
         allocated: 0,
     };
@@ -70,6 +72,20 @@ pub(crate) fn install(
     let root = root(genesis);
     change.put_inode(InodeId::ROOT, &root)?;
     quota::settle(change)
+}
+
+/// What there is before the rows of the copy.
+fn recovering(change: &mut Change<'_, '_>, genesis: &Genesis, by: PrincipalId) -> Outcome<()> {
+    let numbered = (0..).map(PrincipalNumber).zip(&genesis.principals);
+    for (number, principal) in numbered.filter(|(_, principal)| principal.key == by) {
+        statement::install(change, principal, number)?;
+    }
+    let state = Loading {
+        by,
+        last: Vec::new(),
+        rows: 0,
+    };
+    change.put(key::loading(), &state)
 }
 
 fn root(genesis: &Genesis) -> Inode {

@@ -30,6 +30,7 @@
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
 //! | `job` | background work that one process does at a time |
+//! | `load` | recovery from a copy of the metadata |
 //! | `answer` | queries |
 //!
 //! # Restrictions
@@ -52,6 +53,7 @@ pub mod identity;
 mod install;
 mod job;
 pub mod limits;
+mod load;
 mod namespace;
 pub mod operation;
 mod permission;

@@ -49,8 +49,10 @@ pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
 /// Objects that one operation may forget: each costs two rows, and reads four.
 pub const FORGET_OBJECTS_MAX: usize = 256;
-/// Points in the past that are retained at a time: one operation looks at all of them.
+/// Retained points, or runs of them, at a time: one operation reads all of them once.
 pub const RETENTIONS_MAX: usize = 64;
+/// Rows that one operation may load into a volume that is recovered: each is written once.
+pub const LOAD_ROWS_MAX: usize = 960;
 /// How long a session may take a job for before it takes it again, in seconds.
 pub const JOB_SECONDS_MAX: u32 = 600;
 

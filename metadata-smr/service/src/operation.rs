@@ -149,13 +149,39 @@ pub enum Operation {
     Retain {
         /// Why.
         kind: RetentionKind,
+        /// Whether all later points are retained too, until [`Self::Narrow`] chooses one of them.
+        open: bool,
         /// For how long; `None`: until it is released.
         seconds: Option<u32>,
     },
-    /// Releases a retained point; no effect if it is not retained. Needs the right to reconcile.
+    /// Releases retained points; no effect if they are not retained. Needs the right to reconcile.
     Release {
-        /// The point.
-        point: Sequence,
+        /// Their number.
+        number: u64,
+    },
+    /// Of open retained points keeps one, for as long as nothing releases it. Needs the right to
+    /// reconcile.
+    Narrow {
+        /// Their number.
+        number: u64,
+        /// The point, which is not before the first one.
+        to: Sequence,
+    },
+    /// Loads rows of a copy of the metadata into a volume that is being recovered. Needs the
+    /// session of the principal that the genesis names for it.
+    Load {
+        /// The key of the last row that was loaded before; refused if it is another.
+        after: Vec<u8>,
+        /// Keys and values, in the order of the keys, all behind that one, and at most
+        /// [`LOAD_ROWS_MAX`](crate::limits::LOAD_ROWS_MAX). Without any, the answer says how far
+        /// the recovery is, whatever `after` is.
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// All rows are loaded: admits these principals, and everything else from now on.
+    FinishLoading {
+        /// The rows of all principals, by their keys; at most
+        /// [`PRINCIPALS_READ_MAX`](crate::limits::PRINCIPALS_READ_MAX).
+        principals: Vec<(Vec<u8>, Vec<u8>)>,
     },
 }
 

@@ -172,6 +172,8 @@ pub enum Question {
     /// The clouds' secrets that are wrapped for this principal: one for each cloud, at most
     /// [`CLOUDS_MAX`](crate::limits::CLOUDS_MAX).
     CloudSecrets,
+    /// The retained points, with their numbers.
+    Retained,
 }
 
 impl Query {

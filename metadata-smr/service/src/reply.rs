@@ -13,7 +13,7 @@ use crate::identity::{
 };
 use crate::row::{
     Cloud, CloudSecretRow, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object,
-    PackedSlice, Principal, Realm, RealmQuota, Sealed, Session, Slice, UserQuota,
+    PackedSlice, Principal, Realm, RealmQuota, Retention, Sealed, Session, Slice, UserQuota,
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -99,11 +99,24 @@ pub enum Done {
     JobReleased,
     /// The point is retained.
     Retained {
+        /// The number of what is retained.
+        number: u64,
         /// The point.
         point: Sequence,
     },
-    /// The point is not retained any more.
+    /// The points are not retained any more.
     Released,
+    /// One point is retained.
+    Narrowed,
+    /// The rows are loaded.
+    Loaded {
+        /// The key of the last row that was loaded; empty: none was.
+        last: Vec<u8>,
+        /// The number of rows that were loaded so far.
+        rows: u64,
+    },
+    /// The volume is recovered.
+    LoadingFinished,
 }
 
 /// An object that lacks shards.
@@ -385,6 +398,8 @@ pub enum QueryResult {
     Fates(Vec<Fate>),
     /// The clouds' secrets that are wrapped for this principal, by cloud.
     CloudSecrets(Vec<(CloudIndex, CloudSecretRow)>),
+    /// The retained points, with their numbers.
+    Retained(Vec<(u64, Retention)>),
 }
 
 /// An extended attribute in a listing.

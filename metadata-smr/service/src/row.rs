@@ -42,7 +42,7 @@ pub use principal::{
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
-pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo};
+pub use volume::{Cloud, Counters, Format, HomeCounters, Loading, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -79,6 +79,7 @@ rows! {
     Format => "format",
     Counters => "counters",
     HomeCounters => "home counters",
+    Loading => "state of a recovery",
     Cloud => "cloud",
     Realm => "realm",
     Epoch => "key epoch",

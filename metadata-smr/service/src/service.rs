@@ -17,6 +17,7 @@ use crate::identity::VolumeIncarnation;
 use crate::install::install;
 use crate::job;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
+use crate::load;
 use crate::namespace;
 use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
 use crate::permission::assert_credentials;
@@ -253,8 +254,15 @@ fn execute_other(
         }
         Operation::TakeJob { job, seconds } => job::take(change, asker, *job, *seconds),
         Operation::ReleaseJob { job } => job::release(change, asker, *job),
-        Operation::Retain { kind, seconds } => content::retain(change, asker, *kind, *seconds),
-        Operation::Release { point } => content::release(change, asker, *point),
+        Operation::Retain {
+            kind,
+            open,
+            seconds,
+        } => content::retain(change, asker, *kind, *open, *seconds),
+        Operation::Release { number } => content::release(change, asker, *number),
+        Operation::Narrow { number, to } => content::narrow(change, asker, *number, *to),
+        Operation::Load { after, rows } => load::load(change, asker, after, rows),
+        Operation::FinishLoading { principals } => load::finish(change, asker, principals),
         Operation::Succeed(succeed) => succession::succeed(change, asker, succeed),
         Operation::Testify { cloud, findings } => {
             let findings = content::testify(change, asker, *cloud, findings)?;

@@ -80,6 +80,7 @@ pub fn unsigned_genesis(
         format: crate::genesis::FORMAT,
         features: 0,
         incarnation: VolumeIncarnation(0),
+        recovered_by: None,
         created: Time(1_700_000_000_000_000_000),
         up,
         right,

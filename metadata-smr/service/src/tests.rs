@@ -13,6 +13,7 @@ mod garbage;
 mod harness;
 mod hostile;
 mod incarnation;
+mod load;
 mod model;
 mod mounted;
 mod names;

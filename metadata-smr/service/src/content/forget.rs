@@ -11,11 +11,12 @@
 //! An object is *forgettable* once three things hold:
 //! * It has no slice.
 //! * Its allocation is closed: then no commit can name it, so it never gets a slice again.
-//! * No retained point in the past needs it: none was taken after the object's creation and before
-//!   its last reference went.
+//! * No retained point in the past needs it: none lies after the object's creation and before its
+//!   last reference went.
 //!
 //! Each of the three is final: an allocation never opens again, and a new point is taken now, after
-//! the last reference went. So there is no step that condemns an object first; a collector that
+//! the last reference went. A copy of the metadata is of a point that its maker does not choose:
+//! the points are *open* from before the copy on, and narrowed to the copy's when it is known. So there is no step that condemns an object first; a collector that
 //! found it forgettable may delete its shards at any later time, die, and do it again. Objects that
 //! are not forgettable are skipped, whatever the sender says.
 //!
@@ -29,7 +30,7 @@ use crate::identity::{AllocationId, ObjectId};
 use crate::limits::{FORGET_OBJECTS_MAX, RETENTIONS_MAX};
 use crate::reply::{Done, Fate, Garbage};
 use crate::row::{Allocation, Counters, Object, Retention, RetentionKind, Unreferenced, key};
-use crate::rows::{Outcome, Rows, decode, require};
+use crate::rows::{Halt, Outcome, Rows, decode, require};
 use quorumfs_bft::identity::{Nanos, Sequence};
 
 /// Deletes the rows of forgettable objects; returns their number.
@@ -41,8 +42,9 @@ pub(crate) fn forget(
     require(asker.rights.reconcile, Error::NoRight)?;
     require_at_most(objects.len(), FORGET_OBJECTS_MAX)?;
     let mut forgotten = 0_u32;
+    let retained = retained(change)?;
     for id in objects {
-        let Some(garbage) = garbage(change, *id)? else {
+        let Some(garbage) = garbage(change, &retained, *id)? else {
             continue;
         };
         if garbage.is_forgettable() {
@@ -55,7 +57,11 @@ pub(crate) fn forget(
 }
 
 /// What is known of an unreferenced object; `None` if it is referenced or gone.
-pub(crate) fn garbage(rows: &impl Rows, id: ObjectId) -> Outcome<Option<Garbage>> {
+pub(crate) fn garbage(
+    rows: &impl Rows,
+    retained: &[Retention],
+    id: ObjectId,
+) -> Outcome<Option<Garbage>> {
     let Some(queued) = rows.find::<Unreferenced>(&key::unreferenced(id))? else {
         return Ok(None);
     };
@@ -64,7 +70,7 @@ pub(crate) fn garbage(rows: &impl Rows, id: ObjectId) -> Outcome<Option<Garbage>
         object: id,
         since: queued.at,
         open: is_open(rows, id.allocation)?,
-        retained: is_retained(rows, row.born, queued.since)?,
+        retained: retained.iter().any(|it| it.needs(row.born, queued.since)),
         row,
     }))
 }
@@ -74,13 +80,25 @@ fn is_open(rows: &impl Rows, allocation: AllocationId) -> Outcome<bool> {
     Ok(row.is_some())
 }
 
-/// Whether a retained point in the past needs what was created at `born` and not needed any more
-/// from `since` on. A point whose time is over counts until its row goes.
-fn is_retained(rows: &impl Rows, born: Sequence, since: Sequence) -> Outcome<bool> {
-    let found = rows.scan(&key::retentions(), &key::retention(born), 1)?;
-    let first = found.first();
-    let point = first.and_then(|(row_key, _)| key::trailing_number(row_key));
-    Ok(point.is_some_and(|point| point < since.0))
+/// All retained points. One whose time is over counts until its row goes.
+pub(crate) fn retained(rows: &impl Rows) -> Outcome<Vec<Retention>> {
+    let numbered = numbered(rows)?;
+    Ok(numbered
+        .into_iter()
+        .map(|(_, retention)| retention)
+        .collect())
+}
+
+/// The same with their numbers.
+pub(crate) fn numbered(rows: &impl Rows) -> Outcome<Vec<(u64, Retention)>> {
+    let prefix = key::retentions();
+    let mut found = Vec::new();
+    for (row_key, bytes) in rows.scan(&prefix, &prefix, RETENTIONS_MAX)? {
+        if let Some(number) = key::trailing_number(&row_key) {
+            found.push((number, decode(&row_key, &bytes)?));
+        }
+    }
+    Ok(found)
 }
 
 /// What the metadata know of ids that a cloud's listing showed.
@@ -102,6 +120,7 @@ pub(crate) fn retain(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     kind: RetentionKind,
+    open: bool,
     seconds: Option<u32>,
 ) -> Outcome<Done> {
     require(asker.rights.reconcile, Error::NoRight)?;
@@ -110,20 +129,25 @@ pub(crate) fn retain(
     require(left < RETENTIONS_MAX, Error::TooMany { limit })?;
     let point = change.context().sequence;
     let now = change.time();
-    let until = seconds.map(|seconds| now.plus(Nanos::from_secs(u64::from(seconds))));
-    change.put(key::retention(point), &Retention { kind, until })?;
-    Ok(Done::Retained { point })
+    let number = change.next(|counters| &mut counters.next_retention)?;
+    let retention = Retention {
+        kind,
+        from: point,
+        to: (!open).then_some(point),
+        at: now,
+        until: seconds.map(|seconds| now.plus(Nanos::from_secs(u64::from(seconds)))),
+    };
+    change.put(key::retention(number), &retention)?;
+    Ok(Done::Retained { number, point })
 }
 
 /// Releases the points whose time is over; returns how many are left. A collection begins with it.
 pub(crate) fn release_expired(change: &mut Change<'_, '_>) -> Outcome<usize> {
     let now = change.time();
-    let prefix = key::retentions();
     let mut left = 0;
-    for (row_key, bytes) in change.scan(&prefix, &prefix, RETENTIONS_MAX)? {
-        let row: Retention = decode(&row_key, &bytes)?;
+    for (number, row) in numbered(change)? {
         if row.until.is_some_and(|until| until <= now) {
-            change.delete(row_key.to_vec())?;
+            change.delete(key::retention(number))?;
         } else {
             left += 1;
         }
@@ -131,13 +155,31 @@ pub(crate) fn release_expired(change: &mut Change<'_, '_>) -> Outcome<usize> {
     Ok(left)
 }
 
-/// Releases a point.
-pub(crate) fn release(
+/// Releases retained points.
+pub(crate) fn release(change: &mut Change<'_, '_>, asker: &Asker, number: u64) -> Outcome<Done> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    change.delete(key::retention(number))?;
+    Ok(Done::Released)
+}
+
+/// Of open retained points keeps one. The same again is the same success.
+pub(crate) fn narrow(
     change: &mut Change<'_, '_>,
     asker: &Asker,
-    point: Sequence,
+    number: u64,
+    to: Sequence,
 ) -> Outcome<Done> {
     require(asker.rights.reconcile, Error::NoRight)?;
-    change.delete(key::retention(point))?;
-    Ok(Done::Released)
+    let row_key = key::retention(number);
+    let found = change.find::<Retention>(&row_key)?;
+    let mut row = found.ok_or(Halt::Refused(Error::NotRetained))?;
+    if (row.from, row.to) == (to, Some(to)) {
+        return Ok(Done::Narrowed);
+    }
+    require(row.to.is_none(), Error::NotRetained)?;
+    let exists = row.from <= to && to <= change.context().sequence;
+    require(exists, Error::Invalid)?;
+    (row.from, row.to, row.until) = (to, Some(to), None);
+    change.put(row_key, &row)?;
+    Ok(Done::Narrowed)
 }

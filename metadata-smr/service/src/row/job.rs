@@ -1,7 +1,7 @@
 //! Jobs of the volume that one process does at a time, and retained points in the past.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use quorumfs_bft::identity::{SessionId, Time};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
 
 /// A job.
 #[derive(
@@ -14,6 +14,8 @@ pub enum Job {
     Collection,
     /// Deletes what nothing needs, by the clouds' listings.
     Sweep,
+    /// Backs the metadata up to the clouds.
+    Backup,
 }
 
 impl Job {
@@ -24,6 +26,7 @@ impl Job {
             Self::Compaction => 0,
             Self::Collection => 1,
             Self::Sweep => 2,
+            Self::Backup => 3,
         }
     }
 }
@@ -34,6 +37,7 @@ impl std::fmt::Display for Job {
             Self::Compaction => "compaction",
             Self::Collection => "collection",
             Self::Sweep => "sweep",
+            Self::Backup => "backup",
         })
     }
 }
@@ -56,11 +60,27 @@ pub enum RetentionKind {
     Link,
 }
 
-/// A retained point in the past. Its sequence is in the key.
+/// Points in the past that are retained: what the volume needed at one of them is not forgotten.
+/// Its number is in the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Retention {
     /// The reason.
     pub kind: RetentionKind,
+    /// The first point.
+    pub from: Sequence,
+    /// The last point; `None`: it is not known yet, so all points since the first are retained.
+    pub to: Option<Sequence>,
+    /// The time of the first point.
+    pub at: Time,
     /// Until when; `None`: until it is released.
     pub until: Option<Time>,
+}
+
+impl Retention {
+    /// Whether one of the points needs what was created at `born` and not needed any more from
+    /// `since` on.
+    #[must_use]
+    pub fn needs(&self, born: Sequence, since: Sequence) -> bool {
+        self.from < since && born < since && self.to.is_none_or(|to| born <= to && self.from <= to)
+    }
 }

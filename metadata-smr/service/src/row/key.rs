@@ -10,7 +10,7 @@ use crate::identity::{
     PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
 use crate::row::Job;
-use quorumfs_bft::identity::{Sequence, SessionId};
+use quorumfs_bft::identity::SessionId;
 
 macro_rules! key {
     ($tag:expr $(, $part:expr)* $(,)?) => {{
@@ -23,6 +23,7 @@ macro_rules! key {
 
 const FORMAT: &[u8] = b"G/format";
 const COUNTERS: &[u8] = b"G/counters";
+const LOADING: &[u8] = b"G/loading";
 const HOME: &[u8] = b"G/home/";
 const CLOUD: &[u8] = b"G/cloud/";
 const PRINCIPAL: &[u8] = b"P/";
@@ -54,6 +55,44 @@ const USER_QUOTA: &[u8] = b"QU/";
 const JOB: &[u8] = b"JB/";
 const RETENTION: &[u8] = b"RT/";
 
+/// The tags of all rows.
+#[cfg(test)]
+pub(crate) const TAGS: &[&[u8]] = &[
+    JOB,
+    RETENTION,
+    FORMAT,
+    COUNTERS,
+    LOADING,
+    HOME,
+    CLOUD,
+    PRINCIPAL,
+    SESSION,
+    ALLOCATION,
+    ORPHAN,
+    REALM,
+    EPOCH,
+    MEMBER,
+    MOUNT,
+    INODE,
+    ENTRY,
+    EXTENDED,
+    EXTENT,
+    SLICE,
+    OBJECT,
+    UNREFERENCED,
+    PACKED,
+    SPARSE,
+    UNDER_REPLICATED,
+    REAP,
+    NUMBERED,
+    SUCCESSION,
+    CLOUD_SECRET,
+    EVIDENCE,
+    EVIDENCE_COUNT,
+    QUOTA,
+    USER_QUOTA,
+];
+
 /// Tags of rows that are designed and not written yet. No other row may use them.
 #[cfg(test)]
 const RESERVED: [&[u8]; 7] = [b"RC/", b"CL/", b"K/", b"KW/", b"GR/", b"HD/", b"TR/"];
@@ -68,6 +107,12 @@ pub fn format() -> Vec<u8> {
 #[must_use]
 pub fn counters() -> Vec<u8> {
     COUNTERS.to_vec()
+}
+
+/// The state of a recovery that is not finished.
+#[must_use]
+pub fn loading() -> Vec<u8> {
+    LOADING.to_vec()
 }
 
 /// A home's counters.
@@ -387,10 +432,10 @@ pub fn retentions() -> Vec<u8> {
     RETENTION.to_vec()
 }
 
-/// A retained point.
+/// The retained points of a number.
 #[must_use]
-pub fn retention(point: Sequence) -> Vec<u8> {
-    key!(RETENTION, point.0.to_be_bytes())
+pub fn retention(number: u64) -> Vec<u8> {
+    key!(RETENTION, number.to_be_bytes())
 }
 
 /// The last 4 bytes of a key as a user.
@@ -469,40 +514,7 @@ mod tests {
 
     #[test]
     fn no_tag_is_the_beginning_of_another() {
-        let mut tags = vec![
-            JOB,
-            RETENTION,
-            FORMAT,
-            COUNTERS,
-            HOME,
-            CLOUD,
-            PRINCIPAL,
-            SESSION,
-            ALLOCATION,
-            ORPHAN,
-            REALM,
-            EPOCH,
-            MEMBER,
-            MOUNT,
-            INODE,
-            ENTRY,
-            EXTENDED,
-            EXTENT,
-            SLICE,
-            OBJECT,
-            UNREFERENCED,
-            PACKED,
-            SPARSE,
-            UNDER_REPLICATED,
-            REAP,
-            NUMBERED,
-            SUCCESSION,
-            CLOUD_SECRET,
-            EVIDENCE,
-            EVIDENCE_COUNT,
-            QUOTA,
-            USER_QUOTA,
-        ];
+        let mut tags = TAGS.to_vec();
         tags.extend(RESERVED);
         for (i, a) in tags.iter().enumerate() {
             for (j, b) in tags.iter().enumerate() {

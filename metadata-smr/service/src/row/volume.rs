@@ -1,6 +1,6 @@
 //! Rows of the whole volume.
 
-use crate::identity::{CloudIndex, VolumeId, VolumeIncarnation};
+use crate::identity::{CloudIndex, PrincipalId, VolumeId, VolumeIncarnation};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 
@@ -59,6 +59,19 @@ pub struct Counters {
     pub next_reap: u64,
     /// The next principal's number.
     pub next_principal: u64,
+    /// The next number of retained points.
+    pub next_retention: u64,
+}
+
+/// The state of a recovery that is not finished.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Loading {
+    /// The principal that recovers the volume.
+    pub by: PrincipalId,
+    /// The key of the last row that was loaded; empty: none was.
+    pub last: Vec<u8>,
+    /// The number of rows that were loaded.
+    pub rows: u64,
 }
 
 /// Numbers of one home.

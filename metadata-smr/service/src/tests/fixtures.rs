@@ -168,6 +168,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::accessed::fixtures());
     fixtures.extend(super::quota::fixtures());
     fixtures.extend(super::garbage::fixtures());
+    fixtures.extend(super::load::fixtures());
     fixtures.extend(super::people::fixtures());
     fixtures
 }

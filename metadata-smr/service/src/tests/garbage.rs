@@ -50,12 +50,15 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             "row-retention",
             Retention {
                 kind: RetentionKind::RecoveryPoint,
+                from: Sequence(5),
+                to: Some(Sequence(6)),
+                at: Time(6),
                 until: Some(Time(7)),
             }
             .to_bytes(),
         ),
         ("key-job", key::job(Job::Collection)),
-        ("key-retention", key::retention(Sequence(258))),
+        ("key-retention", key::retention(258)),
         ("key-mount", key::mount(RealmId(1), SessionId(2))),
         ("operation-forget", forgetting(&[new.id]).to_bytes()),
         ("operation-take-job", taking(Job::Collection, 60).to_bytes()),
@@ -67,18 +70,31 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             "operation-retain",
             Operation::Retain {
                 kind: RetentionKind::Link,
+                open: false,
                 seconds: Some(60),
             }
             .to_bytes(),
         ),
         (
             "operation-release",
-            Operation::Release { point: Sequence(7) }.to_bytes(),
+            Operation::Release { number: 7 }.to_bytes(),
+        ),
+        (
+            "operation-narrow",
+            Operation::Narrow {
+                number: 7,
+                to: Sequence(8),
+            }
+            .to_bytes(),
         ),
         (
             "reply-retained",
-            done(Done::Retained { point: Sequence(7) }),
+            done(Done::Retained {
+                number: 7,
+                point: Sequence(8),
+            }),
         ),
+        ("reply-narrowed", done(Done::Narrowed)),
         ("reply-released", done(Done::Released)),
         ("query-fates", query.to_bytes()),
         ("reply-forgotten", done(Done::Forgotten { objects: 1 })),
@@ -179,14 +195,22 @@ impl GarbageWorld {
         }
     }
 
-    /// Retains the present point.
-    fn retain(&mut self, seconds: Option<u32>) -> Sequence {
+    /// Retains the present point; the number and the point.
+    fn retain_as(&mut self, open: bool, seconds: Option<u32>) -> (u64, Sequence) {
         let kind = RetentionKind::RecoveryPoint;
-        let retain = Operation::Retain { kind, seconds };
+        let retain = Operation::Retain {
+            kind,
+            open,
+            seconds,
+        };
         match self.service.run(&self.caller, &retain) {
-            Ok(Done::Retained { point }) => point,
+            Ok(Done::Retained { number, point }) => (number, point),
             other => panic!("{other:?}"),
         }
+    }
+
+    fn retain(&mut self, seconds: Option<u32>) -> u64 {
+        self.retain_as(false, seconds).0
     }
 }
 
@@ -233,11 +257,58 @@ fn a_point_between_creation_and_the_last_reference_retains_an_object() {
     for (released, retained) in [(before, true), (after, true), (during, false)] {
         assert!(world.garbage()[0].retained);
         assert_eq!(world.forget(&[id]), 0);
-        let release = Operation::Release { point: released };
+        let release = Operation::Release { number: released };
         world.service.run(&world.caller, &release).unwrap();
         assert_eq!(world.garbage()[0].retained, retained, "{released} released");
     }
     assert_eq!(world.forget(&[id]), 1);
+}
+
+#[test]
+fn while_points_are_open_what_was_needed_at_any_of_them_is_retained() {
+    let mut world = GarbageWorld::new();
+    let early = world.file("early", 1);
+    world.remove("early");
+    let (number, first) = world.retain_as(true, Some(60));
+    let (one, two) = (world.file("one", 2), world.file("two", 3));
+    world.remove("one");
+    let chosen = Sequence(world.service.sequence);
+    world.remove("two");
+    let late = world.file("late", 4);
+    world.remove("late");
+    world.close();
+    let all = [early, one, two, late];
+    assert_eq!(world.forget(&all), 1, "what was needed before alone goes");
+    let narrow = |world: &mut GarbageWorld, to| {
+        let narrow = Operation::Narrow { number, to };
+        let refused = world.service.run(&world.caller, &narrow);
+        refused.map_err(|refused| refused.error)
+    };
+    let before = Sequence(first.0 - 1);
+    assert_eq!(narrow(&mut world, before), Err(Error::Invalid));
+    let future = Sequence(world.service.sequence + 9);
+    assert_eq!(narrow(&mut world, future), Err(Error::Invalid));
+    for _ in 0..2 {
+        assert_eq!(narrow(&mut world, chosen), Ok(Done::Narrowed));
+    }
+    assert_eq!(narrow(&mut world, first), Err(Error::NotRetained));
+    assert_eq!(
+        world.forget(&all),
+        2,
+        "all but what was needed at the chosen point"
+    );
+    assert!(world.row(two).is_some());
+    // It has no end any more.
+    world.service.sequence += 120_000;
+    let take = taking(Job::Collection, 60);
+    world.service.run(&world.caller, &take).unwrap();
+    assert_eq!(world.forget(&all), 0);
+    world
+        .service
+        .run(&world.caller, &Operation::Release { number })
+        .unwrap();
+    assert_eq!(world.forget(&all), 1);
+    assert_eq!(narrow(&mut world, chosen), Err(Error::NotRetained));
 }
 
 #[test]
@@ -249,6 +320,7 @@ fn points_are_bounded_and_make_room_when_their_time_is_over() {
     let kind = RetentionKind::Link;
     let retain = Operation::Retain {
         kind,
+        open: false,
         seconds: None,
     };
     let refused = world.service.run(&world.caller, &retain).unwrap_err();
@@ -344,9 +416,15 @@ fn one_session_does_a_job_until_its_time_is_over() {
 fn jobs_and_forgetting_need_the_right_and_a_bounded_time() {
     let mut service = TestService::new();
     let (owner, alice) = (service.open(OWNER), service.open(ALICE));
-    let point = Sequence(1);
-    let release = Operation::Release { point };
-    for operation in [taking(Job::Collection, 60), forgetting(&[]), release] {
+    let (number, to) = (1, Sequence(1));
+    let release = Operation::Release { number };
+    let narrow = Operation::Narrow { number, to };
+    for operation in [
+        taking(Job::Collection, 60),
+        forgetting(&[]),
+        release,
+        narrow,
+    ] {
         let refused = service.run(&alice, &operation).unwrap_err();
         assert_eq!(refused.error, Error::NoRight);
     }

@@ -1,23 +1,26 @@
 //! Ids of a volume that was recovered: none was assigned before the recovery.
 
 use super::harness::*;
+use super::load::{genesis, recovered};
 use crate::Metadata;
 use crate::attributes::{Credentials, Mode};
 use crate::error::Error;
 use crate::identity::*;
 use crate::limits::LABEL_BYTES_MAX;
 use crate::operation::*;
-use crate::row::{HomeCounters, Rights, Row, key};
-use crate::simulation::{place, principal, sign, unsigned_genesis};
+use crate::row::{HomeCounters, Row, key};
+use crate::simulation::place;
 use quorumfs_bft::identity::SessionId;
 use quorumfs_bft::service::Service;
 use quorumfs_bft::state::Area;
 
-fn genesis(incarnation: u8) -> Vec<u8> {
-    let principals = vec![principal(OWNER, Rights::all())];
-    let mut genesis = unsigned_genesis(principals, (1, 1, 4)).unwrap();
-    genesis.incarnation = VolumeIncarnation(incarnation);
-    sign(&genesis)
+/// A volume of this incarnation.
+fn volume(incarnation: u8) -> TestService {
+    let first = TestService::of(&genesis(0));
+    match incarnation {
+        0 => first,
+        later => recovered(&first, later),
+    }
 }
 
 fn create(name: &str, number: Option<InodeId>) -> Step {
@@ -37,7 +40,7 @@ fn ids_of_two_incarnations_differ_in_their_first_bits() {
         let bytes = genesis(incarnation);
         let begin = u64::from(incarnation) << 48;
         assert_eq!(Metadata.sessions_begin_after(&bytes), SessionId(begin));
-        let mut world = TestService::of(&bytes);
+        let mut world = volume(incarnation);
         let owner = world.open(OWNER);
         let allocation = world.allocate(&owner, 4);
         assert_eq!(allocation, AllocationId(begin));
@@ -53,7 +56,7 @@ fn ids_of_two_incarnations_differ_in_their_first_bits() {
 
 #[test]
 fn inodes_of_one_incarnation_end_before_those_of_the_next_begin() {
-    let mut world = TestService::of(&genesis(3));
+    let mut world = volume(3);
     let owner = world.open(OWNER);
     let (row_key, row) = world.rows(&key::home(Home(0))).remove(0);
     let mut counters = HomeCounters::from_bytes(&row).unwrap();

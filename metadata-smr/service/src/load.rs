@@ -1,0 +1,232 @@
+//! Loads a copy of the metadata into a volume that is recovered from its clouds.
+//!
+//! All servers are lost, and a copy of the metadata of one point in the past is left. New servers
+//! begin with a genesis of the next incarnation, which admits one principal, that of the recovery
+//! kit. It *loads* the copy's rows in the order of their keys, each of a bounded number of
+//! operations, and *finishes*: then the volume's principals are admitted, and the volume is what it
+//! was at that point.
+//!
+//! ```text
+//! genesis n+1 ──► loading ──Load … Load──► loading ──FinishLoading──► in use
+//!                    │ nothing else finds a row, and no other principal is admitted
+//! ```
+//!
+//! The client proves the rows against the old servers' certificate. The servers take them on the
+//! word of the principal that the volume root names in the genesis; they check only that each row
+//! decodes, so that none can stop them later.
+//!
+//! What is different from the copy:
+//! * **Sessions are over**, and with them mounts, allocations and jobs. Their orphans are queued.
+//! * **Ids go on with those of the incarnation**, so that none is assigned twice.
+//! * **Sequences begin anew**: all objects are as old as the first point, which is retained until
+//!   it is released, so that the copy stays usable until there is another one.
+//!
+//! Failures: a client that dies goes on where it stopped, since the servers remember the last key.
+//! An operation that does not continue behind that key is refused, so no rows are left out.
+
+use crate::change::{Asker, Change};
+use crate::codec::DecodeError;
+use crate::error::Error;
+use crate::limits::{LOAD_ROWS_MAX, PRINCIPALS_READ_MAX};
+use crate::reply::Done;
+use crate::row::{
+    Cloud, CloudSecretRow, Counters, EntryRow, Epoch, Evidence, EvidenceCount, ExtendedAttribute,
+    Extent, Format, HomeCounters, Inode, Loading, Member, Numbered, Object, Orphan, PackedSlice,
+    Principal, Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse,
+    UnderReplicated, Unreferenced, UserQuota, key,
+};
+use crate::rows::{Halt, Outcome, Rows, require};
+use crate::succession::SignedSuccession;
+use quorumfs_bft::identity::{Sequence, SessionId};
+use quorumfs_bft::state::KEY_BYTES_MAX;
+
+/// What happens to the rows of a tag.
+enum Fate {
+    /// They are loaded as they are, once this says that they decode.
+    Kept(fn(&[u8]) -> Result<(), DecodeError>),
+    /// They belong to the old servers and sessions.
+    Dropped,
+    Counters,
+    HomeCounters,
+    Object,
+    Unreferenced,
+    /// Of a session that has ended.
+    Orphan,
+}
+
+fn decodes<R: Row>(bytes: &[u8]) -> Result<(), DecodeError> {
+    R::from_bytes(bytes).map(|_| ())
+}
+
+/// The fate of a row; `None` if no volume has such a row, or it has to come with the end.
+fn fate(row_key: &[u8]) -> Option<Fate> {
+    let tag = row_key.split_inclusive(|byte| *byte == b'/').next()?;
+    let rest = row_key.get(tag.len()..)?;
+    Some(match (tag, rest) {
+        (b"G/", b"format" | b"loading") => Fate::Dropped,
+        (b"G/", b"counters") => Fate::Counters,
+        (b"G/", rest) if rest.starts_with(b"home/") => Fate::HomeCounters,
+        (b"G/", rest) if rest.starts_with(b"cloud/") => Fate::Kept(decodes::<Cloud>),
+        (b"PN/", _) => Fate::Kept(decodes::<Numbered>),
+        (b"PS/", _) => Fate::Kept(decodes::<SignedSuccession>),
+        (b"PC/", _) => Fate::Kept(decodes::<CloudSecretRow>),
+        (b"R/", _) => Fate::Kept(decodes::<Realm>),
+        (b"RE/", _) => Fate::Kept(decodes::<Epoch>),
+        (b"RM/", _) => Fate::Kept(decodes::<Member>),
+        (b"I/", _) => Fate::Kept(decodes::<Inode>),
+        (b"D/", _) => Fate::Kept(decodes::<EntryRow>),
+        (b"X/", _) => Fate::Kept(decodes::<ExtendedAttribute>),
+        (b"E/", _) => Fate::Kept(decodes::<Extent>),
+        (b"S/", _) => Fate::Kept(decodes::<Slice>),
+        (b"O/", _) => Fate::Object,
+        (b"OG/", _) => Fate::Unreferenced,
+        (b"OS/", _) => Fate::Kept(decodes::<PackedSlice>),
+        (b"OC/", _) => Fate::Kept(decodes::<Sparse>),
+        (b"U/", _) => Fate::Kept(decodes::<UnderReplicated>),
+        (b"T/", _) => Fate::Kept(decodes::<Reap>),
+        (b"V/", _) => Fate::Kept(decodes::<Evidence>),
+        (b"VC/", _) => Fate::Kept(decodes::<EvidenceCount>),
+        (b"Q/", _) => Fate::Kept(decodes::<RealmQuota>),
+        (b"QU/", _) => Fate::Kept(decodes::<UserQuota>),
+        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => Fate::Dropped,
+        (b"NO/", _) => Fate::Orphan,
+        _ => return None,
+    })
+}
+
+/// Whether it is decided what happens to a row.
+#[cfg(test)]
+pub(crate) fn knows(row_key: &[u8]) -> bool {
+    fate(row_key).is_some()
+}
+
+/// The state of the recovery, for the principal that recovers.
+fn loading(change: &Change<'_, '_>, asker: &Asker) -> Outcome<Loading> {
+    let row = change.find::<Loading>(&key::loading())?;
+    row.filter(|row| row.by == asker.caller.principal)
+        .ok_or(Halt::Refused(Error::NotLoading))
+}
+
+/// Loads rows; see [`Operation::Load`](crate::operation::Operation::Load).
+pub(crate) fn load(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    after: &[u8],
+    rows: &[(Vec<u8>, Vec<u8>)],
+) -> Outcome<Done> {
+    let mut state = loading(change, asker)?;
+    let limit = LOAD_ROWS_MAX as u32;
+    require(rows.len() <= LOAD_ROWS_MAX, Error::TooMany { limit })?;
+    require(rows.is_empty() || after == state.last, Error::Changed)?;
+    for (row_key, value) in rows {
+        require(*row_key > state.last, Error::Invalid)?;
+        one(change, &state, row_key, value)?;
+        state.last.clone_from(row_key);
+        state.rows = state.rows.saturating_add(1);
+    }
+    change.put(key::loading(), &state)?;
+    let Loading { last, rows, .. } = state;
+    Ok(Done::Loaded { last, rows })
+}
+
+fn row<R: Row>(bytes: &[u8]) -> Outcome<R> {
+    R::from_bytes(bytes).map_err(|_| Halt::Refused(Error::Malformed))
+}
+
+fn one(change: &mut Change<'_, '_>, state: &Loading, row_key: &[u8], value: &[u8]) -> Outcome<()> {
+    let is_short = row_key.len() <= KEY_BYTES_MAX;
+    require(is_short, Error::Invalid)?;
+    let fate = fate(row_key).ok_or(Halt::Refused(Error::Invalid))?;
+    let to = row_key.to_vec();
+    match fate {
+        Fate::Dropped => Ok(()),
+        Fate::Kept(decodes) => {
+            decodes(value).map_err(|_| Halt::Refused(Error::Malformed))?;
+            change.put_bytes(to, value)
+        }
+        Fate::Counters => {
+            let mut counters: Counters = row(value)?;
+            counters.next_allocation = incarnation(change)?.first_id();
+            // Number 0 is that of the first point.
+            counters.next_retention = 1;
+            change.put(to, &counters)
+        }
+        Fate::HomeCounters => {
+            let mut counters: HomeCounters = row(value)?;
+            counters.next_inode = incarnation(change)?.first_inode();
+            change.put(to, &counters)
+        }
+        Fate::Object => {
+            let mut object: Object = row(value)?;
+            object.born = Sequence(0);
+            change.put(to, &object)
+        }
+        Fate::Unreferenced => {
+            let mut unreferenced: Unreferenced = row(value)?;
+            unreferenced.since = Sequence(0);
+            change.put(to, &unreferenced)
+        }
+        Fate::Orphan => orphan(change, state, to, value),
+    }
+}
+
+fn incarnation(change: &Change<'_, '_>) -> Outcome<crate::identity::VolumeIncarnation> {
+    let format: Format = change.expect_row(&key::format())?;
+    Ok(format.incarnation)
+}
+
+/// An inode that a session held open: the session is over, so that its orphans are queued, once.
+fn orphan(
+    change: &mut Change<'_, '_>,
+    state: &Loading,
+    row_key: Vec<u8>,
+    value: &[u8],
+) -> Outcome<()> {
+    let _: Orphan = row(value)?;
+    let wrong = || Halt::Refused(Error::Invalid);
+    let (before, _) = row_key.split_last_chunk::<8>().ok_or_else(wrong)?;
+    let session = SessionId(key::trailing_number(before).ok_or_else(wrong)?);
+    let of_session = key::orphans(session);
+    require(row_key.starts_with(&of_session), Error::Invalid)?;
+    if !state.last.starts_with(&of_session) {
+        let since = change.time();
+        change.queue(&Reap::Orphans { session, since })?;
+    }
+    change.put_bytes(row_key, value)
+}
+
+/// Admits the volume's principals; see
+/// [`Operation::FinishLoading`](crate::operation::Operation::FinishLoading).
+pub(crate) fn finish(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    principals: &[(Vec<u8>, Vec<u8>)],
+) -> Outcome<Done> {
+    loading(change, asker)?;
+    let limit = PRINCIPALS_READ_MAX as u32;
+    require(
+        principals.len() <= PRINCIPALS_READ_MAX,
+        Error::TooMany { limit },
+    )?;
+    let own = key::principal(&asker.caller.principal);
+    let is_admitted = principals.iter().any(|(row_key, _)| *row_key == own);
+    require(is_admitted, Error::NoRight)?;
+    let sessions = change.expect_row::<Principal>(&own)?.sessions;
+    for (row_key, value) in principals {
+        let mut principal: Principal = row(value)?;
+        let named = key::trailing_principal(row_key).map(|id| key::principal(&id));
+        require(named.as_ref() == Some(row_key), Error::Invalid)?;
+        principal.sessions = if *row_key == own { sessions } else { 0 };
+        change.put(row_key.clone(), &principal)?;
+    }
+    let first = Retention {
+        kind: RetentionKind::RecoveryPoint,
+        from: Sequence(0),
+        to: Some(Sequence(0)),
+        at: change.time(),
+        until: None,
+    };
+    change.put(key::retention(0), &first)?;
+    change.delete(key::loading())?;
+    Ok(Done::LoadingFinished)
+}
