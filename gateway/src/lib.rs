@@ -4,6 +4,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
+//! | [`backup`] | backups of the metadata on the clouds, and recovery from them |
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
 //! | [`disk_cache`] | recently read and written content, encrypted on this machine's disk |
 //! | [`journal`] | written data that is not in the clouds yet, on this host |
@@ -17,6 +18,7 @@
 //!
 //! The kernel interface (that is `quorumfs-fuse`) and the command line.
 
+pub mod backup;
 pub mod blocks;
 #[cfg(any(test, feature = "decoders"))]
 #[doc(hidden)]

@@ -20,21 +20,24 @@
 //! | `membership` | wrapped keys, and their signatures |
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
 //! | `rekey` | beginning a new key epoch |
+//! | `recovered` | the genesis of a further incarnation, after all servers were lost |
 //! | `succession` | the principals, and the replacement of the owner's key |
 
 mod founding;
 mod keyring;
 mod membership;
+mod recovered;
 mod rekey;
 mod succession;
 
 pub use founding::{Created, Founding, NewCloud, NewVolume, create};
+pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
 
-use crate::blocks::ShareError;
+use crate::blocks::{Lineage, ShareError};
 use crate::keys::{
-    CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, ShareCache, SliceKey,
-    WrappingKey,
+    CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, RootKey, Sealing, ShareCache,
+    SliceKey, WrappingKey,
 };
 use crate::metadata::MetadataError;
 use crate::vfs::VfsError;
@@ -42,9 +45,12 @@ use keyring::Keyring;
 use membership::parse;
 use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::genesis::{Genesis, GenesisError, SignedGenesis};
-use quorumfs_metadata::identity::{Gid, InodeId, RealmEpoch, RealmId, SliceId, Uid, VolumeId};
+use quorumfs_metadata::identity::{
+    Gid, InodeId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid, VolumeId,
+};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, Cloud, Member, SliceSalt};
+use quorumfs_metadata::statement::Statement;
 use quorumfs_metadata::succession::SignedSuccession;
 use std::sync::{Arc, OnceLock};
 use succession::Principals;
@@ -94,6 +100,7 @@ pub enum VolumeError {
 #[derive(Debug)]
 pub struct Volume {
     genesis: Genesis,
+    root_key: RootKey,
     principals: Principals,
     principal: Principal,
     keyring: Keyring,
@@ -173,6 +180,7 @@ impl Volume {
             keyring: Keyring::default(),
             clouds,
             genesis,
+            root_key: key.root,
             principals,
             kept: OnceLock::new(),
         };
@@ -202,6 +210,32 @@ impl Volume {
     #[must_use]
     pub fn id(&self) -> VolumeId {
         self.genesis.volume
+    }
+
+    /// The incarnation that its genesis began, and its root.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        Lineage {
+            incarnation: self.genesis.incarnation,
+            root: self.root_key,
+        }
+    }
+
+    /// The principals that may administer the volume, to this process's knowledge.
+    #[must_use]
+    pub fn administrators(&self) -> Vec<Statement> {
+        let principals = self.principals.now();
+        let administers = |it: &Statement| it.rights.administer;
+        principals.into_iter().filter(administers).collect()
+    }
+
+    /// Whether a key is of a principal that may reconcile.
+    #[must_use]
+    pub fn may_reconcile(&self, key: &PrincipalId) -> bool {
+        let principals = self.principals.now();
+        principals
+            .iter()
+            .any(|it| it.key == *key && it.rights.reconcile)
     }
 
     /// The genesis that it began with.

@@ -1,5 +1,6 @@
 //! The configuration of a block store, and the part of it that each wing gets.
 
+use super::backup::Lineage;
 use super::clouds::{CloudsConfig, Preference, Timeouts, Workers};
 use super::object::{Compression, Planted};
 use super::read::ReadConfig;
@@ -45,6 +46,9 @@ pub struct BlockConfig {
     /// Whether and how what nothing needs is deleted in the background. The clouds must have been
     /// opened with credentials that may list and delete.
     pub collection: Option<Collection>,
+    /// The incarnation of the volume that this process belongs to: once a later one has begun,
+    /// nothing is deleted any more. `None`: it is not looked for.
+    pub lineage: Option<Lineage>,
     /// A defect that a simulation has planted, to show that the tests find it.
     #[doc(hidden)]
     pub sabotage: Planted,
@@ -71,6 +75,7 @@ impl BlockConfig {
             workers: Workers::Threads,
             compaction: None,
             collection: None,
+            lineage: None,
             sabotage: Planted::NONE,
         }
     }

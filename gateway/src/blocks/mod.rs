@@ -37,7 +37,7 @@
 //! test holds every path against the arrows on the page docs/architecture/blocks.md:
 //!
 //! ```text
-//!   store  ──►  reconcile  ──►  write, read, shares  ──►  clouds  ──►  object
+//!   store  ──►  reconcile  ──►  write, read, shares, backup  ──►  clouds  ──►  object
 //! ```
 //!
 //! | Wing | Owns | Content |
@@ -46,10 +46,12 @@
 //! | `clouds` | `Clouds` | the clouds with their health, the interface to the metadata, notes |
 //! | `write` | `Writes` | sealing, the quorum write, puts in flight |
 //! | `read` | `Reads` | the verified read, rebuilding, consistency checks |
+//! | `backup` | [`BackupStore`] | backups of the metadata: objects that no row names |
 //! | `shares` | [`ShareStore`] | the second lock of a volume: a secret in shares, one a cloud |
 //! | `reconcile` | `Reconciler` | what no caller waits for: completion, repair, scrub, compaction |
 //! | `config`, `store` | [`BlockStore`] | the configuration; the interface for the file system |
 
+mod backup;
 mod clouds;
 mod config;
 mod object;
@@ -60,6 +62,10 @@ mod store;
 mod write;
 
 pub use crate::keys::Sealing;
+pub use backup::{
+    BackupError, BackupStore, Lineage, Listed, Part, PartShard, incarnation_record,
+    is_incarnation_record,
+};
 pub use clouds::{
     Cloud, CloudStatus, CounterValues, GarbageObject, GarbagePage, HeldObjectId, ObjectsPage,
     PackedCursor, PackedPage, PlacementError, PlacementLog, Preference, Refusal, SparsePack,

@@ -1,5 +1,6 @@
 //! The block store, the interface for the file system: it puts the wings together.
 
+use super::backup::{BackupStore, Part};
 use super::clouds::{Cloud, Clouds, PlacementError, PlacementLog};
 use super::config::BlockConfig;
 use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
@@ -79,7 +80,12 @@ impl BlockStore {
         let clouds = Arc::new(Clouds::new(config.clouds(), clouds, log)?);
         let writes = Arc::new(Writes::new(config.writes(), Arc::clone(&clouds)));
         let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
-        let reconciler = Reconciler::new(clouds.clone(), writes.clone(), reads.clone());
+        let reconciler = Reconciler::new(
+            clouds.clone(),
+            writes.clone(),
+            reads.clone(),
+            config.lineage,
+        );
         let reconciler = Arc::new(reconciler);
         let scheduler = Arc::new(reconciler.start(config.compaction, config.collection));
         Ok(Self {
@@ -253,6 +259,22 @@ impl BlockStore {
     #[boxed]
     pub async fn sweep_listings(&self, collection: &Collection) -> Result<Swept, PlacementError> {
         self.reconciler.sweep_listings(collection).await
+    }
+
+    /// The same clouds as holders of backups of the metadata.
+    #[must_use]
+    pub fn backups(&self) -> BackupStore {
+        BackupStore::new(Arc::clone(&self.clouds))
+    }
+
+    /// Reads a part of a backup.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    #[boxed]
+    pub async fn read_part(&self, part: &Part) -> Result<Bytes, BlockError> {
+        let (object, slice, key) = part.opened()?;
+        self.read(&object, &slice, &key, 0..slice.length).await
     }
 
     /// The same clouds as holders of shares of keys.

@@ -191,6 +191,18 @@ impl MetadataClient {
         found.map_err(|error| self.refused(what, &error))
     }
 
+    /// Asks a question that is on no user's behalf.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub async fn ask_about_volume(
+        &self,
+        what: &'static str,
+        question: Question,
+    ) -> Result<QueryResult, VfsError> {
+        self.ask(what, self.own(), question).await
+    }
+
     /// Executes `operation`.
     ///
     /// # Errors

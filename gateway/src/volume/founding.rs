@@ -240,6 +240,7 @@ impl Founding {
             format: FORMAT,
             features: FEATURES,
             incarnation: VolumeIncarnation(0),
+            recovered_by: None,
             created: new.created,
             up: new.up,
             right: new.right,

@@ -133,7 +133,8 @@ impl ClientConfig {
     }
 
     /// The membership that the cluster began with, as far as clients need it.
-    pub(crate) fn genesis(&self) -> Membership {
+    #[must_use]
+    pub fn genesis(&self) -> Membership {
         Self {
             known: None,
             ..self.clone()

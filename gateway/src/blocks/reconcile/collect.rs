@@ -19,6 +19,8 @@
 //! * **A row goes only after all of its shards are gone**, so that what a cloud did not delete now
 //!   is found again. A round that is cut short anywhere leaves work for the next one, and deleting
 //!   twice has no effect.
+//! * **The servers are the volume's present ones.** Once it was recovered into a later incarnation,
+//!   what is garbage here may be needed there, and nothing is deleted any more.
 //! * One process of the volume does it at a time, and every wait has a deadline.
 //!
 //! Failure modes: *a cloud that cannot be reached* keeps the rows of its objects, and the others'
@@ -198,12 +200,16 @@ impl Reconciler {
         deletes: bool,
     ) -> Result<Collected, PlacementError> {
         let mut collected = Collected::default();
-        let mut after = None;
+        let (mut after, mut is_newest) = (None, !deletes);
         loop {
             let page = self.clouds.log().list_garbage(after, PAGE).await?;
             if page.garbage.is_empty() {
                 // Nothing is ordered in a volume without garbage.
                 return Ok(collected);
+            }
+            if !is_newest {
+                self.require_newest().await?;
+                is_newest = true;
             }
             // Again for each page, so that a long round keeps the job. A plan needs no job.
             let job = match deletes {

@@ -58,7 +58,8 @@ pub use testify::{CloudEvidence, Testimony};
 
 pub(super) use scheduler::Scheduler;
 
-use super::clouds::Clouds;
+use super::backup::{BackupStore, Lineage};
+use super::clouds::{Clouds, PlacementError};
 use super::read::Reads;
 use super::write::Writes;
 use collect::CollectTask;
@@ -94,10 +95,17 @@ pub(super) struct Reconciler {
     scrub: Mutex<Option<ScrubReport>>,
     /// The result of the last round of collection.
     collected: Mutex<Collected>,
+    /// The incarnation that this process belongs to, if it is looked for later ones.
+    lineage: Option<Lineage>,
 }
 
 impl Reconciler {
-    pub(super) fn new(clouds: Arc<Clouds>, writes: Arc<Writes>, reads: Arc<Reads>) -> Self {
+    pub(super) fn new(
+        clouds: Arc<Clouds>,
+        writes: Arc<Writes>,
+        reads: Arc<Reads>,
+        lineage: Option<Lineage>,
+    ) -> Self {
         let pause = clouds.config().timeouts.completion;
         Self {
             clouds,
@@ -110,7 +118,21 @@ impl Reconciler {
             repair_backoff: RepairBackoff::new(pause),
             scrub: Mutex::default(),
             collected: Mutex::default(),
+            lineage,
         }
+    }
+
+    /// Refuses to delete once the volume goes on in a later incarnation, or if too few clouds say
+    /// whether it does.
+    async fn require_newest(&self) -> Result<(), PlacementError> {
+        let Some(lineage) = self.lineage else {
+            return Ok(());
+        };
+        let store = BackupStore::new(Arc::clone(&self.clouds));
+        let newest = store.superseded(lineage).await;
+        newest.map_err(|error| PlacementError {
+            reason: error.to_string(),
+        })
     }
 
     /// Starts all tasks; they end when the scheduler is dropped. Must be called within a Tokio

@@ -164,6 +164,7 @@ impl Reconciler {
         &self,
         collection: &Collection,
     ) -> Result<Swept, PlacementError> {
+        self.require_newest().await?;
         let mut swept = Swept::default();
         let mut moved = Vec::new();
         for link in self.clouds.links() {

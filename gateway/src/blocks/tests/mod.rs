@@ -1,5 +1,6 @@
 //! The block store as a whole, over clouds that lie.
 
+mod backups;
 mod bytes;
 mod compressed;
 mod evidence;
