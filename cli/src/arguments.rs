@@ -20,8 +20,8 @@ pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{
-    AcceptRollbackArguments, LockSetting, VolumeCommand, VolumeCreateArguments,
-    VolumeRecoverArguments, VolumeRekeyArguments,
+    AcceptRollbackArguments, LockSetting, VolumeBackupArguments, VolumeCommand,
+    VolumeCreateArguments, VolumeRecoverArguments, VolumeRekeyArguments,
 };
 
 use crate::configuration::TierSetting;

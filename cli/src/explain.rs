@@ -9,7 +9,8 @@ use quorumfs_backends::{StoreError, StoreErrorKind};
 use quorumfs_bft::client::End;
 use quorumfs_bft_runtime::client::ClientError;
 use quorumfs_fuse::MountError;
-use quorumfs_gateway::blocks::{BlockError, BlockErrorKind, ShareError};
+use quorumfs_gateway::backup::RecoveryError;
+use quorumfs_gateway::blocks::{BackupError, BlockError, BlockErrorKind, ShareError};
 use quorumfs_gateway::keys::KeyError;
 use quorumfs_gateway::metadata::MetadataError;
 use quorumfs_gateway::vfs::VfsError;
@@ -28,6 +29,42 @@ pub(crate) fn went_back(message: String) -> Failure {
         "if replicas were restored from copies, put back the newest state of each that exists; \
          see `Servers that went back in time` in docs/TROUBLESHOOTING.md",
     )
+}
+
+/// A backup or a recovery that failed.
+pub(crate) fn recovery_failure(error: &RecoveryError) -> Failure {
+    let message = error.to_string();
+    match error {
+        RecoveryError::Newer { .. } => Failure::new(Exit::NewerFormat, message),
+        RecoveryError::NoPoint => Failure::new(Exit::Error, message).hint(
+            "check that --cloud names the places of this volume's clouds, and that their \
+             credentials may list",
+        ),
+        RecoveryError::TooFewListed { .. } | RecoveryError::TooFewAnswer { .. } => {
+            Failure::new(Exit::CloudsUnreachable, message)
+                .hint("bring one of these clouds back, or give it credentials that may list")
+        }
+        RecoveryError::Backup(BackupError::Blocks(error)) => block_failure(error),
+        RecoveryError::Backup(BackupError::Superseded { .. }) => {
+            Failure::new(Exit::WrongCluster, message).hint(
+                "take `volume.genesis` and the replicas in quorumfs.toml from the machine that \
+                 recovered the volume",
+            )
+        }
+        RecoveryError::Backup(_) => Failure::new(Exit::CloudsUnreachable, message),
+        RecoveryError::Blocks(error) => block_failure(error),
+        RecoveryError::Metadata(error) => vfs_failure(error),
+        RecoveryError::Key(error) => key_failure(error),
+        RecoveryError::Volume(error) => volume_failure(error),
+        RecoveryError::Job(_) | RecoveryError::Copy(_) => {
+            Failure::new(Exit::QuorumUnreachable, message).hint(STATUS)
+        }
+        RecoveryError::Damaged { .. }
+        | RecoveryError::Rows(_)
+        | RecoveryError::Unproved(_)
+        | RecoveryError::Malformed => Failure::new(Exit::Damaged, message),
+        RecoveryError::File { .. } => Failure::new(Exit::Error, message),
+    }
 }
 
 /// A key that does not fit.

@@ -130,7 +130,10 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
             commands::epochs::rekey(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Recover(command)) => {
-            commands::recover::run(general, &command, output)
+            commands::recover::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Backup(command)) => {
+            commands::backup::run(general, &command, output).await
         }
         Command::Volume(VolumeCommand::AcceptRollback(command)) => {
             commands::rollback::accept(general, &command, output).await

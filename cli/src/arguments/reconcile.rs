@@ -32,10 +32,12 @@ pub(crate) enum ReconcileTask {
     Collection,
     /// Delete what the clouds hold and the metadata do not know
     Sweep,
+    /// Back the metadata up to the clouds
+    Backup,
 }
 
 /// A number and its unit.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "it is a number and s, m, h or d, such as 90s or 2h".to_owned();
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds: u64 = match unit {

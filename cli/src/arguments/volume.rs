@@ -1,9 +1,11 @@
 //! The command line of `quorumfs volume`.
 
+use super::reconcile::time;
 use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand, ValueEnum};
 use quorumfs_metadata::identity::{Gid, Uid};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Commands for volumes.
 #[derive(Debug, Subcommand)]
@@ -14,8 +16,11 @@ pub(crate) enum VolumeCommand {
     Rekey(VolumeRekeyArguments),
     /// List the key epochs: what reading each requires, and how much is sealed under it
     Epochs,
-    /// Make an owner's state directory on this machine from the recovery kit
+    /// Recover the volume with the kit: an owner's state directory on this machine or, with
+    /// --new-replica, a volume whose replicas are all lost
     Recover(VolumeRecoverArguments),
+    /// Back the metadata up to the clouds now; `reconcile` and a mount that may delete do it hourly
+    Backup(VolumeBackupArguments),
     /// Go on with servers that went back in time; everything written since then is lost
     AcceptRollback(AcceptRollbackArguments),
 }
@@ -55,6 +60,15 @@ pub(crate) struct VolumeRekeyArguments {
     pub(crate) dry_run: bool,
 }
 
+/// `quorumfs volume backup`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeBackupArguments {
+    /// Go on until stopped, with a backup every so often: a number and s, m, h or d (default: one
+    /// backup)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) every: Option<Duration>,
+}
+
 /// `quorumfs volume recover`
 #[derive(Debug, Args)]
 pub(crate) struct VolumeRecoverArguments {
@@ -64,12 +78,38 @@ pub(crate) struct VolumeRecoverArguments {
     /// The current address of a replica, if it was moved or replaced; once for each
     #[arg(long = "replica", value_name = "KEY@HOST:PORT")]
     pub(crate) replicas: Vec<String>,
+    /// All replicas are lost: a new one's public key and address, in the order of their numbers;
+    /// once for each. The metadata come from the newest backup on the clouds
+    #[arg(
+        long = "new-replica",
+        value_name = "KEY@HOST:PORT",
+        conflicts_with = "replicas"
+    )]
+    pub(crate) new_replicas: Vec<String>,
+    /// With --new-replica: how many of them may fail in any way while the cluster stays live (u)
+    #[arg(long, value_name = "U", default_value_t = 1, requires = "new_replicas")]
+    pub(crate) failures: u16,
+    /// With --new-replica: how many of them may lie while answers stay right (r)
+    #[arg(long, value_name = "R", default_value_t = 1, requires = "new_replicas")]
+    pub(crate) liars: u16,
+    /// With --new-replica: how long to wait until the new replicas run; a number and s, m, h or d
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1h",
+        value_parser = time,
+        requires = "new_replicas"
+    )]
+    pub(crate) wait: Duration,
     /// The current place of a cloud, if it differs from the kit; once for each
     #[arg(long = "cloud", value_name = "NAME=LOCATION")]
     pub(crate) clouds: Vec<String>,
     /// A cloud's credentials in its provider's own form, if they are not in their usual place
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) cloud_credentials: Vec<String>,
+    /// The same for listing, which --new-replica takes, if the other credentials may not
+    #[arg(long, value_name = "NAME=FILE", requires = "new_replicas")]
+    pub(crate) collector_credentials: Vec<String>,
     /// Seal the key under a passphrase
     #[arg(long)]
     pub(crate) protect: bool,

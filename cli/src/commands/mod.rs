@@ -1,5 +1,6 @@
 //! One module for each command, and what several of them share.
 
+pub(crate) mod backup;
 pub(crate) mod cloud;
 mod cloud_report;
 pub(crate) mod cluster;

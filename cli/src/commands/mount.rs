@@ -9,6 +9,7 @@
 //! until it is ready, or reports why it failed. If files are open when the process has to stop, it
 //! detaches the mount from the tree at once and commits the data written so far.
 
+use super::backup::BackupLoop;
 use super::cloud_report::CloudReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
@@ -146,7 +147,7 @@ pub(crate) async fn run(
         format!("Mounted on {}.", ready.point.display())
     });
     notify::ready(&format!("Mounted on {}", ready.point.display()));
-    let served = serve(&opened, &mounted, &control, &mut stop).await;
+    let served = serve(&configured, &opened, &mounted, &control, &mut stop).await;
     notify::stopping("Storing written data");
     control.finish().await;
     let closed = opened.close().await;
@@ -180,6 +181,7 @@ fn source(state: &Path) -> String {
 
 /// Answers the control socket until the mount has ended, for whatever reason.
 async fn serve(
+    configured: &Configured,
     opened: &Arc<Opened>,
     mounted: &Arc<Mounted>,
     control: &ControlServer,
@@ -236,9 +238,16 @@ async fn serve(
             }
         }
     };
+    let backups = async {
+        match configured.may_collect() {
+            Ok(()) => BackupLoop::default().run(configured, opened, None).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = control.serve(answer) => Ok(()),
         () = opened.remember() => Ok(()),
+        () = backups => Ok(()),
         () = mounted.wait() => Ok(()),
         () = stop.wanted() => {
             notify::stopping("Unmounting");

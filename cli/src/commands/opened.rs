@@ -4,6 +4,7 @@
 //! ask replicas and clouds for their state, whatever that is. [`Opened`] is a session with the
 //! replicas and a file system over it.
 
+mod backing_up;
 mod client;
 mod collecting;
 mod host;
@@ -24,6 +25,7 @@ use crate::exit::Exit;
 use crate::explain::{block_failure, client_failure, vfs_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::unlock::{self, Unlocked};
+use bytes::Bytes;
 use client::client_config;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence};
@@ -51,6 +53,9 @@ pub(crate) struct Configured {
     state: StateDirectory,
     configuration: VolumeConfiguration,
     volume: Arc<Volume>,
+    /// The signed genesis, and the key.
+    genesis: Bytes,
+    key: KeyFile,
     client: ClientConfig,
     budget: MemoryBudget,
     clouds: Vec<NamedCloud>,
@@ -142,6 +147,8 @@ impl Configured {
             state,
             configuration,
             volume: Arc::new(volume),
+            genesis: Bytes::copy_from_slice(genesis),
+            key: key.clone(),
             client,
             memory,
             held,
@@ -351,6 +358,7 @@ impl Opened {
         let plan = configured.budget.plan();
         let reader = |cloud: &NamedCloud| cloud.credentials(Role::Reader).is_some();
         let config = BlockConfig {
+            lineage: Some(volume.lineage()),
             compaction: access.works_in_the_background().then(Compaction::default),
             collection,
             preference: configured.configuration.data.prefer.into(),

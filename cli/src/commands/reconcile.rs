@@ -5,6 +5,7 @@
 //! needs no mount, and its machine alone has the collector's credentials, which a thief of a
 //! mounting machine then does not get.
 
+use super::backup::BackupLoop;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ReconcileArguments, ReconcileTask};
 use crate::exit::Exit;
@@ -106,6 +107,19 @@ struct SweepLine {
     clouds_failed: u64,
 }
 
+#[derive(Serialize)]
+struct StartedLine {
+    grace_seconds: u64,
+}
+
+/// What a service did until it was stopped.
+#[derive(Serialize)]
+struct StoppedLine {
+    objects: u64,
+    bytes: u64,
+    shards_swept: u64,
+}
+
 /// Runs the command.
 pub(crate) async fn run(
     general: &General,
@@ -122,9 +136,17 @@ pub(crate) async fn run(
         configured.may_collect()?;
     }
     let opened = Opened::open(&configured, access).await?;
+    let newest = match arguments.dry_run {
+        true => Ok(()),
+        false => opened.is_newest().await,
+    };
+    if let Err(failure) = newest {
+        opened.close().await?;
+        return Err(failure);
+    }
     let done = match serves {
-        true => serve(&opened, output).await,
-        false => once(&opened, arguments, &collection, output).await,
+        true => serve(&configured, &opened, collection.grace, output).await,
+        false => once(&configured, &opened, arguments, &collection, output).await,
     };
     let closed = opened.close().await;
     let exit = done?;
@@ -132,24 +154,44 @@ pub(crate) async fn run(
 }
 
 /// Runs the tasks in the background until this process is stopped.
-async fn serve(opened: &Opened, output: Output) -> CommandResult {
+async fn serve(
+    configured: &Configured,
+    opened: &Opened,
+    grace: Duration,
+    output: Output,
+) -> CommandResult {
     let mut stop = Stop::of_a_daemon(false)?;
-    output.print_text("Reconciling until stopped.")?;
+    let line = StartedLine {
+        grace_seconds: grace.as_secs(),
+    };
+    output.record("reconciling", &line, |_| {
+        "Reconciling until stopped.".to_owned()
+    })?;
     notify::ready("reconciling");
     let remembered = opened.remember();
+    let backups = BackupLoop::default().run(configured, opened, None);
     tokio::select! {
         () = stop.wanted() => {}
+        () = backups => {}
         () = remembered => {}
     }
     let counters = opened.block_status().counters;
-    output.print_text(&format!(
-        "Deleted {} objects with {} bytes, and {} shards that no row named.",
-        counters.objects_collected, counters.bytes_collected, counters.shards_swept
-    ))?;
+    let line = StoppedLine {
+        objects: counters.objects_collected,
+        bytes: counters.bytes_collected,
+        shards_swept: counters.shards_swept,
+    };
+    output.record("reconciled", &line, |line| {
+        format!(
+            "Deleted {} objects with {} bytes, and {} shards that no row named.",
+            line.objects, line.bytes, line.shards_swept
+        )
+    })?;
     Ok(Exit::Success)
 }
 
 async fn once(
+    configured: &Configured,
     opened: &Opened,
     arguments: &ReconcileArguments,
     collection: &Collection,
@@ -196,6 +238,10 @@ async fn once(
                     line.packs, line.bytes
                 )
             })?;
+        }
+        if wants(ReconcileTask::Backup) {
+            // What only the recovery point before needed goes with the collection.
+            super::backup::once(configured, opened, output).await?;
         }
         if wants(ReconcileTask::Collection) {
             let collected = blocks.collect(collection).await;

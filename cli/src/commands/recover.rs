@@ -7,8 +7,10 @@
 //! like that of `volume create`, for another principal. This command asks no server: `status` shows
 //! which ones answer.
 //!
-//! Without a quorum of the replicas nothing can be recovered: names, and the places of content, are
-//! only there.
+//! If all replicas are lost, the metadata come from a backup on the clouds, and new replicas take
+//! them over ([`anew`]).
+
+mod anew;
 
 use super::key;
 use super::volume::{new_passphrase, refuse_what_is_there};
@@ -43,18 +45,36 @@ struct Recovered {
     clouds: Vec<String>,
 }
 
-/// Makes the directory.
-pub(crate) fn run(
+/// Recovers what the arguments ask for.
+pub(crate) async fn run(
     general: &General,
     arguments: &VolumeRecoverArguments,
     output: Output,
 ) -> CommandResult {
     let kit = read(&arguments.kit)?;
     let kit = RecoveryKit::from_text(&kit).map_err(|error| key_failure(&error))?;
-    let key = KeyFile {
+    if arguments.new_replicas.is_empty() {
+        return make_directory(general, arguments, &kit, output);
+    }
+    anew::run(general, arguments, &kit, output).await
+}
+
+/// The key in the kit.
+fn kit_key(kit: &RecoveryKit) -> KeyFile {
+    KeyFile {
         root: kit.root.public(),
         principal: kit.recovery.clone(),
-    };
+    }
+}
+
+/// Makes the directory.
+fn make_directory(
+    general: &General,
+    arguments: &VolumeRecoverArguments,
+    kit: &RecoveryKit,
+    output: Output,
+) -> CommandResult {
+    let key = kit_key(kit);
     let volume = Volume::open(&kit.genesis, &key).map_err(|error| volume_failure(&error))?;
     let section = VolumeSection {
         genesis: GENESIS.into(),
@@ -62,7 +82,7 @@ pub(crate) fn run(
     };
     let replicas = replicas(volume.genesis(), &arguments.replicas)?;
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
-    let clouds = clouds(&state, volume.genesis(), &kit, arguments)?;
+    let clouds = clouds(&state, volume.genesis(), kit, arguments)?;
     let value = VolumeConfiguration::usual(section, replicas, clouds);
     let passphrase = arguments.protect.then(new_passphrase).transpose()?;
     state.create()?;
@@ -89,8 +109,8 @@ pub(crate) fn run(
              1. Put the kit away again. The key in this directory has the same rights.\n  \
              2. Give the clouds {} credentials, where they need some (docs/CLOUDS.md).\n  \
              3. quorumfs status{named}\n\
-             Names, and the places of content, are with the metadata replicas alone: without a\n\
-             quorum of them the kit reads nothing.",
+             If all replicas are lost, the same command with --new-replica brings the metadata\n\
+             back from their newest backup on the clouds.",
             recovered.state.display(),
             recovered.volume,
             recovered.clouds.join(", "),
@@ -175,6 +195,15 @@ fn clouds(
         &arguments.cloud_credentials,
         |cloud, path| {
             cloud.credentials = Some(credentials_file(state, path)?);
+            Ok(())
+        },
+    )?;
+    apply_values(
+        &mut sections,
+        "--collector-credentials",
+        &arguments.collector_credentials,
+        |cloud, path| {
+            cloud.collector_credentials = Some(credentials_file(state, path)?);
             Ok(())
         },
     )?;

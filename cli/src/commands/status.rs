@@ -5,6 +5,7 @@
 //! mount, if there is one, adds its counters. The view and the sequence of the summary are the
 //! least that a correct replica has reached ([`super::members`]).
 
+use super::backup::RecoveryPointReport;
 use super::cloud_report::CloudReport;
 use super::journal::QueuedReport;
 use super::members::{self, ReplicaLine, vouched};
@@ -17,7 +18,9 @@ use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::membership::Membership;
+use quorumfs_gateway::metadata::{MetadataClient, Ordered};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a mount may take to report its state.
@@ -127,6 +130,10 @@ pub(crate) async fn run(
         ask_mount(&configured),
         try_order(&configured),
     );
+    let (trial, recovery_point) = match trial {
+        Ok(recovery_point) => (None, recovery_point),
+        Err(failure) => (Some(failure), None),
+    };
     let silent = report.as_ref().err().cloned();
     let mut report = report.unwrap_or_default();
     let standing = standing?;
@@ -136,7 +143,7 @@ pub(crate) async fn run(
     let found = StatusFindings {
         reported: report.is_some(),
         answers: silent.is_none(),
-        trial: trial.err(),
+        trial,
     };
     let summary = summarise(&configured, &membership, (&replicas, &clouds), found);
 
@@ -164,18 +171,24 @@ pub(crate) async fn run(
         (None, Some(failure)) => output.print_text(&format!("Mount\n  {failure}"))?,
         (None, None) => output.print_text("Not mounted from here.")?,
     }
+    if let Some(point) = &recovery_point {
+        output.record("recovery_point", point, RecoveryPointReport::text)?;
+    }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
 }
 
 /// Whether the cluster orders requests: opens a session and ends it. The replicas' own reports do
-/// not show that they reach each other.
-async fn try_order(configured: &Configured) -> CommandResult<()> {
+/// not show that they reach each other. Returns the newest recovery point, if there is an answer.
+async fn try_order(configured: &Configured) -> CommandResult<Option<RecoveryPointReport>> {
     let tried = async {
         let client = configured.connect().await?;
+        let session = Arc::new(Ordered::new(client.clone()));
+        let own = configured.volume().own_credentials();
+        let point = RecoveryPointReport::of(&MetadataClient::new(session, own)).await;
         // A failure to end it says nothing new; it ends by itself later.
         let _ = client.close().await;
-        Ok(())
+        Ok(point)
     };
     let answer = tokio::time::timeout(ANSWERS_WITHIN, tried).await;
     answer.unwrap_or_else(|_| {
