@@ -12,6 +12,7 @@ mod full_disks;
 mod idle;
 mod inside_the_mount;
 mod kills;
+mod lost_servers;
 mod membership;
 mod memory;
 mod mounting;

@@ -135,8 +135,25 @@ async fn one(world: &Arc<World>, gateway: &Gateway, random: &mut Random) {
     }
 }
 
-/// Retains a point, and remembers slices that were there before and after it.
+/// Orders that a point, or all points from now on, are retained.
+async fn retain_point(gateway: &Gateway, open: bool) -> Option<(u64, Sequence)> {
+    let operation = Operation::Retain {
+        kind: RetentionKind::RecoveryPoint,
+        open,
+        seconds: None,
+    };
+    match gateway.client.order("retain", &operation).await {
+        Ok(Done::Retained { number, point }) => Some((number, point)),
+        _ => None,
+    }
+}
+
+/// Retains a point as a backup does, and remembers slices that were there before and after it: all
+/// points are retained from some time before it on, until it is chosen.
 async fn retain(world: &Arc<World>, gateway: &Gateway) {
+    let Some((number, _)) = retain_point(gateway, true).await else {
+        return;
+    };
     let before: BTreeSet<SliceId> = {
         let records = world.ledger.records();
         records
@@ -148,18 +165,23 @@ async fn retain(world: &Arc<World>, gateway: &Gateway) {
     let Some(page) = gateway.content().await else {
         return;
     };
-    let operation = Operation::Retain {
-        kind: RetentionKind::RecoveryPoint,
-        seconds: None,
-    };
-    let Ok(Done::Retained { point }) = gateway.client.order("retain", &operation).await else {
+    let Some((other, point)) = retain_point(gateway, false).await else {
         return;
     };
-    world.ledger.count("points_retained");
-    world.ledger.note(&format!("retained {}", point.0));
     let Some(after) = gateway.content().await else {
         return;
     };
+    // What only the second one retains may go again: the first is to do it alone.
+    let release = Operation::Release { number: other };
+    if gateway.client.order("release", &release).await.is_err() {
+        return;
+    }
+    let narrow = Operation::Narrow { number, to: point };
+    if gateway.client.order("narrow", &narrow).await.is_err() {
+        return;
+    }
+    world.ledger.count("points_retained");
+    world.ledger.note(&format!("retained {}", point.0));
     let mut records = world.ledger.records();
     for (slice, row) in &page.slices {
         // Compaction may have moved it meanwhile, and a poisoned one has no right shards.

@@ -1,0 +1,237 @@
+//! All metadata servers are lost, and the backup on the clouds brings the volume back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{Cluster, Quorumfs, noise};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const FILES: usize = 40;
+
+fn content(number: usize) -> Vec<u8> {
+    let length = [10, 900, 5_000, 60_000, 700_000][number % 5];
+    noise(number as u64 + 1, length)
+}
+
+/// A tree of files of all sizes, in directories.
+fn write_tree(tree: &Path, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let directory = tree.join(format!("d{}", number % 3));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(number.to_string()), content(number)).unwrap();
+    }
+}
+
+fn put(cluster: &Cluster, from: &Path) {
+    let put = cluster.quorumfs().args(["put"]).args([from]).args(["/"]);
+    put.run().ok();
+}
+
+fn backup(cluster: &Cluster) -> Value {
+    let backup = cluster.quorumfs().run_with(["volume", "backup"]).ok();
+    let line = backup.records("backup").remove(0);
+    println!("{line}");
+    line
+}
+
+fn assert_tree(on: Quorumfs, numbers: std::ops::Range<usize>) {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("tree");
+    on.args(["get", "/tree"]).args([&into]).run().ok();
+    let mut found = 0;
+    for group in fs::read_dir(&into).unwrap() {
+        found += fs::read_dir(group.unwrap().path()).unwrap().count();
+    }
+    assert_eq!(found, numbers.len());
+    for number in numbers {
+        let path = into
+            .join(format!("d{}", number % 3))
+            .join(number.to_string());
+        assert!(fs::read(path).unwrap() == content(number), "file {number}");
+    }
+}
+
+/// All objects of a cloud.
+fn objects(cluster: &Cluster, cloud: usize) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for group in fs::read_dir(cluster.cloud(cloud)).unwrap() {
+        let group = group.unwrap().path();
+        if group.is_dir() && group.file_name().unwrap().len() == 2 {
+            found.extend(fs::read_dir(group).unwrap().map(|it| it.unwrap().path()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A cloud that gives other bytes than it was given.
+fn make_lie(cluster: &Cluster, cloud: usize) {
+    for object in objects(cluster, cloud) {
+        let mut bytes = fs::read(&object).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&object, bytes).unwrap();
+    }
+}
+
+/// Prepares new replicas and recovers the volume into the place of its state directory.
+fn recover(cluster: &mut Cluster, kit: &Path) -> Value {
+    let numbers: Vec<_> = (0..4).map(|_| cluster.prepare_another()).collect();
+    let mut recover = cluster.quorumfs().args(["volume", "recover", "--kit"]);
+    recover = recover.args([kit]);
+    for number in &numbers {
+        recover = recover.args(["--new-replica", cluster.replica_argument(*number)]);
+    }
+    let log = fs::File::create(cluster.directory().join("recover.log")).unwrap();
+    let mut command = recover.command();
+    let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut said = BufReader::new(process.stdout.take().unwrap());
+    let mut lines = String::new();
+    while !lines.contains("\"type\":\"prepared\"") {
+        let log = || fs::read_to_string(cluster.directory().join("recover.log"));
+        assert!(
+            said.read_line(&mut lines).unwrap() > 0,
+            "{lines} {:?}",
+            log()
+        );
+    }
+    for number in numbers {
+        cluster.start_with(number, &[]);
+    }
+    said.read_to_string(&mut lines).unwrap();
+    assert!(process.wait().unwrap().success(), "{lines}");
+    println!("{lines}");
+    let last = lines.lines().last().unwrap();
+    serde_json::from_str(last).unwrap()
+}
+
+#[test]
+fn a_volume_whose_servers_are_all_lost_comes_back_from_its_clouds() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let tree = cluster.directory().join("tree");
+    write_tree(&tree, 0..FILES / 2);
+    put(&cluster, &tree);
+    let shown = cluster.quorumfs().run_with(["status"]);
+    assert_eq!(shown.records("recovery_point")[0]["exists"], false);
+    let first = backup(&cluster);
+    assert_eq!(
+        (&first["outcome"], &first["whole"]),
+        (&"taken".into(), &true.into())
+    );
+    assert_eq!(backup(&cluster)["outcome"], "unchanged");
+    write_tree(&tree, FILES / 2..FILES);
+    cluster.quorumfs().args(["rm", "/tree/d0/0"]).run().ok();
+    put(&cluster, &tree);
+    let second = backup(&cluster);
+    assert_eq!(second["whole"], false, "{second}");
+    assert!(second["rows"].as_u64() < first["rows"].as_u64().map(|rows| 2 * rows));
+    let shown = cluster.quorumfs().run_with(["status"]).ok();
+    let point = shown.records("recovery_point").remove(0);
+    assert_eq!(point["sequence"], second["sequence"]);
+    // What is written after the last backup is lost; what is removed after it comes back.
+    let late = cluster.directory().join("late");
+    fs::write(&late, noise(99, 50_000)).unwrap();
+    put(&cluster, &late);
+    cluster.quorumfs().args(["rm", "/tree/d1/1"]).run().ok();
+    let freed = cluster
+        .quorumfs()
+        .args(["reconcile", "--once", "--grace", "0s"]);
+    let freed = freed.args(["--only", "collection"]).run().ok();
+    let freed = freed.records("collection").remove(0);
+    assert!(freed["kept_retained"].as_u64().unwrap() > 0, "{freed}");
+
+    // The fire: servers and laptop. A copy of both is elsewhere, without anyone's knowledge.
+    let kit = cluster.directory().join("kit");
+    fs::rename(cluster.volume().join("recovery-kit.txt"), &kit).unwrap();
+    cluster.stop();
+    let old = cluster.directory().join("old");
+    fs::rename(cluster.volume(), &old).unwrap();
+    make_lie(&cluster, 0);
+    let away = cluster.directory().join("away");
+    fs::rename(cluster.cloud(1), &away).unwrap();
+    let recovered = recover(&mut cluster, &kit);
+    assert_eq!(recovered["type"], "recovered", "{recovered}");
+    assert_eq!(recovered["incarnation"], 1);
+    assert_tree(cluster.quorumfs(), 0..FILES);
+    let late = cluster.quorumfs().args(["cat", "/late"]).run();
+    late.fails(9, "late", "");
+    // The owner's key counts as before, and the volume is written and backed up.
+    fs::rename(&away, cluster.cloud(1)).unwrap();
+    let tree = cluster.directory().join("more").join("tree");
+    write_tree(&tree, FILES..FILES + 5);
+    put(&cluster, &tree);
+    assert_tree(cluster.quorumfs(), 0..FILES + 5);
+    let scrubbed = cluster.quorumfs().run_with(["scrub", "--full"]);
+    assert!(matches!(scrubbed.code, Some(0 | 16)), "{scrubbed:?}");
+    let third = backup(&cluster);
+    assert_eq!(
+        (&third["outcome"], &third["whole"]),
+        (&"taken".into(), &true.into())
+    );
+
+    // The servers of the first incarnation were not dead after all: what their collector takes for
+    // garbage is needed now, and it deletes nothing.
+    let before: Vec<_> = (0..4).map(|cloud| objects(&cluster, cloud)).collect();
+    for number in 0..4 {
+        let run = Quorumfs::on(&cluster.replica(number)).args(["replica", "run", "--genesis"]);
+        let command = run.args([old.join("volume.genesis")]).command();
+        cluster.start_as(number, command);
+    }
+    let on_old = || Quorumfs::on(&old);
+    on_old().args(["rm", "-r", "/tree"]).run().ok();
+    for only in ["collection", "sweep", "backup"] {
+        let reconcile = on_old().args(["reconcile", "--once", "--grace", "0s", "--only", only]);
+        reconcile
+            .run()
+            .fails(15, "incarnation 1 has begun", "volume.genesis");
+    }
+    let after: Vec<_> = (0..4).map(|cloud| objects(&cluster, cloud)).collect();
+    assert_eq!(before, after);
+    assert_tree(cluster.quorumfs(), 0..FILES + 5);
+}
+
+#[test]
+fn a_recovery_without_a_backup_or_with_too_few_clouds_says_so_and_changes_nothing() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let kit = cluster.directory().join("kit");
+    fs::rename(cluster.volume().join("recovery-kit.txt"), &kit).unwrap();
+    let recover = |cluster: &Cluster, state: &str| {
+        let state = cluster.directory().join(state);
+        let recover = Quorumfs::on(&state)
+            .args(["volume", "recover", "--kit"])
+            .args([&kit]);
+        let mut recover = recover.args(["--wait", "1s"]);
+        for replica in &cluster.replicas {
+            recover = recover.args(["--new-replica", replica]);
+        }
+        recover.run()
+    };
+    recover(&cluster, "none").fails(1, "no backup of the metadata", "--cloud");
+    backup(&cluster);
+    for cloud in [0, 1] {
+        fs::rename(
+            cluster.cloud(cloud),
+            cluster.directory().join(cloud.to_string()),
+        )
+        .unwrap();
+    }
+    recover(&cluster, "few").fails(6, "only 2 clouds could be listed", "bring one");
+    for cloud in [0, 1] {
+        fs::rename(
+            cluster.directory().join(cloud.to_string()),
+            cluster.cloud(cloud),
+        )
+        .unwrap();
+    }
+    assert_eq!(backup(&cluster)["outcome"], "unchanged");
+}
