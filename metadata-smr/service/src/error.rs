@@ -237,6 +237,9 @@ pub enum Error {
         /// Until when, by the agreed time.
         until: Time,
     },
+    /// The inode is not in the trash, or no longer.
+    #[error("inode {0} is not in the trash")]
+    NotTrashed(InodeId),
 }
 
 /// A Linux error number.
@@ -275,7 +278,7 @@ impl Error {
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {
-            Self::NotFound | Self::NoRealm => Errno::ENOENT,
+            Self::NotFound | Self::NoRealm | Self::NotTrashed(_) => Errno::ENOENT,
             Self::Exists => Errno::EEXIST,
             Self::NotDirectory => Errno::ENOTDIR,
             Self::IsDirectory => Errno::EISDIR,

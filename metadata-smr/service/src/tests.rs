@@ -23,5 +23,6 @@ mod people;
 mod quota;
 mod sequential;
 mod succession;
+mod trash;
 mod versions;
 mod watch;
