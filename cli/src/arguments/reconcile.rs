@@ -35,7 +35,7 @@ pub(crate) enum ReconcileTask {
 }
 
 /// A number and its unit.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "it is a number and s, m, h or d, such as 90s or 2h".to_owned();
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds: u64 = match unit {

@@ -10,6 +10,7 @@ use super::journal::QueuedReport;
 use super::members::{self, ReplicaLine, vouched};
 use super::mount_report::MountReport;
 use super::opened::Configured;
+use super::trash_report::TrashReport;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};
 use crate::exit::Exit;
@@ -127,6 +128,10 @@ pub(crate) async fn run(
         ask_mount(&configured),
         try_order(&configured),
     );
+    let (trash, trial) = match trial {
+        Ok(trash) => (trash, None),
+        Err(failure) => (None, Some(failure)),
+    };
     let silent = report.as_ref().err().cloned();
     let mut report = report.unwrap_or_default();
     let standing = standing?;
@@ -136,7 +141,7 @@ pub(crate) async fn run(
     let found = StatusFindings {
         reported: report.is_some(),
         answers: silent.is_none(),
-        trial: trial.err(),
+        trial,
     };
     let summary = summarise(&configured, &membership, (&replicas, &clouds), found);
 
@@ -164,18 +169,22 @@ pub(crate) async fn run(
         (None, Some(failure)) => output.print_text(&format!("Mount\n  {failure}"))?,
         (None, None) => output.print_text("Not mounted from here.")?,
     }
+    if let Some(trash) = &trash {
+        output.record("trash", trash, TrashReport::text)?;
+    }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
 }
 
-/// Whether the cluster orders requests: opens a session and ends it. The replicas' own reports do
-/// not show that they reach each other.
-async fn try_order(configured: &Configured) -> CommandResult<()> {
+/// Whether the cluster orders requests: opens a session, asks it for the size of the trash, and ends
+/// it. The replicas' own reports do not show that they reach each other.
+async fn try_order(configured: &Configured) -> CommandResult<Option<TrashReport>> {
     let tried = async {
         let client = configured.connect().await?;
+        let trash = TrashReport::ask(configured, &client).await;
         // A failure to end it says nothing new; it ends by itself later.
         let _ = client.close().await;
-        Ok(())
+        Ok(trash)
     };
     let answer = tokio::time::timeout(ANSWERS_WITHIN, tried).await;
     answer.unwrap_or_else(|_| {

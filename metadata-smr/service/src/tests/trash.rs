@@ -1,126 +1,23 @@
 //! What goes to the trash, who gets it back, and when it goes for good.
 
+mod format;
+mod purging;
+
+pub(super) use format::fixtures;
+
 use super::harness::*;
 use crate::attributes::{Credentials, FileType, Mode};
 use crate::error::Error;
 use crate::genesis::TRASH_SECONDS;
 use crate::identity::*;
-use crate::limits::{TRASH_AGE_SECONDS, TRASH_PURGED_MAX, TRASH_SECONDS_MAX};
+use crate::limits::{TRASH_AGE_SECONDS, TRASH_PURGED_MAX};
 use crate::operation::*;
-use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, QueryResult, Response, StepDone, TrashedEntry};
+use crate::query::Question;
+use crate::reply::{QueryResult, StepDone};
 use crate::row::*;
-use crate::simulation::{place, seal_name};
+use crate::simulation::place;
 use proptest::prelude::*;
-use quorumfs_bft::identity::Time;
 use quorumfs_bft::service::Caller;
-
-/// Rows, operations, questions and answers, for the fixtures of the format.
-pub(super) fn fixtures(inode: Inode) -> Vec<(&'static str, Vec<u8>)> {
-    let (directory, at) = (InodeId(258), Time(7));
-    let entry = RemovedEntry {
-        directory,
-        name: seal_name(directory, "name"),
-        by: Uid(1000),
-    };
-    let step =
-        |step| crate::simulation::compound(Credentials::root(), Default::default(), vec![step]);
-    let query = |question| {
-        let credentials = Credentials::root();
-        Query {
-            credentials,
-            question,
-        }
-        .to_bytes()
-    };
-    let done = |done| Response(Ok(done)).to_bytes();
-    let realm = RealmId(1);
-    let held = Amount {
-        bytes: 5,
-        inodes: 6,
-    };
-    let listed = TrashedEntry {
-        at,
-        entry: entry.clone(),
-        inode: inode.attributes(InodeId(259)),
-    };
-    let restore = Restore {
-        inode: InodeId(259),
-        place: place(directory, "name"),
-    };
-    let after = Some((at, InodeId(259)));
-    let limit = 64;
-    vec![
-        (
-            "row-trashed",
-            Trashed {
-                inode,
-                entry: entry.clone(),
-            }
-            .to_bytes(),
-        ),
-        ("row-trash-place", TrashPlace { realm, at }.to_bytes()),
-        ("row-parting", Parting { at, entry }.to_bytes()),
-        ("row-trash-size", TrashSize { held }.to_bytes()),
-        ("key-trashed", key::trashed(realm, at, InodeId(259))),
-        ("key-trash-place", key::trash_place(InodeId(259))),
-        ("key-trashed-in", key::trashed_in(directory, InodeId(259))),
-        ("key-parting", key::parting(InodeId(259))),
-        ("key-trash-size", key::trash_size(realm)),
-        ("operation-restore", step(Step::Restore(restore)).to_bytes()),
-        (
-            "operation-purge",
-            step(Step::Purge(vec![InodeId(259)])).to_bytes(),
-        ),
-        (
-            "operation-keep-trash",
-            Operation::KeepTrash(KeepTrash { realm, seconds: 60 }).to_bytes(),
-        ),
-        (
-            "operation-relieve-trash",
-            Operation::RelieveTrash { realm }.to_bytes(),
-        ),
-        ("reply-trash-kept", done(Done::TrashKept)),
-        (
-            "reply-trash-relieved",
-            done(Done::TrashRelieved { inodes: 3 }),
-        ),
-        (
-            "reply-purged",
-            done(Done::Compound(vec![StepDone::Purged { inodes: 3 }])),
-        ),
-        (
-            "query-trash",
-            query(Question::Trash {
-                realm,
-                after,
-                limit,
-            }),
-        ),
-        (
-            "query-trashed-in",
-            query(Question::TrashedIn {
-                directory,
-                after: Some(InodeId(259)),
-                limit,
-            }),
-        ),
-        ("query-trashed", query(Question::Trashed(InodeId(259)))),
-        ("query-trash-size", query(Question::TrashSize(realm))),
-        (
-            "answer-trash",
-            Answer(Ok(QueryResult::Trash {
-                entries: vec![listed],
-                next: after,
-            }))
-            .to_bytes(),
-        ),
-        (
-            "answer-trash-size",
-            Answer(Ok(QueryResult::TrashSize { seconds: 60, held })).to_bytes(),
-        ),
-    ]
-}
 
 /// All inodes in the trash.
 pub(super) fn all(world: &TestService) -> Vec<(InodeId, Trashed)> {
@@ -551,127 +448,6 @@ fn a_client_that_restores_what_or_where_it_must_not_is_refused() {
 }
 
 #[test]
-fn a_directory_is_purged_after_what_was_in_it() {
-    let mut world = TrashWorld::new();
-    let top = world.mkdir(InodeId::ROOT, "top");
-    let file = world.old(top, "file");
-    world.unlink(top, "file");
-    world.rmdir(InodeId::ROOT, "top");
-    let refused = world.step(Step::Purge(vec![top]));
-    assert_eq!(refused, Err(Error::NotEmpty));
-    let purged = world.step(Step::Purge(vec![file, InodeId(999), top]));
-    assert_eq!(purged, Ok(StepDone::Purged { inodes: 2 }));
-    assert_eq!(world.trashed(), []);
-    world.is_consistent();
-}
-
-#[test]
-fn the_trash_is_purged_when_its_time_is_over_and_the_oldest_first() {
-    let mut world = TrashWorld::new();
-    let mut files = Vec::new();
-    for name in ["a", "b"] {
-        files.push(world.old(InodeId::ROOT, name));
-    }
-    for name in ["b", "a"] {
-        world.unlink(InodeId::ROOT, name);
-        world.service.wait(1000);
-    }
-    files.reverse();
-    assert_eq!(world.trashed(), files);
-    world.service.wait(TRASH_SECONDS - 2001);
-    assert_eq!(world.service.drain(), 0);
-    world.service.wait(2);
-    world.service.drain();
-    assert_eq!(world.trashed(), [files[1]]);
-    world.service.wait(1000);
-    world.service.drain();
-    assert_eq!(world.trashed(), []);
-    let usage = world.service.rows(&key::trash_size(RealmId::ROOT));
-    assert_eq!(usage, []);
-    world.is_consistent();
-}
-
-#[test]
-fn a_large_trash_is_purged_in_bounded_ticks_and_its_content_freed() {
-    let mut world = TrashWorld::new();
-    let caller = world.caller;
-    let allocation = world.service.allocate(&caller, 1024);
-    let large = world.create(InodeId::ROOT, "large");
-    for part in 0..4_u32 {
-        let runs: Vec<_> = (0..30)
-            .map(|run| (u64::from(part * 30 + run) * 4000, 4000))
-            .collect();
-        let step = Step::Commit(commit(large, allocation, part * 30, &runs));
-        world.step(step).unwrap();
-    }
-    let names: Vec<String> = (0..100).map(|name| format!("n{name}")).collect();
-    let directory = |name: usize| InodeId(large.0 + 1 + (name % 20) as u64);
-    for name in 0..20 {
-        world.mkdir(InodeId::ROOT, &format!("d{name}"));
-    }
-    for (number, name) in names.iter().enumerate() {
-        let file = world.create(directory(number), name);
-        let counter = 200 + number as u32;
-        let step = Step::Commit(commit(file, allocation, counter, &[(0, 4000)]));
-        world.step(step).unwrap();
-    }
-    world.service.wait(61);
-    world.unlink(InodeId::ROOT, "large");
-    for (number, name) in names.iter().enumerate() {
-        world.unlink(directory(number), name);
-    }
-    assert_eq!(world.trashed().len(), 101);
-    world.service.wait(TRASH_SECONDS);
-    // The bound of each tick is checked there.
-    assert!(world.service.drain() > 2);
-    assert_eq!(world.trashed(), []);
-    assert_eq!(
-        world.service.rows(b"E/").len() + world.service.rows(b"S/").len(),
-        0
-    );
-    world.is_consistent();
-}
-
-#[test]
-fn the_realms_limit_is_never_a_reason_to_refuse_what_fits_without_the_trash() {
-    let mut world = TrashWorld::new();
-    let caller = world.caller;
-    let mut files = Vec::new();
-    for name in ["a", "b", "c"] {
-        files.push(world.old(InodeId::ROOT, name));
-    }
-    let limit = SetQuota {
-        realm: RealmId::ROOT,
-        of: QuotaOf::Realm,
-        // The root and three files.
-        limit: Some(Limit {
-            bytes: None,
-            inodes: Some(4),
-        }),
-    };
-    world
-        .service
-        .run(&caller, &Operation::SetQuota(limit))
-        .unwrap();
-    for name in ["a", "b", "c"] {
-        world.unlink(InodeId::ROOT, name);
-    }
-    assert_eq!(world.service.drain(), 0, "within the limit");
-    for name in ["d", "e"] {
-        world.create(InodeId::ROOT, name);
-    }
-    world.service.drain();
-    assert_eq!(world.trashed(), [files[2]], "the oldest go first");
-    world.create(InodeId::ROOT, "f");
-    let back = world.restore(files[2], InodeId::ROOT, "c");
-    let of = Resource::Inodes;
-    assert_eq!(back, Err(Error::RealmQuota { of, remaining: 0 }));
-    world.service.drain();
-    assert_eq!(world.trashed(), []);
-    world.is_consistent();
-}
-
-#[test]
 fn a_restore_beyond_the_users_quota_is_refused() {
     let mut world = TrashWorld::new();
     let caller = world.caller;
@@ -707,71 +483,6 @@ fn a_restore_beyond_the_users_quota_is_refused() {
         })
     );
     assert_eq!(world.trashed(), [file]);
-}
-
-#[test]
-fn servers_without_space_keep_nothing_and_give_the_oldest_up() {
-    let mut world = TrashWorld::new();
-    let names = ["a", "b", "c", "d", "e", "f"];
-    for name in names {
-        world.old(InodeId::ROOT, name);
-    }
-    for name in &names[..5] {
-        world.unlink(InodeId::ROOT, name);
-    }
-    assert_eq!(world.trashed().len(), 5);
-    world.service.short_of_space = true;
-    world.unlink(InodeId::ROOT, "f");
-    assert_eq!(world.trashed().len(), 1);
-    world.is_consistent();
-}
-
-#[test]
-fn a_gateway_with_the_right_to_it_has_the_oldest_purged_for_a_full_cloud() {
-    let mut world = TrashWorld::new();
-    let (caller, alice) = (world.caller, world.service.open(ALICE));
-    world.old(InodeId::ROOT, "a");
-    world.unlink(InodeId::ROOT, "a");
-    let relieve = Operation::RelieveTrash {
-        realm: RealmId::ROOT,
-    };
-    let refused = world.service.run(&alice, &relieve).unwrap_err();
-    assert_eq!(refused.error, Error::NoRight);
-    let done = world.service.run(&caller, &relieve);
-    assert_eq!(done, Ok(Done::TrashRelieved { inodes: 1 }));
-    assert_eq!(world.trashed(), []);
-}
-
-#[test]
-fn an_administrator_sets_how_long_the_trash_is_kept() {
-    let mut world = TrashWorld::new();
-    let (caller, alice) = (world.caller, world.service.open(ALICE));
-    let keep = |seconds| {
-        Operation::KeepTrash(KeepTrash {
-            realm: RealmId::ROOT,
-            seconds,
-        })
-    };
-    let refused = world.service.run(&alice, &keep(1)).unwrap_err();
-    assert_eq!(refused.error, Error::NoRight);
-    let refused = world
-        .service
-        .run(&caller, &keep(TRASH_SECONDS_MAX + 1))
-        .unwrap_err();
-    assert_eq!(refused.error, Error::Invalid);
-    world.old(InodeId::ROOT, "a");
-    world.unlink(InodeId::ROOT, "a");
-    assert_eq!(world.service.run(&caller, &keep(1000)), Ok(Done::TrashKept));
-    world.service.wait(999);
-    assert_eq!(world.service.drain(), 0);
-    world.service.wait(1);
-    world.service.drain();
-    assert_eq!(world.trashed(), []);
-    world.service.run(&caller, &keep(0)).unwrap();
-    world.old(InodeId::ROOT, "b");
-    world.unlink(InodeId::ROOT, "b");
-    assert_eq!(world.trashed(), []);
-    world.is_consistent();
 }
 
 #[test]
