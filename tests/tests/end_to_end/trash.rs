@@ -16,11 +16,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 const SIZES: [usize; 7] = [0, 10, 700, 5_000, 60_000, 300_000, 1_200_000];
 /// The exit code for a path that is in the way.
 const PATH: i32 = 9;
+/// Files of a directory that is restored in several attempts.
+const MANY: usize = 150;
 
 /// What is compared of a file.
 #[derive(Debug, PartialEq)]
@@ -134,6 +137,37 @@ fn stored(cluster: &Cluster) -> u64 {
     bytes
 }
 
+/// Removes a directory of many files, restores it by commands that are killed, and then by one that
+/// is not.
+fn restore_and_kill(cluster: &Cluster, many: &Path) {
+    fs::remove_dir_all(many).unwrap();
+    eventually("all are in the trash", Duration::from_secs(60), || {
+        let items = listed(cluster);
+        let ours = paths(&items);
+        ours.iter().filter(|path| path.starts_with("/many")).count() == MANY + 1
+    });
+    let arguments = ["trash", "restore", "/many"];
+    let mut command = cluster.quorumfs().args(arguments).command();
+    let mut killed = command.stdout(Stdio::null()).spawn().unwrap();
+    eventually("a part is back", Duration::from_secs(60), || {
+        fs::read_dir(many).is_ok_and(|entries| entries.count() > 0)
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let again = cluster.quorumfs().args(arguments).run();
+    // It may have been done before it was killed.
+    assert!([Some(0), Some(PATH)].contains(&again.code), "{again:?}");
+    eventually("all are back", Duration::from_secs(20), || {
+        fs::read_dir(many).unwrap().count() == MANY
+    });
+    for number in 0..MANY {
+        let found = fs::read_to_string(many.join(format!("file{number}"))).unwrap();
+        assert_eq!(found, format!("content {number}"));
+    }
+    let left = listed(cluster);
+    assert!(!paths(&left).iter().any(|path| path.starts_with("/many")));
+}
+
 #[test]
 fn a_tree_that_a_mount_removed_is_restored_as_it_was_and_deleted_for_good() {
     require_fuse();
@@ -144,6 +178,15 @@ fn a_tree_that_a_mount_removed_is_restored_as_it_was_and_deleted_for_good() {
     let tree = point.join("tree");
     make_tree(&tree);
     let before = see_tree(&tree);
+    let many = point.join("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..MANY {
+        fs::write(
+            many.join(format!("file{number}")),
+            format!("content {number}"),
+        )
+        .unwrap();
+    }
     grow_old(&cluster, &point);
 
     fs::remove_dir_all(&tree).unwrap();
@@ -191,6 +234,8 @@ fn a_tree_that_a_mount_removed_is_restored_as_it_was_and_deleted_for_good() {
     );
     let again = trash(&cluster, &["restore", "/tree"]);
     again.fails(PATH, "/tree is not in the trash", "trash ls");
+
+    restore_and_kill(&cluster, &many);
 
     // One file of the tree comes back with the directories above it, but not into another's place.
     fs::remove_dir_all(&tree).unwrap();
