@@ -8,6 +8,7 @@ mod key;
 mod quota;
 mod reconcile;
 mod scrub;
+mod trash;
 mod volume;
 
 pub(crate) use cluster::{
@@ -19,6 +20,10 @@ pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
+pub(crate) use trash::{
+    Removed, TrashCommand, TrashEmptyArguments, TrashKeepArguments, TrashLsArguments,
+    TrashRestoreArguments,
+};
 pub(crate) use volume::{
     AcceptRollbackArguments, LockSetting, VolumeBackupArguments, VolumeCommand,
     VolumeCreateArguments, VolumeRecoverArguments, VolumeRekeyArguments,
@@ -108,6 +113,9 @@ pub(crate) enum Command {
     Cat(CatArguments),
     /// Remove files of the volume
     Rm(RmArguments),
+    /// What was removed: list it, restore it, delete it for good, set how long it is kept
+    #[command(subcommand)]
+    Trash(TrashCommand),
     /// Usage and limits of the volume and its users: show them, set limits
     Quota(QuotaArguments),
     /// Show replicas, clouds, pending data, and tolerated faults
@@ -132,7 +140,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Use",
         &[
-            "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm",
+            "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm", "trash",
         ],
     ),
     ("Inspect", &["status", "doctor", "observe"]),

@@ -64,6 +64,8 @@ impl BenchVolume {
                 })
                 .collect(),
             policy: setting.policy,
+            // What is removed is freed at once.
+            trash_seconds: 0,
             owner_label: "bench".into(),
             root_owner: (Uid::ROOT, Gid(0)),
             owner_uids: Assertable::Any,

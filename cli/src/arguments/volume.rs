@@ -1,6 +1,7 @@
 //! The command line of `quorumfs volume`.
 
 use super::reconcile::time;
+use super::trash::{TrashAge, trash_age};
 use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand, ValueEnum};
 use quorumfs_metadata::identity::{Gid, Uid};
@@ -164,6 +165,9 @@ pub(crate) struct VolumeCreateArguments {
     /// Whether to compress content before encrypting it, which makes lengths reveal more
     #[arg(long, value_enum, default_value = "off")]
     pub(crate) compression: CompressionSetting,
+    /// For how many days what is removed stays in the trash; or `off`
+    #[arg(long, value_name = "DAYS", default_value = "7", value_parser = trash_age)]
+    pub(crate) trash: TrashAge,
 }
 
 fn owner(text: &str) -> Result<(Uid, Gid), String> {

@@ -32,6 +32,7 @@ mod shown;
 pub(crate) mod status;
 pub(crate) mod successor;
 pub(crate) mod sync;
+mod trash_report;
 pub(crate) mod umount;
 pub(crate) mod volume;
 pub(crate) mod warmup;

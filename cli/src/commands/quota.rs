@@ -1,6 +1,7 @@
 //! `quota` and `quota set`: usage and limits of the volume and its users.
 
 use super::opened::Opened;
+use super::trash_report::TrashReport;
 use crate::arguments::{General, QuotaArguments, QuotaCommand, QuotaSetArguments};
 use crate::exit::Exit;
 use crate::explain::vfs_failure;
@@ -163,6 +164,9 @@ async fn show(metadata: &MetadataClient, output: Output) -> CommandResult<()> {
                 default_files_limit: realm.default.inodes,
             };
             output.record("quota_volume", &line, VolumeLine::text)?;
+            let trash = TrashReport::of(metadata).await;
+            let trash = trash.map_err(|error| vfs_failure(&error))?;
+            output.record("trash", &trash, TrashReport::text)?;
         }
         for (uid, user) in &users {
             let limit = match *uid {

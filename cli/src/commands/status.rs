@@ -11,6 +11,7 @@ use super::journal::QueuedReport;
 use super::members::{self, ReplicaLine, vouched};
 use super::mount_report::MountReport;
 use super::opened::Configured;
+use super::trash_report::TrashReport;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};
 use crate::exit::Exit;
@@ -130,9 +131,9 @@ pub(crate) async fn run(
         ask_mount(&configured),
         try_order(&configured),
     );
-    let (trial, recovery_point) = match trial {
-        Ok(recovery_point) => (None, recovery_point),
-        Err(failure) => (Some(failure), None),
+    let (known, trial) = match trial {
+        Ok(known) => (known, None),
+        Err(failure) => (Known::default(), Some(failure)),
     };
     let silent = report.as_ref().err().cloned();
     let mut report = report.unwrap_or_default();
@@ -171,24 +172,38 @@ pub(crate) async fn run(
         (None, Some(failure)) => output.print_text(&format!("Mount\n  {failure}"))?,
         (None, None) => output.print_text("Not mounted from here.")?,
     }
-    if let Some(point) = &recovery_point {
+    if let Some(point) = &known.recovery_point {
         output.record("recovery_point", point, RecoveryPointReport::text)?;
+    }
+    if let Some(trash) = &known.trash {
+        output.record("trash", trash, TrashReport::text)?;
     }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
 }
 
-/// Whether the cluster orders requests: opens a session and ends it. The replicas' own reports do
-/// not show that they reach each other. Returns the newest recovery point, if there is an answer.
-async fn try_order(configured: &Configured) -> CommandResult<Option<RecoveryPointReport>> {
+/// What the servers say of the volume.
+#[derive(Default)]
+struct Known {
+    recovery_point: Option<RecoveryPointReport>,
+    trash: Option<TrashReport>,
+}
+
+/// Whether the cluster orders requests: opens a session, asks what the servers know of the volume,
+/// and ends it. The replicas' own reports do not show that they reach each other.
+async fn try_order(configured: &Configured) -> CommandResult<Known> {
     let tried = async {
         let client = configured.connect().await?;
         let session = Arc::new(Ordered::new(client.clone()));
         let own = configured.volume().own_credentials();
-        let point = RecoveryPointReport::of(&MetadataClient::new(session, own)).await;
+        let metadata = MetadataClient::new(session, own);
+        let known = Known {
+            recovery_point: RecoveryPointReport::of(&metadata).await,
+            trash: TrashReport::ask(&metadata).await,
+        };
         // A failure to end it says nothing new; it ends by itself later.
         let _ = client.close().await;
-        Ok(point)
+        Ok(known)
     };
     let answer = tokio::time::timeout(ANSWERS_WITHIN, tried).await;
     answer.unwrap_or_else(|_| {

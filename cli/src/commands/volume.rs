@@ -24,6 +24,7 @@ use quorumfs_bft::identity::{ReplicaId, Time};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
 use quorumfs_gateway::keys::Passphrase;
 use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
+use quorumfs_metadata::genesis::TRASH_SECONDS;
 use quorumfs_metadata::identity::{Gid, ObjectClass, ObjectId, ShardIndex, Uid};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
@@ -49,6 +50,8 @@ pub(crate) struct VolumePlan {
     passphrase: Option<Passphrase>,
     /// The owner of the root directory.
     owner: (Uid, Gid),
+    /// How long what is removed stays in the trash, in seconds.
+    trash_seconds: u64,
 }
 
 impl VolumePlan {
@@ -67,6 +70,7 @@ impl VolumePlan {
             cache: CacheSection::none(),
             passphrase: None,
             owner: creator(),
+            trash_seconds: TRASH_SECONDS,
         }
     }
 
@@ -117,6 +121,7 @@ impl VolumePlan {
             cache: CacheSection::default(),
             passphrase: arguments.protect.then(new_passphrase).transpose()?,
             owner: arguments.owner.unwrap_or_else(creator),
+            trash_seconds: arguments.trash.seconds(),
         })
     }
 }
@@ -436,6 +441,7 @@ impl VolumePlan {
             replicas: replicas.collect::<CommandResult<_>>()?,
             clouds,
             policy,
+            trash_seconds: self.trash_seconds,
             owner_label: "owner".to_string(),
             root_owner: self.owner,
             owner_uids: Assertable::Any,

@@ -21,6 +21,7 @@ mod ordered;
 mod placement;
 mod quota;
 mod transport;
+mod trash;
 
 pub use client::MetadataClient;
 pub use embedded::{Embedded, EmbeddedSession};
@@ -31,3 +32,4 @@ pub use ordered::Ordered;
 pub use quorumfs_metadata::operation::Takeover;
 pub use quota::QuotaPage;
 pub use transport::Transport;
+pub use trash::{TrashCursor, TrashPage};

@@ -127,6 +127,10 @@ impl FileSystem {
         if attributes.file_type() != FileType::Directory {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
         }
+        if attributes.links > 0 {
+            // It may have come back from the trash.
+            self.inner.gone.forget(inode);
+        }
         if !keep_atime && self.inner.gone.get(inode).is_none() {
             self.inner.access_times.note(&attributes);
         }

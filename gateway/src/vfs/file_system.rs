@@ -160,6 +160,8 @@ pub(crate) struct FileSystemCore {
     /// Special files that lost their last names, and are held in case they are open.
     pub(crate) specials: Mutex<VecDeque<InodeId>>,
     pub(crate) gone: Gone,
+    /// Whether trash was purged for full clouds a moment ago.
+    pub(crate) relieving: AtomicBool,
     pub(crate) files_lost: AtomicU64,
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
@@ -234,6 +236,7 @@ impl FileSystem {
             access_times: AccessTimes::default(),
             specials: Mutex::default(),
             gone: Gone::default(),
+            relieving: AtomicBool::new(false),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),

@@ -11,6 +11,7 @@
 //!                  +- durability, replay ----> journal (on this host)
 //!  warm ------------------ bypasses the chunk cache ---------------^
 //!  close -- quota: data that a quota refused waits, or is given up
+//!  restore, purge -- trash
 //!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
 //! ```
 //!
@@ -69,6 +70,7 @@ mod revalidation;
 mod seek;
 mod segmented_lru;
 mod slice_store;
+mod trash;
 mod upload;
 mod validity;
 mod warm;
@@ -99,4 +101,5 @@ pub use replay::{RESCUE_DIRECTORY, Replay, Replayed};
 pub use revalidation::CACHED_FOR;
 pub use seek::Seek;
 pub use slice_store::{SliceStore, WrittenSlice};
+pub use trash::{InTrash, PURGED_AT_ONCE};
 pub use warm::Warmed;

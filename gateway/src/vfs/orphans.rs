@@ -50,6 +50,14 @@ impl Gone {
         both.0.insert(attributes.inode, *attributes);
     }
 
+    /// It is there again, restored from the trash.
+    pub(crate) fn forget(&self, inode: InodeId) {
+        let generations = &self.generations;
+        let mut both = generations.lock().unwrap_or_else(PoisonError::into_inner);
+        both.0.remove(&inode);
+        both.1.remove(&inode);
+    }
+
     /// Its last attributes.
     pub(crate) fn get(&self, inode: InodeId) -> Option<Attributes> {
         let generations = &self.generations;

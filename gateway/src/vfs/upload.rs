@@ -11,6 +11,7 @@ use super::node::{Node, NodeState};
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,7 +182,12 @@ impl FileSystemCore {
             permit.ended(written.is_ok(), Instant::now());
             match written {
                 Ok(written) => break (id, written),
-                Err(error) => tries.retry(error).await?,
+                Err(error) => {
+                    if error.errno() == Errno::NOSPC {
+                        self.relieve_trash();
+                    }
+                    tries.retry(error).await?;
+                }
             }
         };
         self.outages.over();

@@ -49,6 +49,8 @@ pub struct NewVolume {
     pub clouds: Vec<NewCloud>,
     /// How objects are spread over them.
     pub policy: Policy,
+    /// How long what is removed stays in the trash, in seconds; 0: there is none.
+    pub trash_seconds: u64,
     /// The owner's label.
     pub owner_label: String,
     /// The owner of the root directory, and the first user that can write in it.
@@ -85,6 +87,7 @@ impl NewVolume {
             replicas: (0..4).map(replica).collect(),
             clouds: (0..4).map(cloud).collect(),
             policy: Policy::new(4, 1, 2, 4)?,
+            trash_seconds: TRASH_SECONDS,
             owner_label: "owner".into(),
             root_owner: (Uid::ROOT, Gid(0)),
             owner_uids: Assertable::Any,
@@ -247,7 +250,7 @@ impl Founding {
             replicas: new.replicas,
             clouds: self.clouds,
             policy: new.policy,
-            trash_seconds: TRASH_SECONDS,
+            trash_seconds: new.trash_seconds,
             believe: Believe::Principal,
             principals,
             members,

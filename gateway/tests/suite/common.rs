@@ -34,6 +34,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct MemorySlices {
     slices: Mutex<HashMap<SliceId, Bytes>>,
     pub(crate) failing: AtomicBool,
+    /// The clouds have no space.
+    pub(crate) full: AtomicBool,
     /// No slice can be read.
     pub(crate) refusing: AtomicBool,
     /// How long a write takes, in milliseconds.
@@ -63,6 +65,12 @@ impl SliceStore for MemorySlices {
                 kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
                 doing: "a write",
                 reason: "set to fail".into(),
+            });
+        }
+        if self.full.load(Ordering::Relaxed) {
+            return Err(VfsError::Refused {
+                what: "a write",
+                errno: rustix::io::Errno::NOSPC,
             });
         }
         self.writes.fetch_add(1, Ordering::Relaxed);

@@ -23,3 +23,4 @@ mod prefetch;
 mod quota;
 mod rights;
 mod tiers;
+mod trash;

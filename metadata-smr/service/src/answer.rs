@@ -31,6 +31,7 @@ use crate::row::{
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::{self, orphans};
 use crate::succession;
+use crate::trash;
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
@@ -123,6 +124,17 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult
             map(rows, *inode, file, *from..*to, *limit, &mut page)?;
             Ok(QueryResult::Content(page))
         }
+        Question::Trash {
+            realm,
+            after,
+            limit,
+        } => trash::all(rows, who, *realm, *after, *limit),
+        Question::TrashedIn {
+            directory,
+            after,
+            limit,
+        } => trash::inside(rows, who, *directory, *after, *limit),
+        Question::Trashed(inode) => trash::one(rows, who, *inode),
         other => answer_about_volume(rows, caller, principal, other),
     }
 }
@@ -227,6 +239,7 @@ fn answer_about_volume(
             rows.view().depend_on_everything();
             Ok(QueryResult::Retained(numbered(rows)?))
         }
+        Question::TrashSize(realm) => trash::size(rows, *realm),
         Question::Mounted(realm) => {
             // A mount's own row has a version of its own, so that the replicas' answers match while
             // others change the volume.

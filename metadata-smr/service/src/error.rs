@@ -243,6 +243,9 @@ pub enum Error {
     /// The open retained points are not there any more.
     #[error("the points are not retained any more, or one was chosen already")]
     NotRetained,
+    /// The inode is not in the trash, or no longer.
+    #[error("inode {0} is not in the trash")]
+    NotTrashed(InodeId),
 }
 
 /// A Linux error number.
@@ -281,7 +284,7 @@ impl Error {
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {
-            Self::NotFound | Self::NoRealm => Errno::ENOENT,
+            Self::NotFound | Self::NoRealm | Self::NotTrashed(_) => Errno::ENOENT,
             Self::Exists => Errno::EEXIST,
             Self::NotDirectory => Errno::ENOTDIR,
             Self::IsDirectory => Errno::EISDIR,

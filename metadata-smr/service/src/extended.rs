@@ -17,8 +17,8 @@ use crate::content::Remainder;
 use crate::error::Error;
 use crate::identity::{AttributeHash, InodeId, InodeVersion, Uid};
 use crate::limits::{
-    EXTENDED_BYTES_MAX, EXTENDED_DROPPED_MAX, EXTENDED_MAX, EXTENDED_VALUE_BYTES_MAX,
-    SEAL_OVERHEAD_MAX, SEALED_NAME_BYTES_MAX,
+    EXTENDED_BYTES_MAX, EXTENDED_MAX, EXTENDED_VALUE_BYTES_MAX, SEAL_OVERHEAD_MAX,
+    SEALED_NAME_BYTES_MAX,
 };
 use crate::operation::{AttributePlace, SetExtended, SetMode};
 use crate::permission::{check, check_handle, owns};
@@ -200,16 +200,17 @@ pub(crate) fn list(
     Ok(listed)
 }
 
-/// Deletes all attributes of an inode that is being deleted, or leaves many of them for later.
+/// Deletes all attributes of an inode that is being deleted, or leaves more than `limit` for later.
 pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     row: &Inode,
+    limit: usize,
 ) -> Outcome<Remainder> {
     match row.extended.map_or(0, |extended| extended.count) {
         0 => Ok(Remainder::Nothing),
-        count if usize::from(count) > EXTENDED_DROPPED_MAX => Ok(Remainder::Some),
-        _ => reap(change, inode, EXTENDED_DROPPED_MAX),
+        count if usize::from(count) > limit => Ok(Remainder::Some),
+        _ => reap(change, inode, limit),
     }
 }
 

@@ -29,6 +29,7 @@
 //! | [`statement`] | what a principal is |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
+//! | `trash` | what was removed and can be restored |
 //! | `job` | background work that one process does at a time |
 //! | `load` | recovery from a copy of the metadata |
 //! | `answer` | queries |
@@ -71,6 +72,7 @@ mod set_attributes;
 pub mod simulation;
 pub mod statement;
 pub mod succession;
+mod trash;
 
 #[cfg(test)]
 mod tests;

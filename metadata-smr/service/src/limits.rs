@@ -65,6 +65,20 @@ pub const TESTIFY_FINDINGS_MAX: usize = 32;
 /// provider, and at 32 clouds no more than a few MiB.
 pub const EVIDENCE_PER_CLOUD: u16 = 256;
 
+/// How long an inode must have existed to go to the trash with its last name, in seconds: what
+/// programs create and remove at once (a journal, a lock, an intermediate result) is not worth
+/// keeping.
+pub const TRASH_AGE_SECONDS: i64 = 60;
+/// The longest time for which a trash is kept, in seconds: ten years.
+pub const TRASH_SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
+/// Entries of the trash in one page.
+pub const TRASH_PAGE_MAX: u32 = 256;
+/// Inodes in the trash that one operation may purge: each costs up to twelve rows, because its
+/// extents are queued.
+pub const TRASH_PURGED_MAX: usize = 32;
+/// Inodes in the trash that go with each operation while the servers' disks are nearly full.
+pub const TRASH_PURGED_WHEN_SHORT: usize = 4;
+
 /// Supplementary groups of one caller; Linux allows 65536, very few users have more than these.
 pub const GROUPS_MAX: usize = 1024;
 /// Uids or gids that a principal's rights may list.

@@ -32,8 +32,8 @@ use crate::reply::Done;
 use crate::row::{
     Cloud, CloudSecretRow, Counters, EntryRow, Epoch, Evidence, EvidenceCount, ExtendedAttribute,
     Extent, Format, HomeCounters, Inode, Loading, Member, Numbered, Object, Orphan, PackedSlice,
-    Principal, Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse,
-    UnderReplicated, Unreferenced, UserQuota, key,
+    Parting, Principal, Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse,
+    TrashPlace, TrashSize, Trashed, UnderReplicated, Unreferenced, UserQuota, key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
 use crate::succession::SignedSuccession;
@@ -88,6 +88,10 @@ fn fate(row_key: &[u8]) -> Option<Fate> {
         (b"VC/", _) => Fate::Kept(decodes::<EvidenceCount>),
         (b"Q/", _) => Fate::Kept(decodes::<RealmQuota>),
         (b"QU/", _) => Fate::Kept(decodes::<UserQuota>),
+        (b"TR/", _) => Fate::Kept(decodes::<Trashed>),
+        (b"TI/" | b"TD/", _) => Fate::Kept(decodes::<TrashPlace>),
+        (b"TO/", _) => Fate::Kept(decodes::<Parting>),
+        (b"TU/", _) => Fate::Kept(decodes::<TrashSize>),
         (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => Fate::Dropped,
         (b"NO/", _) => Fate::Orphan,
         _ => return None,

@@ -1,10 +1,11 @@
-//! Names and their inodes: create, link, unlink, rmdir, rename.
+//! Names and their inodes: create, link, unlink, rmdir, rename, restore.
 //!
 //! ```text
 //!   entry    finding a name among the few that share its hash, adding, removing
 //!   create   a new inode and its entry
 //!   remove   entries; inodes that lose their last entry; orphans that are still open
 //!   rename   all of rename(2) and its flags
+//!   restore  an inode in the trash gets an entry again
 //! ```
 //!
 //! Invariants: every inode but the root has as many entries as it has links (a directory has one,
@@ -15,8 +16,10 @@ mod create;
 mod entry;
 mod remove;
 mod rename;
+mod restore;
 
 pub(crate) use create::{create, link};
 pub(crate) use entry::lookup;
-pub(crate) use remove::{drop_holder, release, remove_directory, unlink};
+pub(crate) use remove::{Freeing, drop_holder, free, release, remove_directory, unlink};
 pub(crate) use rename::rename;
+pub(crate) use restore::restore;

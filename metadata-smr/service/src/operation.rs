@@ -32,11 +32,13 @@ mod extended;
 mod quota;
 mod shards;
 mod takeover;
+mod trash;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
 pub use quota::{QuotaOf, SetQuota};
 pub use shards::{Finding, PlacedShard, SliceMove};
 pub use takeover::Takeover;
+pub use trash::{KeepTrash, Restore};
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -183,6 +185,14 @@ pub enum Operation {
         /// [`PRINCIPALS_READ_MAX`](crate::limits::PRINCIPALS_READ_MAX).
         principals: Vec<(Vec<u8>, Vec<u8>)>,
     },
+    /// Sets how long a realm's trash is kept. Needs the right to administer.
+    KeepTrash(KeepTrash),
+    /// A cloud has no space: some of what was removed first goes for good. Needs the right to
+    /// reconcile, or to act for the superuser.
+    RelieveTrash {
+        /// The realm.
+        realm: RealmId,
+    },
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.
@@ -302,6 +312,12 @@ pub enum Step {
     SetAcl(SetAcl),
     /// Inodes were read: their times of access advance, and nothing else of them changes.
     Accessed(Vec<Accessed>),
+    /// Gives an inode in the trash an entry again.
+    Restore(Restore),
+    /// Inodes in the trash go for good: at most
+    /// [`TRASH_PURGED_MAX`](crate::limits::TRASH_PURGED_MAX), by their owner or the superuser.
+    /// Those that are not in the trash any more are skipped; a directory goes after what was in it.
+    Purge(Vec<InodeId>),
 }
 
 /// Creates an inode and its entry.

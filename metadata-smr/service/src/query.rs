@@ -10,6 +10,7 @@ use crate::identity::{
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::EntryPlace;
 use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::Time;
 
 /// A question for a caller. Answered by an [`Answer`](crate::reply::Answer).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -174,6 +175,31 @@ pub enum Question {
     CloudSecrets,
     /// The retained points, with their numbers.
     Retained,
+    /// The trash of a realm, what was removed first first: what the caller owns or removed, and all
+    /// of it for the superuser.
+    Trash {
+        /// The realm.
+        realm: RealmId,
+        /// The last place of the previous page.
+        after: Option<(Time, InodeId)>,
+        /// The bound of places to look at, at most
+        /// [`TRASH_PAGE_MAX`](crate::limits::TRASH_PAGE_MAX).
+        limit: u32,
+    },
+    /// What was removed from a directory and is in the trash, in the order of numbers; the
+    /// directory may itself be there.
+    TrashedIn {
+        /// The directory.
+        directory: InodeId,
+        /// The last inode of the previous page.
+        after: Option<InodeId>,
+        /// The bound, at most [`TRASH_PAGE_MAX`](crate::limits::TRASH_PAGE_MAX).
+        limit: u32,
+    },
+    /// One inode in the trash.
+    Trashed(InodeId),
+    /// The size of a realm's trash, and how long it is kept.
+    TrashSize(RealmId),
 }
 
 impl Query {

@@ -12,8 +12,9 @@ use crate::identity::{
     PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
-    Cloud, CloudSecretRow, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object,
-    PackedSlice, Principal, Realm, RealmQuota, Retention, Sealed, Session, Slice, UserQuota,
+    Amount, Cloud, CloudSecretRow, Epoch, Evidence, Format, Inline, Member, Mount, Numbered,
+    Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry, Retention, Sealed, Session,
+    Slice, UserQuota,
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -117,6 +118,13 @@ pub enum Done {
     },
     /// The volume is recovered.
     LoadingFinished,
+    /// The realm's trash is kept so long from now on.
+    TrashKept,
+    /// Some of the trash is gone.
+    TrashRelieved {
+        /// The number of inodes.
+        inodes: u32,
+    },
 }
 
 /// An object that lacks shards.
@@ -222,6 +230,11 @@ pub enum StepDone {
     Released,
     /// The times of access are at least the given ones, where the principal had the right.
     Accessed,
+    /// The inodes are gone for good.
+    Purged {
+        /// Their number; the others were not in the trash.
+        inodes: u32,
+    },
 }
 
 /// An inode that lost an entry.
@@ -400,6 +413,31 @@ pub enum QueryResult {
     CloudSecrets(Vec<(CloudIndex, CloudSecretRow)>),
     /// The retained points, with their numbers.
     Retained(Vec<(u64, Retention)>),
+    /// A page of the trash.
+    Trash {
+        /// What the caller may see of it.
+        entries: Vec<TrashedEntry>,
+        /// The last place that was looked at, if there are more.
+        next: Option<(Time, InodeId)>,
+    },
+    /// The size of the trash.
+    TrashSize {
+        /// How long it is kept, in seconds; 0: there is none.
+        seconds: u64,
+        /// What is in it.
+        held: Amount,
+    },
+}
+
+/// An inode in the trash, in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct TrashedEntry {
+    /// The time of its removal, by the agreed clock.
+    pub at: Time,
+    /// Its last entry.
+    pub entry: RemovedEntry,
+    /// The inode, without links.
+    pub inode: Attributes,
 }
 
 /// An extended attribute in a listing.

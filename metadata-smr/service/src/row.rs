@@ -15,6 +15,7 @@
 //! | [`quota`] | usage and quotas of a realm and its users |
 //! | [`evidence`] | faults of clouds |
 //! | [`job`] | jobs of the volume, retained points in the past |
+//! | [`trash`] | what was removed and can be restored |
 
 pub mod content;
 pub mod evidence;
@@ -25,6 +26,7 @@ pub mod key;
 pub mod principal;
 pub mod quota;
 pub mod realm;
+pub mod trash;
 pub mod volume;
 
 pub use content::{
@@ -42,6 +44,7 @@ pub use principal::{
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
+pub use trash::{Parting, RemovedEntry, TrashPlace, TrashSize, Trashed};
 pub use volume::{Cloud, Counters, Format, HomeCounters, Loading, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
@@ -108,4 +111,8 @@ rows! {
     UserQuota => "user quota",
     JobHolder => "holder of a job",
     Retention => "retained point",
+    Trashed => "inode in the trash",
+    TrashPlace => "place in the trash",
+    Parting => "removal of an open inode",
+    TrashSize => "size of the trash",
 }

@@ -31,6 +31,7 @@ use crate::session;
 use crate::set_acl::set_acl;
 use crate::set_attributes::set_attributes;
 use crate::succession;
+use crate::trash;
 use bytes::Bytes;
 use quorumfs_bft::identity::{PublicKey, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -110,6 +111,9 @@ impl Service for Metadata {
         caller: &Caller,
         operation: &[u8],
     ) -> Result<Bytes, StateError> {
+        if context.short_of_space {
+            never_refused(trash::relieve(&mut Change::unbounded(txn, context)))?;
+        }
         let savepoint = txn.savepoint();
         let mut change = Change::bounded(txn, context);
         let response = match execute(&mut change, caller, operation) {
@@ -163,11 +167,15 @@ impl Service for Metadata {
     }
 
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
-        never_refused(reap::next_deadline(&Reading(*view)))
+        let rows = Reading(*view);
+        let reaping = never_refused(reap::next_deadline(&rows))?;
+        let purging = never_refused(trash::next_deadline(&rows))?;
+        Ok(reaping.into_iter().chain(purging).min())
     }
 
     fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
-        never_refused(reap::tick(&mut Change::unbounded(txn, context)))
+        let mut change = Change::unbounded(txn, context);
+        never_refused(reap::tick(&mut change).and_then(|()| trash::tick(&mut change)))
     }
 }
 
@@ -270,6 +278,8 @@ fn execute_other(
         }
         Operation::BeginEpoch(begin) => epoch::begin(change, asker, begin),
         Operation::SetQuota(set) => quota::set(change, asker, set),
+        Operation::KeepTrash(set) => trash::keep_for(change, asker, set),
+        Operation::RelieveTrash { realm } => trash::relieve_a_cloud(change, asker, *realm),
     }
 }
 
@@ -353,5 +363,7 @@ fn execute_step(
         Step::SetAcl(step) => set_acl(change, who, step),
         Step::RemoveExtended(place) => extended::remove(change, who, place),
         Step::Accessed(read) => accessed(change, asker, read),
+        Step::Restore(step) => namespace::restore(change, who, time, step),
+        Step::Purge(inodes) => trash::purge(change, who, inodes),
     }
 }

@@ -21,7 +21,8 @@ use crate::statement::Statement;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
 
 /// A genesis with four clouds, the policy (4, 1, 2), and `owners` with all rights. `replicas`
-/// metadata servers are listed but do not exist.
+/// metadata servers are listed but do not exist. There is no trash, because the model that judges a
+/// cluster's replies does not know when an operation was ordered.
 ///
 /// # Errors
 /// Never, unless the policies of this crate change.
@@ -33,7 +34,9 @@ pub fn genesis(
         .iter()
         .map(|key| principal(*key, Rights::all()))
         .collect();
-    Ok(sign(&unsigned_genesis(principals, (up, right, replicas))?))
+    let mut genesis = unsigned_genesis(principals, (up, right, replicas))?;
+    genesis.trash_seconds = 0;
+    Ok(sign(&genesis))
 }
 
 /// A principal of a simulated volume.

@@ -24,5 +24,6 @@ mod people;
 mod quota;
 mod sequential;
 mod succession;
+mod trash;
 mod versions;
 mod watch;

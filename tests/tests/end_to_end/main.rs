@@ -27,4 +27,5 @@ mod roles;
 mod rollback;
 mod scrub;
 mod signals;
+mod trash;
 mod twins;

@@ -25,6 +25,15 @@ fn length(number: usize) -> usize {
     [700, 5_000, 60_000, 300_000, 1_200_000][number % 5]
 }
 
+/// A cluster whose volume frees at once what is removed.
+fn prepare() -> Cluster {
+    Cluster::prepare_with(|cluster| {
+        let clouds = cluster.directory().join("clouds");
+        let create = cluster.create(&cluster.volume(), &clouds);
+        create.args(["--trash", "off"])
+    })
+}
+
 /// Stored bytes on all clouds.
 fn stored(cluster: &Cluster) -> u64 {
     let mut bytes = 0;
@@ -107,7 +116,7 @@ fn assert_whole(cluster: &Cluster) {
 
 #[test]
 fn what_was_removed_and_overwritten_is_freed_and_the_rest_is_read() {
-    let mut cluster = Cluster::prepare();
+    let mut cluster = prepare();
     cluster.start();
     let live = churn(&cluster);
     let before = stored(&cluster);
@@ -135,7 +144,7 @@ fn what_was_removed_and_overwritten_is_freed_and_the_rest_is_read() {
 
 #[test]
 fn what_a_killed_writer_left_behind_stays_while_its_session_may_commit_it() {
-    let mut cluster = Cluster::prepare();
+    let mut cluster = prepare();
     cluster.start();
     let directory = tempfile::tempdir().unwrap();
     let small = directory.path().join("small");
@@ -166,7 +175,7 @@ fn what_a_killed_writer_left_behind_stays_while_its_session_may_commit_it() {
 
 #[test]
 fn a_service_frees_what_is_removed_while_it_runs_and_ends_when_asked() {
-    let mut cluster = Cluster::prepare();
+    let mut cluster = prepare();
     cluster.start();
     let directory = tempfile::tempdir().unwrap();
     let large = directory.path().join("large");

@@ -62,7 +62,7 @@ impl Listed {
     }
 }
 
-fn kind(kind: FileType) -> &'static str {
+pub(super) fn kind(kind: FileType) -> &'static str {
     match kind {
         FileType::File => "file",
         FileType::Directory => "directory",

@@ -1,4 +1,4 @@
-//! `put`, `get`, `ls`, `cat`, `rm`: files of the volume without a mount.
+//! `put`, `get`, `ls`, `cat`, `rm`, `trash`: files of the volume without a mount.
 //!
 //! Each opens a session of its own, works through the same file system that a mount shows to the
 //! kernel, as the user who started it, and ends the session. Errors are reported for each path; if
@@ -13,6 +13,7 @@
 //! | [`aside`] | temporary entries in the volume for copies in progress |
 //! | [`list`] | `ls` and `cat` |
 //! | [`remove`] | `rm` |
+//! | [`mod@trash`] | what was removed |
 
 mod aside;
 mod below;
@@ -21,12 +22,14 @@ mod list;
 mod put;
 mod remove;
 mod source;
+mod trash;
 mod walk;
 
 pub(crate) use get::get;
 pub(crate) use list::{cat, date, ls};
 pub(crate) use put::put;
 pub(crate) use remove::rm;
+pub(crate) use trash::{kept_for, trash};
 
 use super::opened::Opened;
 use crate::exit::Exit;

@@ -333,11 +333,13 @@ fn cut_tail(
     Ok(())
 }
 
-/// Drops all of a file's content with its inode, unless that is too much at once.
+/// Drops all of a file's content with its inode, unless it has more than `limit` extents in rows of
+/// their own.
 pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     file: &FileBody,
+    limit: usize,
 ) -> Outcome<Remainder> {
     if let Content::One { extent, .. } = &file.content {
         let extent = *extent;
@@ -347,8 +349,8 @@ pub(crate) fn remove_all(
     if !matches!(file.content, Content::Extents) && file.dead_from.is_none() {
         return Ok(Remainder::Nothing);
     }
-    let found = extents_after(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
-    if found.len() > EXTENTS_DROPPED_MAX {
+    let found = extents_after(change, inode, 0, limit.saturating_add(1))?;
+    if found.len() > limit {
         return Ok(Remainder::Some);
     }
     for placed in &found {

@@ -1,4 +1,4 @@
-//! unlink, rmdir, and the fate of an inode that loses its last entry.
+//! unlink, rmdir, and the fate of an inode that loses its last entry: the trash, or its end.
 //!
 //! An inode that a session holds open lives on as that session's *orphan* until the session
 //! releases it or ends. The removal carries whether the gateway has the inode open, so that opening
@@ -12,12 +12,14 @@ use crate::content::{Remainder, remove_all};
 use crate::error::Error;
 use crate::extended;
 use crate::identity::InodeId;
+use crate::limits::{EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX};
 use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, InodeBody, Orphan, Reap, key};
+use crate::row::{Inode, InodeBody, Orphan, Parting, Reap, RemovedEntry, SealedName, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use crate::session::mount_of;
+use crate::trash;
 use quorumfs_bft::identity::SessionId;
 
 /// Removes the entry of anything but a directory.
@@ -31,7 +33,8 @@ pub(crate) fn unlink(
     let (found, inode) = removable(change, who, &step.place, step.expected)?;
     require(!inode.is_directory(), Error::IsDirectory)?;
     change.delete(key::entry(step.place.parent, found.cookie))?;
-    let removed = drop_link(change, asker, found.entry.inode, step.held)?;
+    let loss = Loss::new(&step.place, &found, who, step.held);
+    let removed = drop_link(change, asker, loss)?;
     let by = Adjustment {
         entries: -1,
         links: 0,
@@ -51,7 +54,8 @@ pub(crate) fn remove_directory(
     let (found, inode) = removable(change, who, &step.place, step.expected)?;
     check_empty(&inode)?;
     change.delete(key::entry(step.place.parent, found.cookie))?;
-    let removed = drop_link(change, asker, found.entry.inode, step.held)?;
+    let loss = Loss::new(&step.place, &found, who, step.held);
+    let removed = drop_link(change, asker, loss)?;
     let by = Adjustment {
         entries: -1,
         links: -1,
@@ -86,13 +90,47 @@ fn removable(
     Ok((found, inode))
 }
 
+/// An inode loses an entry.
+pub(super) struct Loss {
+    inode: InodeId,
+    entry: RemovedEntry,
+    /// Whether the session has the inode open.
+    held: bool,
+}
+
+impl Loss {
+    /// `who` removes the entry that was found at `place`.
+    pub(super) fn new(
+        place: &EntryPlace,
+        found: &FoundEntry,
+        who: &Credentials,
+        held: bool,
+    ) -> Self {
+        let name = SealedName {
+            cookie: found.cookie,
+            generation: found.entry.generation,
+            bytes: found.entry.name.clone(),
+        };
+        let entry = RemovedEntry {
+            directory: place.parent,
+            name,
+            by: who.uid,
+        };
+        Self {
+            inode: found.entry.inode,
+            entry,
+            held,
+        }
+    }
+}
+
 /// Removes one link of an inode; a directory loses all of its links with its only entry.
 pub(super) fn drop_link(
     change: &mut Change<'_, '_>,
     asker: &Asker,
-    inode: InodeId,
-    held: bool,
+    loss: Loss,
 ) -> Outcome<Removed> {
+    let Loss { inode, entry, held } = loss;
     let mut row = change.inode(inode)?;
     row.links = if row.is_directory() {
         0
@@ -115,8 +153,13 @@ pub(super) fn drop_link(
     for session in &holders {
         change.put(key::orphan(*session, inode), &Orphan { realm: row.realm })?;
     }
-    if holders.is_empty() {
-        destroy(change, inode, &row)?;
+    let keeps = trash::keeps(change, inode, &row)?;
+    let at = change.time();
+    match (holders.is_empty(), keeps) {
+        (true, true) => trash::put(change, inode, &row, Parting { at, entry })?,
+        (true, false) => destroy(change, inode, &row)?,
+        (false, true) => trash::part(change, inode, &Parting { at, entry })?,
+        (false, false) => {}
     }
     Ok(Removed {
         inode: attributes,
@@ -156,7 +199,7 @@ pub(crate) fn release(
     Ok(StepDone::Released)
 }
 
-/// Removes one holder of an orphan; the orphan goes with the last one.
+/// Removes one holder of an orphan; the orphan goes with the last one, perhaps to the trash.
 pub(crate) fn drop_holder(
     change: &mut Change<'_, '_>,
     session: SessionId,
@@ -168,22 +211,48 @@ pub(crate) fn drop_holder(
     if row.holders > 0 {
         return change.put_inode(inode, &row);
     }
-    destroy(change, inode, &row)
+    match trash::parted(change, inode, &row)? {
+        Some(parting) => trash::put(change, inode, &row, parting),
+        None => destroy(change, inode, &row),
+    }
 }
 
 /// Deletes an inode without entries and holders, and its content now or later.
 fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
+    change.delete_inode(inode)?;
+    free(change, inode, row, Freeing::Now)
+}
+
+/// When content of a deleted inode goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freeing {
+    /// At once, unless that is too much for one operation.
+    Now,
+    /// By ticks, except for what costs a few rows: many inodes go in one operation.
+    Later,
+}
+
+/// Frees the content of an inode whose row is gone.
+pub(crate) fn free(
+    change: &mut Change<'_, '_>,
+    inode: InodeId,
+    row: &Inode,
+    freeing: Freeing,
+) -> Outcome<()> {
+    let (extents, attributes) = match freeing {
+        Freeing::Now => (EXTENTS_DROPPED_MAX, EXTENDED_DROPPED_MAX),
+        Freeing::Later => (0, 0),
+    };
     if let InodeBody::File(file) = &row.node
-        && remove_all(change, inode, file)? == Remainder::Some
+        && remove_all(change, inode, file, extents)? == Remainder::Some
     {
         let since = change.time();
         change.queue(&Reap::Content { inode, since })?;
     }
-    if extended::remove_all(change, inode, row)? == Remainder::Some {
+    if extended::remove_all(change, inode, row, attributes)? == Remainder::Some {
         let since = change.time();
         change.queue(&Reap::Extended { inode, since })?;
     }
-    change.delete_inode(inode)?;
     let home = inode.home();
     let mut counters = change.home(home)?;
     counters.inodes = counters.inodes.saturating_sub(1);

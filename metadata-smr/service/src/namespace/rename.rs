@@ -7,7 +7,7 @@
 //! Source: Linux, `fs/namei.c` (`do_renameat2`, `vfs_rename`), for the order of the checks.
 
 use super::entry::{Adjustment, FoundEntry, add, adjust, lookup};
-use super::remove::{check_empty, drop_link};
+use super::remove::{Loss, check_empty, drop_link};
 use crate::attributes::{Access, Credentials, Timestamp};
 use crate::change::{Asker, Change};
 use crate::error::Error;
@@ -51,7 +51,7 @@ pub(crate) fn rename(
         (Some((target, other)), RenameMode::Exchange) => {
             exchange(change, time, step, &ends, target, other)
         }
-        _ => replace(change, asker, time, step, &ends),
+        _ => replace(change, asker, who, time, step, &ends),
     }
 }
 
@@ -155,6 +155,7 @@ fn check_permissions(who: &Credentials, step: &Rename, ends: &Ends) -> Outcome<(
 fn replace(
     change: &mut Change<'_, '_>,
     asker: &Asker,
+    who: &Credentials,
     time: Timestamp,
     step: &Rename,
     ends: &Ends,
@@ -168,7 +169,8 @@ fn replace(
     };
     if let Some((target, other)) = &ends.target {
         change.delete(key::entry(to, target.cookie))?;
-        replaced = Some(drop_link(change, asker, target.entry.inode, step.held)?);
+        let loss = Loss::new(&step.to, target, who, step.held);
+        replaced = Some(drop_link(change, asker, loss)?);
         arriving.entries -= 1;
         arriving.links -= i32::from(other.is_directory());
     }

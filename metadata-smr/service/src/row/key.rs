@@ -10,7 +10,7 @@ use crate::identity::{
     PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
 use crate::row::Job;
-use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::identity::{SessionId, Time};
 
 macro_rules! key {
     ($tag:expr $(, $part:expr)* $(,)?) => {{
@@ -54,6 +54,11 @@ const QUOTA: &[u8] = b"Q/";
 const USER_QUOTA: &[u8] = b"QU/";
 const JOB: &[u8] = b"JB/";
 const RETENTION: &[u8] = b"RT/";
+const TRASHED: &[u8] = b"TR/";
+const TRASH_PLACE: &[u8] = b"TI/";
+const TRASHED_IN: &[u8] = b"TD/";
+const PARTING: &[u8] = b"TO/";
+const TRASH_SIZE: &[u8] = b"TU/";
 
 /// The tags of all rows.
 #[cfg(test)]
@@ -91,11 +96,16 @@ pub(crate) const TAGS: &[&[u8]] = &[
     EVIDENCE_COUNT,
     QUOTA,
     USER_QUOTA,
+    TRASHED,
+    TRASH_PLACE,
+    TRASHED_IN,
+    PARTING,
+    TRASH_SIZE,
 ];
 
 /// Tags of rows that are designed and not written yet. No other row may use them.
 #[cfg(test)]
-const RESERVED: [&[u8]; 7] = [b"RC/", b"CL/", b"K/", b"KW/", b"GR/", b"HD/", b"TR/"];
+const RESERVED: [&[u8]; 6] = [b"RC/", b"CL/", b"K/", b"KW/", b"GR/", b"HD/"];
 
 /// The volume's format.
 #[must_use]
@@ -438,6 +448,53 @@ pub fn retention(number: u64) -> Vec<u8> {
     key!(RETENTION, number.to_be_bytes())
 }
 
+/// All inodes in a realm's trash, the first that was removed first.
+#[must_use]
+pub fn all_trashed(realm: RealmId) -> Vec<u8> {
+    key!(TRASHED, realm.0.to_be_bytes())
+}
+
+/// An inode in the trash.
+#[must_use]
+pub fn trashed(realm: RealmId, at: Time, inode: InodeId) -> Vec<u8> {
+    key!(
+        TRASHED,
+        realm.0.to_be_bytes(),
+        at.0.to_be_bytes(),
+        inode.0.to_be_bytes()
+    )
+}
+
+/// The place of an inode in the trash.
+#[must_use]
+pub fn trash_place(inode: InodeId) -> Vec<u8> {
+    key!(TRASH_PLACE, inode.0.to_be_bytes())
+}
+
+/// All inodes in the trash that were in a directory.
+#[must_use]
+pub fn all_trashed_in(directory: InodeId) -> Vec<u8> {
+    key!(TRASHED_IN, directory.0.to_be_bytes())
+}
+
+/// An inode in the trash, by the directory that it was in.
+#[must_use]
+pub fn trashed_in(directory: InodeId, inode: InodeId) -> Vec<u8> {
+    key!(TRASHED_IN, directory.0.to_be_bytes(), inode.0.to_be_bytes())
+}
+
+/// The removal of an inode that is held open.
+#[must_use]
+pub fn parting(inode: InodeId) -> Vec<u8> {
+    key!(PARTING, inode.0.to_be_bytes())
+}
+
+/// The size of a realm's trash.
+#[must_use]
+pub fn trash_size(realm: RealmId) -> Vec<u8> {
+    key!(TRASH_SIZE, realm.0.to_be_bytes())
+}
+
 /// The last 4 bytes of a key as a user.
 #[must_use]
 pub fn trailing_uid(key: &[u8]) -> Option<Uid> {
@@ -463,6 +520,17 @@ pub fn trailing_cloud(key: &[u8]) -> Option<CloudIndex> {
 pub fn trailing_number(key: &[u8]) -> Option<u64> {
     key.last_chunk::<8>()
         .map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The last 16 bytes of a key as the time of a removal and the inode.
+#[must_use]
+pub fn trailing_removal(key: &[u8]) -> Option<(Time, InodeId)> {
+    let (at, inode) = key.last_chunk::<16>()?.split_first_chunk::<8>()?;
+    let inode = inode.try_into().ok()?;
+    Some((
+        Time(u64::from_be_bytes(*at)),
+        InodeId(u64::from_be_bytes(inode)),
+    ))
 }
 
 /// The last 17 bytes of a key as an extended attribute's namespace and hash.

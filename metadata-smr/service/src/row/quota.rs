@@ -34,6 +34,26 @@ pub struct Amount {
     pub inodes: u64,
 }
 
+impl Amount {
+    /// The sum; `None` if it is too large.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            bytes: self.bytes.checked_add(other.bytes)?,
+            inodes: self.inodes.checked_add(other.inodes)?,
+        })
+    }
+
+    /// The difference; `None` if it would be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            bytes: self.bytes.checked_sub(other.bytes)?,
+            inodes: self.inodes.checked_sub(other.inodes)?,
+        })
+    }
+}
+
 /// Limits; `None` is unlimited.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, BorshSerialize, BorshDeserialize,

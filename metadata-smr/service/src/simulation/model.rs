@@ -12,6 +12,7 @@ mod extended;
 mod namespace;
 mod quota;
 mod shards;
+mod trash;
 
 use crate::acl::permits;
 use crate::attributes::{Access, Attributes, Credentials, Detail, Mode};
@@ -31,10 +32,13 @@ pub struct Model {
     next: u64,
     shards: shards::Shards,
     limits: quota::Limits,
+    trash: trash::Trash,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Inode {
+    /// The number of the compound that created it.
+    born: u64,
     mode: u16,
     uid: u32,
     gid: u32,
@@ -71,6 +75,7 @@ type StepResult = Result<Vec<InodeId>, Error>;
 impl Default for Model {
     fn default() -> Self {
         let root = Inode {
+            born: 0,
             mode: 0o755,
             uid: 0,
             gid: 0,
@@ -87,6 +92,7 @@ impl Default for Model {
             next: 2,
             shards: shards::Shards::default(),
             limits: quota::Limits::default(),
+            trash: trash::Trash::default(),
         }
     }
 }
@@ -195,6 +201,7 @@ impl Model {
     /// The predicted result of a compound; if it fails nothing changes.
     pub fn compound(&mut self, compound: &Compound) -> Result<Vec<Vec<InodeId>>, Error> {
         let mut next = self.clone();
+        next.trash.now = next.trash.now.saturating_add(1);
         for precondition in &compound.preconditions {
             next.check(precondition)?;
         }
@@ -238,10 +245,11 @@ impl Model {
         }
     }
 
-    /// The slices that some byte of a file comes from.
+    /// The slices that some byte of a file comes from, be it in the trash.
     fn live_slices(&self) -> BTreeSet<SliceId> {
         let mut live_slices = BTreeSet::new();
-        for inode in self.inodes.values() {
+        let trashed = self.trash.removed.values().map(|(inode, _)| inode);
+        for inode in self.inodes.values().chain(trashed) {
             if let ModelKind::File { bytes, .. } = &inode.kind {
                 live_slices.extend(bytes.values().map(|(slice, _)| *slice));
             }
@@ -335,9 +343,11 @@ impl Model {
                 if !unlinked {
                     return Err(Error::Stale(*inode));
                 }
-                self.inodes.remove(inode);
+                self.let_go(*inode)?;
                 Ok(Vec::new())
             }
+            Step::Restore(restore) => self.restore(who, restore),
+            Step::Purge(inodes) => self.purge(who, inodes),
             Step::SetExtended(set) => self.set_extended(who, set),
             Step::SetAcl(set) => self.set_acl(who, set),
             Step::RemoveExtended(place) => self.remove_extended(who, place),
@@ -569,6 +579,6 @@ fn shown(step: &StepDone) -> Vec<Attributes> {
             all
         }
         StepDone::Set(inode) | StepDone::Committed(inode) => vec![*inode],
-        StepDone::Released | StepDone::Accessed => Vec::new(),
+        StepDone::Released | StepDone::Accessed | StepDone::Purged { .. } => Vec::new(),
     }
 }

@@ -11,7 +11,7 @@ use crate::attributes::{Credentials, FileType, Mode, Timestamp};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, RealmEpoch, Uid};
 use crate::operation::{
     Accessed, Commit, Compound, Create, EntryPlace, NewContent, NewInode, Operation, Precondition,
-    Remove, Rename, RenameMode, SetAttributes, SetTime, Step,
+    Remove, Rename, RenameMode, Restore, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
 use crate::reply::{Done, Response, StepDone};
@@ -40,6 +40,8 @@ pub struct Workload {
     opened: bool,
     held: bool,
     shards: shards::Shards,
+    /// What lost its last name, if the trash is used.
+    removed: Option<Vec<InodeId>>,
 }
 
 impl Default for Workload {
@@ -51,6 +53,7 @@ impl Default for Workload {
             opened: false,
             held: false,
             shards: shards::Shards::default(),
+            removed: None,
         }
     }
 }
@@ -66,6 +69,15 @@ impl Workload {
         Self {
             held: true,
             ..Self::default()
+        }
+    }
+
+    /// As [`Self::of_one_session`], and it restores and purges what it removed.
+    #[must_use]
+    pub fn with_trash() -> Self {
+        Self {
+            removed: Some(Vec::new()),
+            ..Self::of_one_session()
         }
     }
 
@@ -110,6 +122,7 @@ impl Workload {
             _ => return,
         };
         for step in steps {
+            self.learn_removed(&step);
             if let StepDone::Created { inode, .. } = step {
                 let known = match inode.detail {
                     crate::attributes::Detail::Directory { .. } => &mut self.directories,
@@ -132,6 +145,20 @@ impl Workload {
         }
         if self.files.len() > 6 {
             self.files.remove(0);
+        }
+    }
+
+    fn learn_removed(&mut self, step: &StepDone) {
+        let removed = match step {
+            StepDone::Removed { removed, .. } => Some(removed),
+            StepDone::Renamed { replaced, .. } => replaced.as_ref(),
+            _ => None,
+        };
+        if let (Some(known), Some(removed)) = (&mut self.removed, removed) {
+            known.push(removed.inode.inode);
+            if known.len() > 8 {
+                known.remove(0);
+            }
         }
     }
 
@@ -188,6 +215,16 @@ impl Workload {
     }
 
     fn step(&mut self, chance: Chance<'_>) -> Step {
+        if let Some(removed) = &self.removed
+            && chance(5) == 0
+        {
+            let inode = pick(removed, chance).unwrap_or(InodeId::ROOT);
+            let place = self.place(chance);
+            return match chance(4) {
+                0 => Step::Purge(vec![inode, self.inode(chance)]),
+                _ => Step::Restore(Restore { inode, place }),
+            };
+        }
         match chance(20) {
             0..6 => Step::Create(Create {
                 place: self.place(chance),

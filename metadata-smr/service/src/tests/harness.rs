@@ -28,6 +28,10 @@ pub(super) struct TestService {
     sessions: u64,
     /// Whether the batches report the servers' disks as nearly full.
     pub(super) short_of_space: bool,
+    /// The time that has passed but for the batches, in nanoseconds.
+    waited: u64,
+    /// The time between two batches, in nanoseconds.
+    pub(super) pace: u64,
 }
 
 impl TestService {
@@ -50,12 +54,14 @@ impl TestService {
             sequence: 0,
             sessions: 0,
             short_of_space: false,
+            waited: 0,
+            pace: 1_000_000,
         }
     }
 
     pub(super) fn context(&mut self) -> Context {
         self.sequence += 1;
-        let time = Time(1_800_000_000_000_000_000 + self.sequence * 1_000_000);
+        let time = self.now();
         Context {
             sequence: Sequence(self.sequence),
             time,
@@ -63,6 +69,11 @@ impl TestService {
             behaviour_version: 1,
             short_of_space: self.short_of_space,
         }
+    }
+
+    /// The time of the last batch.
+    fn now(&self) -> Time {
+        Time(1_800_000_000_000_000_000 + self.sequence * self.pace + self.waited)
     }
 
     pub(super) fn try_open(&mut self, principal: PublicKey) -> Option<Caller> {
@@ -172,12 +183,18 @@ impl TestService {
         }
     }
 
+    /// Lets time pass.
+    pub(super) fn wait(&mut self, seconds: u64) {
+        self.waited += seconds * 1_000_000_000;
+    }
+
     /// Ticks until nothing is due; checks their bound and returns their number.
     pub(super) fn drain(&mut self) -> usize {
         let mut ticks = 0;
         loop {
             let view = self.space.view(Area::Service);
-            if Metadata.next_deadline(&view).unwrap().is_none() {
+            let due = Metadata.next_deadline(&view).unwrap();
+            if due.is_none_or(|due| due > self.now()) {
                 return ticks;
             }
             ticks += 1;

@@ -33,58 +33,83 @@ proptest! {
 
     #[test]
     fn every_reply_equals_that_of_a_plain_file_system(seed in any::<u64>()) {
-        let mut chance = chance(seed);
+        let (workload, model) = (Workload::of_one_session(), Model::default());
+        replies(seed, TestService::new(), workload, model)?;
+    }
+
+    #[test]
+    fn every_reply_equals_that_of_a_plain_file_system_with_a_trash(seed in any::<u64>()) {
         let mut world = TestService::new();
-        let caller = world.open(OWNER);
-        let mut workload = Workload::of_one_session();
-        let mut model = Model::default();
-        for _ in 0..200 {
-            match workload.next(&mut chance) {
-                Call::Execute(bytes) => {
-                    let before = model.clone();
-                    let root = world.root();
-                    let answer = world.run_bytes(&caller, &bytes);
-                    let response = Response::from_bytes(&answer).unwrap();
-                    prop_assert!(
-                        model.execute(&bytes, Some(&answer)),
-                        "{:#?}\n{response:#?}\nbefore {before:#?}\nexpected {:?}",
-                        Operation::from_bytes(&bytes),
-                        match Operation::from_bytes(&bytes) {
-                            Ok(Operation::Compound(c)) => Some(before.clone().compound(&c)),
-                            _ => None,
-                        },
-                    );
-                    if response.0.is_err() {
-                        prop_assert_eq!(root, world.root(), "a refusal changed the state");
-                    }
-                    workload.learn(&answer);
-                }
-                Call::Query(bytes) => {
-                    let answer = world.ask_bytes(&caller, &bytes);
-                    prop_assert!(
-                        model.read(&bytes, &answer),
-                        "{:?} {:?}",
-                        crate::query::Query::from_bytes(&bytes),
-                        crate::reply::Answer::from_bytes(&answer),
-                    );
-                }
-            }
-        }
-        for inode in model.inodes() {
-            let attributes = world.attributes(&caller, inode).unwrap();
-            prop_assert!(model.shows(&attributes));
-        }
-        prop_assert_eq!(world.rows(b"I/").len(), model.inodes().count());
-        world.close(&caller);
-        world.drain();
-        prop_assert_eq!(world.rows(b"NO/").len(), 0);
-        consistent(&world)?;
+        world.pace = 61_000_000_000;
+        replies(seed, world, Workload::with_trash(), Model::with_trash())?;
     }
 
     #[test]
     fn files_have_the_bytes_that_were_committed_last_and_nothing_leaks(seed in any::<u64>()) {
         contents(seed, 60)?;
     }
+}
+
+/// Compares the replies to random calls with the model's, and counts all anew at the end.
+fn replies(
+    seed: u64,
+    mut world: TestService,
+    mut workload: Workload,
+    mut model: Model,
+) -> Result<(), TestCaseError> {
+    let mut chance = chance(seed);
+    let caller = world.open(OWNER);
+    for _ in 0..200 {
+        match workload.next(&mut chance) {
+            Call::Execute(bytes) => {
+                let before = model.clone();
+                let root = world.root();
+                let answer = world.run_bytes(&caller, &bytes);
+                let response = Response::from_bytes(&answer).unwrap();
+                prop_assert!(
+                    model.execute(&bytes, Some(&answer)),
+                    "{:#?}\n{response:#?}\nbefore {before:#?}\nexpected {:?}",
+                    Operation::from_bytes(&bytes),
+                    match Operation::from_bytes(&bytes) {
+                        Ok(Operation::Compound(c)) => Some(before.clone().compound(&c)),
+                        _ => None,
+                    },
+                );
+                prop_assert_eq!(world.rows(b"TR/").len(), model.trashed());
+                if response.0.is_err() {
+                    prop_assert_eq!(root, world.root(), "a refusal changed the state");
+                }
+                workload.learn(&answer);
+                // What is purged is freed by ticks, before the next question.
+                world.drain();
+            }
+            Call::Query(bytes) => {
+                let answer = world.ask_bytes(&caller, &bytes);
+                prop_assert!(
+                    model.read(&bytes, &answer),
+                    "{:?} {:?}",
+                    crate::query::Query::from_bytes(&bytes),
+                    crate::reply::Answer::from_bytes(&answer),
+                );
+            }
+        }
+    }
+    for inode in model.inodes() {
+        let attributes = world.attributes(&caller, inode).unwrap();
+        prop_assert!(model.shows(&attributes));
+    }
+    prop_assert_eq!(world.rows(b"I/").len(), model.inodes().count());
+    prop_assert_eq!(world.rows(b"TR/").len(), model.trashed());
+    world.close(&caller);
+    world.drain();
+    prop_assert_eq!(world.rows(b"NO/").len(), 0);
+    consistent(&world)?;
+    world.wait(crate::genesis::TRASH_SECONDS);
+    world.drain();
+    for tag in [&b"TR/"[..], b"TI/", b"TD/", b"TO/", b"TU/"] {
+        prop_assert_eq!(world.rows(tag).len(), 0, "the trash leaks");
+    }
+    consistent(&world)
 }
 
 /// Commits and truncates a few files at random, compares each byte's source with the model, and
@@ -290,10 +315,13 @@ pub(super) fn consistent(world: &TestService) -> Result<(), TestCaseError> {
         count(&Extent::from_bytes(&value).unwrap());
     }
     let mut in_inodes = 0;
-    for (_, value) in world.rows(b"I/") {
+    let live = world.rows(b"I/").into_iter();
+    let live = live.map(|(_, value)| Inode::from_bytes(&value).unwrap());
+    let trashed = super::trash::all(world).into_iter();
+    for row in live.chain(trashed.map(|(_, trashed)| trashed.inode)) {
         if let InodeBody::File(FileBody {
             content, allocated, ..
-        }) = Inode::from_bytes(&value).unwrap().node
+        }) = row.node
         {
             in_inodes += allocated;
             if let crate::row::Content::One { extent, .. } = content {
@@ -303,6 +331,7 @@ pub(super) fn consistent(world: &TestService) -> Result<(), TestCaseError> {
     }
     prop_assert_eq!(allocated, in_inodes);
     super::quota::counts(world)?;
+    super::trash::counts(world)?;
     let mut live: BTreeMap<ObjectId, (u64, u32)> = BTreeMap::new();
     let mut places = BTreeMap::new();
     for (key, value) in world.rows(b"S/") {

@@ -4,7 +4,8 @@
 //! ```text
 //! chaos    gateways write, remove and die; packs come back to life; points are retained;
 //!          collectors collect and sweep with hardly any grace, and die at any step
-//! end      all sessions end; a last collector works in peace
+//! end      all sessions end; the file goes to the trash; a last collector works in peace; the file
+//!          comes back
 //! judged   every row's shards are there, what is retained too, shares were never touched, and no
 //!          honest cloud holds anything else
 //! ```
@@ -14,17 +15,19 @@
 
 use super::gateway::Gateway;
 use super::ledger::Ledger;
-use super::metadata::FailureRate;
+use super::metadata::{FailureRate, TIME};
 use super::world::World;
 use quorumfs_backends::ObjectName;
 use quorumfs_bft::identity::Sequence;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{CloudKeys, Collection, Named};
-use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId};
-use quorumfs_metadata::operation::Operation;
+use quorumfs_metadata::attributes::Credentials;
+use quorumfs_metadata::identity::{InodeId, ObjectClass, ObjectId, ShardIndex, SliceId};
+use quorumfs_metadata::operation::{Operation, Remove, Restore, Step};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, Fate, QueryResult};
+use quorumfs_metadata::reply::{ContentPage, Done, Fate, QueryResult};
 use quorumfs_metadata::row::{Object, RetentionKind};
+use quorumfs_metadata::simulation::place;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -269,6 +272,13 @@ pub(super) async fn last(world: &Arc<World>, random: &mut Random) -> Result<(), 
     }
     tokio::time::sleep(GRACE + Duration::from_secs(30)).await;
     let gateway = super::world::open_calmly(world, random)?;
+    let before = gateway.content().await;
+    let remove = Remove {
+        place: place(InodeId::ROOT, "file"),
+        expected: Some(world.servers.file),
+        held: false,
+    };
+    change_name(world, &gateway, Step::Unlink(remove)).await;
     let peace = async {
         // The job of a collector that was killed is free when its time is over.
         for _ in 0..200 {
@@ -297,10 +307,32 @@ pub(super) async fn last(world: &Arc<World>, random: &mut Random) -> Result<(), 
     if tokio::time::timeout(LAST, peace).await.is_err() {
         ledger.stall("the last collector does not end".to_owned());
     }
+    let restore = Restore {
+        inode: world.servers.file,
+        place: place(InodeId::ROOT, "file"),
+    };
+    change_name(world, &gateway, Step::Restore(restore)).await;
+    let mapped = |page: Option<ContentPage>| page.map(|page| (page.attributes.size, page.extents));
+    if mapped(gateway.content().await) != mapped(before) {
+        let what = "the file is not the same after it was in the trash";
+        ledger.violation(what.to_owned());
+    }
     gateway.end();
     judge_retained(world).await;
     judge_clouds(world).await;
     Ok(())
+}
+
+/// Removes the file, or restores it.
+async fn change_name(world: &World, gateway: &Gateway, step: Step) {
+    let client = &gateway.client;
+    let done = client.step("trash", Credentials::root(), TIME, step).await;
+    match done {
+        Ok(_) => world.ledger.count("trashed_and_restored"),
+        Err(error) => world
+            .ledger
+            .violation(format!("the file's name was not changed: {error}")),
+    }
 }
 
 /// What a retained point needs is there.

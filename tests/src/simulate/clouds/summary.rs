@@ -65,13 +65,14 @@ pub const KNOWN: [&str; 51] = [
 ];
 
 /// Required counters of the profile `reconcile`.
-const KNOWN_OF_RECONCILE: [&str; 12] = [
+const KNOWN_OF_RECONCILE: [&str; 13] = [
     "collections",
     "sweeps",
     "collector_crashes",
     "slices_removed",
     "packs_revived",
     "points_retained",
+    "trashed_and_restored",
     "late_puts",
     "objects_collected",
     "bytes_collected",

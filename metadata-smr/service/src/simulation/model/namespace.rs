@@ -1,5 +1,6 @@
 //! The model's names: create, link, unlink, rmdir, rename, by the manual pages.
 
+use super::trash::Leaving;
 use super::{Inode, Model, ModelKind, StepResult, in_group};
 use crate::attributes::Credentials;
 use crate::error::Error;
@@ -15,7 +16,10 @@ impl Model {
         }
     }
 
-    fn entries_mut(&mut self, at: InodeId) -> Result<&mut BTreeMap<Vec<u8>, InodeId>, Error> {
+    pub(super) fn entries_mut(
+        &mut self,
+        at: InodeId,
+    ) -> Result<&mut BTreeMap<Vec<u8>, InodeId>, Error> {
         match &mut self.get_mut(at)?.kind {
             ModelKind::Directory { entries, .. } => Ok(entries),
             _ => Err(Error::NotDirectory),
@@ -45,7 +49,7 @@ impl Model {
         Ok(matches!(self.get(inode)?.kind, ModelKind::Directory { .. }))
     }
 
-    fn may_add(&self, who: &Credentials, directory: InodeId) -> Result<(), Error> {
+    pub(super) fn may_add(&self, who: &Credentials, directory: InodeId) -> Result<(), Error> {
         let row = self.get(directory)?;
         if row.links == 0 {
             return Err(Error::NotFound);
@@ -69,7 +73,7 @@ impl Model {
         Ok(())
     }
 
-    fn add_links(&mut self, inode: InodeId, by: i32) -> Result<(), Error> {
+    pub(super) fn add_links(&mut self, inode: InodeId, by: i32) -> Result<(), Error> {
         let row = self.get_mut(inode)?;
         row.links = row.links.saturating_add_signed(by);
         Ok(())
@@ -134,6 +138,7 @@ impl Model {
         let id = InodeId(self.next);
         self.next = self.next.saturating_add(1);
         let row = Inode {
+            born: self.trash.now,
             mode,
             uid: who.uid.0,
             gid,
@@ -189,12 +194,12 @@ impl Model {
         Ok(found)
     }
 
-    /// Removes a link; an inode without any is deleted unless it is held.
-    fn drop_link(&mut self, inode: InodeId, held: bool) -> Result<(), Error> {
+    /// Removes a link; an inode without any goes unless it is held.
+    fn drop_link(&mut self, inode: InodeId, leaving: Leaving, held: bool) -> Result<(), Error> {
         let all = if self.is_directory(inode)? { -2 } else { -1 };
         self.add_links(inode, all)?;
-        if self.get(inode)?.links == 0 && !held {
-            self.inodes.remove(&inode);
+        if self.get(inode)?.links == 0 {
+            self.leave(inode, leaving, held)?;
         }
         Ok(())
     }
@@ -207,7 +212,7 @@ impl Model {
         let at = remove.place.parent;
         self.entries_mut(at)?
             .remove(&remove.place.name.current.bytes);
-        self.drop_link(found, remove.held)?;
+        self.drop_link(found, leaving(at, who), remove.held)?;
         Ok(vec![found, at])
     }
 
@@ -219,7 +224,7 @@ impl Model {
         let at = remove.place.parent;
         self.entries_mut(at)?
             .remove(&remove.place.name.current.bytes);
-        self.drop_link(found, remove.held)?;
+        self.drop_link(found, leaving(at, who), remove.held)?;
         self.add_links(at, -1)?;
         Ok(vec![found, at])
     }
@@ -286,7 +291,7 @@ impl Model {
             _ => {
                 if let Some(other) = target {
                     let replaced = directory(self, other)?;
-                    self.drop_link(other, rename.held)?;
+                    self.drop_link(other, leaving(to, who), rename.held)?;
                     self.add_links(to, -replaced)?;
                     shown.push(other);
                 }
@@ -355,5 +360,12 @@ impl Model {
             *parent = to;
         }
         Ok(())
+    }
+}
+
+fn leaving(directory: InodeId, who: &Credentials) -> Leaving {
+    Leaving {
+        directory,
+        by: who.uid.0,
     }
 }
