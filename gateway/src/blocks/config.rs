@@ -3,7 +3,7 @@
 use super::clouds::{CloudsConfig, Preference, Timeouts, Workers};
 use super::object::{Compression, Planted};
 use super::read::ReadConfig;
-use super::reconcile::{Collection, Compaction};
+use super::reconcile::{Collection, Compaction, Draining};
 use super::write::WriteConfig;
 use crate::keys::Sealing;
 use quorumfs_metadata::identity::VolumeId;
@@ -45,6 +45,8 @@ pub struct BlockConfig {
     /// Whether and how what nothing needs is deleted in the background. The clouds must have been
     /// opened with credentials that may list and delete.
     pub collection: Option<Collection>,
+    /// Whether and how shards of clouds that were replaced are moved in the background.
+    pub draining: Option<Draining>,
     /// A defect that a simulation has planted, to show that the tests find it.
     #[doc(hidden)]
     pub sabotage: Planted,
@@ -71,6 +73,7 @@ impl BlockConfig {
             workers: Workers::Threads,
             compaction: None,
             collection: None,
+            draining: None,
             sabotage: Planted::NONE,
         }
     }

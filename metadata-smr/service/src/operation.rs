@@ -17,6 +17,7 @@
 
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
+use crate::fleet::ChangeClouds;
 use crate::identity::{
     AllocationId, CloudIndex, Codec, DeviceNumber, Gid, InodeId, InodeVersion, ObjectClass,
     ObjectId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid,
@@ -35,7 +36,7 @@ mod takeover;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
 pub use quota::{QuotaOf, SetQuota};
-pub use shards::{Finding, PlacedShard, SliceMove};
+pub use shards::{Finding, PlacedShard, ShardMove, SliceMove};
 pub use takeover::Takeover;
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
@@ -156,6 +157,22 @@ pub enum Operation {
     Release {
         /// The point.
         point: Sequence,
+    },
+    /// Adds a cloud or replaces one, as an administrator has signed. Needs the right to administer.
+    /// The same bytes again are the same success.
+    ChangeClouds(ChangeClouds),
+    /// Shards are on other clouds from now on. Needs the right to reconcile. Shards that have moved
+    /// are skipped, and so are objects that would have two shards in one failure domain.
+    MoveShards {
+        /// The shards, at most [`MOVE_SHARDS_MAX`](crate::limits::MOVE_SHARDS_MAX).
+        moves: Vec<ShardMove>,
+        /// The last object that the present pass over all objects has finished.
+        after: Option<ObjectId>,
+    },
+    /// No needed row names a draining cloud any more. Needs the right to reconcile.
+    RetireCloud {
+        /// The cloud.
+        cloud: CloudIndex,
     },
 }
 

@@ -172,6 +172,12 @@ pub enum Question {
     /// The clouds' secrets that are wrapped for this principal: one for each cloud, at most
     /// [`CLOUDS_MAX`](crate::limits::CLOUDS_MAX).
     CloudSecrets,
+    /// The changes of the clouds, which of them take new shards, and how far the others are
+    /// drained.
+    CloudChanges {
+        /// The number of the last change that is not included.
+        after: u32,
+    },
 }
 
 impl Query {

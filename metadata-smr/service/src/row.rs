@@ -6,7 +6,7 @@
 //!
 //! | Module | Rows |
 //! |---|---|
-//! | [`volume`] | format, clouds, homes and counters |
+//! | [`volume`] | format, clouds, their drain, homes and counters |
 //! | [`realm`] | realm, epoch, member, mount |
 //! | [`principal`] | principal, its number and wrapped secrets, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
@@ -42,7 +42,7 @@ pub use principal::{
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
-pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo};
+pub use volume::{Cloud, Counters, Drain, Format, HomeCounters, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -80,6 +80,7 @@ rows! {
     Counters => "counters",
     HomeCounters => "home counters",
     Cloud => "cloud",
+    Drain => "drain",
     Realm => "realm",
     Epoch => "key epoch",
     Member => "realm member",

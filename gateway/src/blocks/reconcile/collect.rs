@@ -31,8 +31,10 @@ use super::task::{Due, Interval, Task, TaskProgress};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Sabotage, StoredObject};
 use quorumfs_bft::identity::Time;
+use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
+use quorumfs_metadata::placement::Shard;
 use quorumfs_metadata::row::Job;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -303,11 +305,28 @@ impl Reconciler {
         Ok(())
     }
 
-    /// The cloud of each shard; `None` for one that is not configured.
-    fn links_of(&self, object: &StoredObject) -> Vec<Option<Arc<Link>>> {
-        (0..object.shards().len())
-            .map(|shard| self.clouds.link_of(object, shard).ok().cloned())
-            .collect()
+    /// The clouds that may have a name of each shard: its own, and the draining ones if it has had
+    /// several names or has moved. A retired cloud is not waited for: it may be gone.
+    fn links_of(&self, object: &StoredObject) -> Vec<Vec<Arc<Link>>> {
+        let attached = self.clouds.attached();
+        let may_have = |shard: &Shard, link: &Link| {
+            let has_moved = shard.attempt > 0 || shard.coded_for.is_some();
+            match attached.state(link) {
+                CloudState::Active => {
+                    link.index == shard.cloud || Some(link.index) == shard.coded_for
+                }
+                CloudState::Draining => link.index == shard.cloud || has_moved,
+                CloudState::Spare | CloudState::Retired => false,
+            }
+        };
+        let links_of = |shard: &Shard| {
+            let links = attached.links().iter();
+            links
+                .filter(|link| may_have(shard, link))
+                .cloned()
+                .collect()
+        };
+        object.shards().iter().map(links_of).collect()
     }
 }
 
@@ -317,9 +336,11 @@ fn is_over(since: Time, grace: Duration, now: Time) -> bool {
 }
 
 /// Deletes all names of all shards of an object; returns whether all clouds did.
-async fn delete_all(object: &StoredObject, links: &[Option<Arc<Link>>], forgets: bool) -> bool {
-    let deletions = links.iter().enumerate().map(async |(shard, link)| {
-        let (Some(link), Some(row)) = (link, object.shard(shard)) else {
+async fn delete_all(object: &StoredObject, links: &[Vec<Arc<Link>>], forgets: bool) -> bool {
+    let shards = links.iter().enumerate();
+    let places = shards.flat_map(|(shard, links)| links.iter().map(move |link| (shard, link)));
+    let deletions = places.map(async |(shard, link)| {
+        let Some(row) = object.shard(shard) else {
             return false;
         };
         if link.health.is_suspended() {

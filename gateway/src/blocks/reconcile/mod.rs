@@ -9,6 +9,7 @@
 //!   sparse packs ───────────► compact ────► live slices moved
 //!   unreferenced objects ───► collect ────► shards deleted ─────────► forgotten
 //!   clouds' listings ───────► sweep ──────► shards without a row deleted
+//!   replaced clouds ────────► drain ──────► shards moved to active ones
 //!   suspended clouds ───────► probe
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! | `scrub`, `scrub_shares`, `scrub_report` | checking data that is rarely read |
 //! | `compact` | moving live slices out of sparse packs |
 //! | `collect`, `sweep` | deleting what nothing needs: by the metadata's queue, by the listings |
+//! | `drain`, `drain_pass`, `relocate` | moving the shards of replaced clouds |
 //! | `throttle` | a limit on the bytes per second |
 //! | `status` | the operator's view |
 
@@ -34,7 +36,10 @@ mod collect;
 mod compact;
 mod completion;
 mod confirm;
+mod drain;
+mod drain_pass;
 mod probe;
+mod relocate;
 mod repair;
 mod repair_backoff;
 mod scheduler;
@@ -49,6 +54,7 @@ mod throttle;
 
 pub use collect::{Collected, Collection, Kept};
 pub use compact::{Compacted, Compaction, CompactionError};
+pub use drain::{Drainage, Draining};
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use status::BlockStatus;
@@ -59,12 +65,14 @@ pub use testify::{CloudEvidence, Testimony};
 pub(super) use scheduler::Scheduler;
 
 use super::clouds::Clouds;
+use super::config::BlockConfig;
 use super::read::Reads;
 use super::write::Writes;
 use collect::CollectTask;
 use compact::CompactTask;
 use completion::CompletionTask;
 use confirm::ConfirmTask;
+use drain::DrainTask;
 use probe::ProbeTask;
 use quorumfs_metadata::identity::ObjectId;
 use repair::RepairTask;
@@ -94,6 +102,10 @@ pub(super) struct Reconciler {
     scrub: Mutex<Option<ScrubReport>>,
     /// The result of the last round of collection.
     collected: Mutex<Collected>,
+    /// How far replaced clouds are drained, as the last pass saw it.
+    drainage: Mutex<Drainage>,
+    /// Held by the running round of draining.
+    draining: tokio::sync::Mutex<()>,
 }
 
 impl Reconciler {
@@ -110,25 +122,24 @@ impl Reconciler {
             repair_backoff: RepairBackoff::new(pause),
             scrub: Mutex::default(),
             collected: Mutex::default(),
+            drainage: Mutex::default(),
+            draining: tokio::sync::Mutex::default(),
         }
     }
 
     /// Starts all tasks; they end when the scheduler is dropped. Must be called within a Tokio
     /// runtime.
-    pub(super) fn start(
-        self: &Arc<Self>,
-        compaction: Option<Compaction>,
-        collection: Option<Collection>,
-    ) -> Scheduler {
+    pub(super) fn start(self: &Arc<Self>, config: &BlockConfig) -> Scheduler {
         Scheduler::start(vec![
             Arc::new(ConfirmTask(Arc::clone(self))),
             Arc::new(RepairTask(Arc::clone(self))),
             Arc::new(CompletionTask::new(self)),
             Arc::new(ProbeTask(Arc::clone(self))),
             Arc::new(TestifyTask(Arc::clone(self))),
-            Arc::new(CompactTask::new(self, compaction)),
-            Arc::new(CollectTask::new(self, collection)),
-            Arc::new(SweepTask::new(self, collection)),
+            Arc::new(CompactTask::new(self, config.compaction)),
+            Arc::new(CollectTask::new(self, config.collection)),
+            Arc::new(SweepTask::new(self, config.collection)),
+            Arc::new(DrainTask::new(self, config.draining)),
         ])
     }
 }

@@ -14,6 +14,8 @@ pub enum Job {
     Collection,
     /// Deletes what nothing needs, by the clouds' listings.
     Sweep,
+    /// Moves the shards of draining clouds.
+    Drain,
 }
 
 impl Job {
@@ -24,6 +26,7 @@ impl Job {
             Self::Compaction => 0,
             Self::Collection => 1,
             Self::Sweep => 2,
+            Self::Drain => 3,
         }
     }
 }
@@ -34,6 +37,7 @@ impl std::fmt::Display for Job {
             Self::Compaction => "compaction",
             Self::Collection => "collection",
             Self::Sweep => "sweep",
+            Self::Drain => "drain",
         })
     }
 }

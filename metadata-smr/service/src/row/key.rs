@@ -25,6 +25,9 @@ const FORMAT: &[u8] = b"G/format";
 const COUNTERS: &[u8] = b"G/counters";
 const HOME: &[u8] = b"G/home/";
 const CLOUD: &[u8] = b"G/cloud/";
+const FLEET: &[u8] = b"CF/";
+const CLOUD_CHANGE: &[u8] = b"CH/";
+const DRAIN: &[u8] = b"CD/";
 const PRINCIPAL: &[u8] = b"P/";
 const NUMBERED: &[u8] = b"PN/";
 const SUCCESSION: &[u8] = b"PS/";
@@ -86,6 +89,30 @@ pub fn clouds() -> Vec<u8> {
 #[must_use]
 pub fn cloud(cloud: CloudIndex) -> Vec<u8> {
     key!(CLOUD, [cloud.0])
+}
+
+/// Which clouds take new shards.
+#[must_use]
+pub fn fleet() -> Vec<u8> {
+    FLEET.to_vec()
+}
+
+/// All changes of the clouds.
+#[must_use]
+pub fn cloud_changes() -> Vec<u8> {
+    CLOUD_CHANGE.to_vec()
+}
+
+/// A change of the clouds, by its number.
+#[must_use]
+pub fn cloud_change(number: u32) -> Vec<u8> {
+    key!(CLOUD_CHANGE, number.to_be_bytes())
+}
+
+/// How far the shards of draining clouds have moved.
+#[must_use]
+pub fn drain() -> Vec<u8> {
+    DRAIN.to_vec()
 }
 
 /// All principals.
@@ -476,6 +503,9 @@ mod tests {
             COUNTERS,
             HOME,
             CLOUD,
+            FLEET,
+            CLOUD_CHANGE,
+            DRAIN,
             PRINCIPAL,
             SESSION,
             ALLOCATION,

@@ -169,6 +169,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::quota::fixtures());
     fixtures.extend(super::garbage::fixtures());
     fixtures.extend(super::people::fixtures());
+    fixtures.extend(super::fleet::fixtures());
     fixtures
 }
 
