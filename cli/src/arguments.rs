@@ -2,6 +2,7 @@
 //!
 //! This module decides nothing; each command's module takes its own `…Arguments`.
 
+mod cloud;
 mod cluster;
 mod doctor;
 mod key;
@@ -10,6 +11,9 @@ mod reconcile;
 mod scrub;
 mod volume;
 
+pub(crate) use cloud::{
+    CloudAddArguments, CloudDrainArguments, CloudReplaceArguments, MovingArguments,
+};
 pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
@@ -120,7 +124,7 @@ pub(crate) enum Command {
     Scrub(ScrubArguments),
     /// Put what is missing and delete what nothing needs, once or as a service
     Reconcile(ReconcileArguments),
-    /// Clouds: adopt an emptied one again, show evidence of its faults
+    /// Clouds: add and replace them, adopt an emptied one again, show evidence of faults
     #[command(subcommand)]
     Cloud(CloudCommand),
 }

@@ -16,10 +16,11 @@ use quorumfs_metadata::row::Job;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Objects in one page of a listing.
 const PAGE: u32 = 256;
-/// How long the job is taken for; it is taken again for each page.
+/// How long the job is taken for; it is taken again for each page, and within long ones.
 const JOB: Duration = Duration::from_secs(60);
 /// How many times an operation is ordered before a pass gives up.
 const ORDER_TRIES: u32 = 4;
@@ -122,6 +123,7 @@ impl Reconciler {
         pass: &mut Pass,
     ) -> Vec<Vec<ShardMove>> {
         let mut work = JoinSet::new();
+        let mut taken = Instant::now();
         let mut all = Vec::new();
         let mut settle = |done: Option<Result<Relocated, _>>| {
             // A panic of the task leaves its object to the next pass.
@@ -144,6 +146,11 @@ impl Reconciler {
             }
             while work.len() >= SWEEP_CONCURRENCY {
                 settle(work.join_next().await);
+            }
+            if taken.elapsed() > JOB / 2 {
+                // At a low rate a page takes long. Losing the job costs double work at most.
+                let _ = self.clouds.log().take_job(Job::Drain, JOB).await;
+                taken = Instant::now();
             }
             let (reconciler, throttle) = (Arc::clone(self), Arc::clone(throttle));
             work.spawn(async move { reconciler.relocate(&object, &[], &throttle).await });

@@ -9,5 +9,6 @@ mod packs;
 mod poison;
 mod preferred;
 mod recovery;
+mod replaced;
 mod scrub;
 mod shares;
