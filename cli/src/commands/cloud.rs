@@ -1,5 +1,5 @@
-//! The commands for clouds, and `cloud adopt`: an emptied place, or an empty one in its stead, becomes a cloud of this volume
-//! again.
+//! The commands for clouds, and `cloud adopt`: an emptied place, or an empty one in its stead,
+//! becomes a cloud of this volume again.
 //!
 //! Every operation refuses a cloud without its marker, for it may be the wrong disk or a foreign
 //! bucket. Only a person can decide that the place is right; the marker is written into empty

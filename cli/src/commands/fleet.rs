@@ -401,6 +401,8 @@ async fn wait(opened: &Opened, moving: &MovingArguments, output: Output) -> Comm
             let line = DrainLine::of(opened, &drainage);
             output.record("drain", &line, DrainLine::text)?;
             if drainage.finished {
+                // The next command knows at once which clouds are retired.
+                opened.follow_clouds().await?;
                 return Ok(Exit::Success);
             }
             if !drainage.holding.is_empty() {

@@ -190,11 +190,16 @@ impl Volume {
                 .map_or_else(Vec::new, |row: CloudSecretRow| row.bytes);
             self.learn_change(&LearnedChange { signed, wrapped })?;
         }
+        self.remember_retired(&shown.retired);
+        Ok(self.fleet() != before)
+    }
+
+    /// Learns which clouds are retired, as the servers say or said.
+    pub fn remember_retired(&self, retired: &[CloudIndex]) {
         let mut known = self.fleet.0.write().unwrap_or_else(PoisonError::into_inner);
         let former = known.fleet.former.clone();
-        let retired = shown.retired.into_iter();
+        let retired = retired.iter().copied();
         known.fleet.retired = retired.filter(|cloud| former.contains(cloud)).collect();
-        Ok(known.fleet != before)
     }
 
     fn learn_change(&self, learned: &LearnedChange) -> Result<(), VolumeError> {
@@ -341,5 +346,142 @@ fn added_by(signed: &SignedCloudChange) -> Option<CloudIndex> {
     match change.step {
         CloudStep::Add { cloud, .. } => Some(cloud.index),
         CloudStep::Replace { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{create, tests::new_volume};
+    use super::*;
+    use crate::keys::{Principal, WrappingKey};
+    use quorumfs_metadata::identity::RealmEpoch;
+
+    fn opened() -> Volume {
+        let created = create(new_volume()).unwrap();
+        Volume::open(&created.genesis, &created.owner).unwrap()
+    }
+
+    /// A change signed by a principal, with the secret wrapped for the volume's.
+    fn signed(
+        volume: &Volume,
+        by: &Principal,
+        step: CloudStep,
+        (number, secret): (u32, &CloudSecret),
+    ) -> LearnedChange {
+        let change = CloudChange {
+            volume: volume.id(),
+            number,
+            epoch: RealmEpoch(0),
+            step,
+        };
+        let bytes = change.to_bytes();
+        let wrapped = match &change.step {
+            CloudStep::Add { cloud, .. } => {
+                let info = CloudSecret::wrapping_info(&volume.id(), cloud.index);
+                let to: WrappingKey = volume.principal.id().wrapping;
+                let wrapped = wrap("cloud secret", secret.secret(), &to, &info);
+                wrapped.unwrap().0.to_vec()
+            }
+            CloudStep::Replace { .. } => Vec::new(),
+        };
+        LearnedChange {
+            signed: SignedCloudChange {
+                signed: SignedBy {
+                    signer: by.id().signing,
+                    signature: by.sign(&CloudChange::signed_bytes(&bytes)),
+                },
+                change: bytes,
+            },
+            wrapped,
+        }
+    }
+
+    fn adding(volume: &Volume, index: u8, secret: &CloudSecret) -> CloudStep {
+        let index = CloudIndex(index);
+        CloudStep::Add {
+            cloud: Cloud {
+                index,
+                kind: "local".into(),
+                failure_domain: format!("new {}", index.0),
+                name: format!("new {}", index.0),
+            },
+            secret: secret.digest(),
+            description: secret
+                .seal_location(&volume.id(), index, "/somewhere")
+                .unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_signed_change_is_learned_and_shows_the_cloud_with_its_secret_and_location() {
+        let volume = opened();
+        let owner = volume.principal.clone();
+        let secret = CloudSecret::random().unwrap();
+        let add = adding(&volume, 4, &secret);
+        let (old, new) = (CloudIndex(0), CloudIndex(4));
+        let replace = CloudStep::Replace { old, new };
+        let all = [
+            signed(&volume, &owner, add, (1, &secret)),
+            signed(&volume, &owner, replace, (2, &secret)),
+        ];
+        volume.remember_clouds(&all).unwrap();
+        let known = volume.known_clouds();
+        let states: Vec<_> = known.iter().map(|it| it.state.name()).collect();
+        assert_eq!(states, ["draining", "active", "active", "active", "active"]);
+        assert_eq!(known[4].location.as_deref(), Some("/somewhere"));
+        assert_eq!(known[4].secret.expose(), secret.expose());
+        assert_eq!(volume.cloud_changes(), all);
+        // Known ones again are no news, and fewer of them take nothing back.
+        volume.remember_clouds(&all[..1]).unwrap();
+        assert_eq!(volume.fleet().changes, 2);
+    }
+
+    #[test]
+    fn servers_cannot_invent_a_cloud_nor_exchange_its_secret_or_its_order() {
+        let volume = opened();
+        let owner = volume.principal.clone();
+        let stranger = Principal::random().unwrap();
+        let (secret, other) = (
+            CloudSecret::random().unwrap(),
+            CloudSecret::random().unwrap(),
+        );
+        let add = || adding(&volume, 4, &secret);
+        let right = signed(&volume, &owner, add(), (1, &secret));
+        let mut changed = right.clone();
+        *changed.signed.change.last_mut().unwrap() ^= 1;
+        let mut renamed = right.clone();
+        renamed.signed.signed.signer = stranger.id().signing;
+        let mut bare = right.clone();
+        bare.wrapped.clear();
+        let (old, new) = (CloudIndex(0), CloudIndex(4));
+        for (what, wrong) in [
+            ("invented", signed(&volume, &stranger, add(), (1, &secret))),
+            ("changed", changed),
+            ("in another's name", renamed),
+            (
+                "with another secret",
+                signed(&volume, &owner, add(), (1, &other)),
+            ),
+            ("without its secret", bare),
+            ("out of turn", signed(&volume, &owner, add(), (2, &secret))),
+            (
+                "of another index",
+                signed(&volume, &owner, adding(&volume, 5, &secret), (1, &secret)),
+            ),
+            (
+                "by an unknown cloud",
+                signed(
+                    &volume,
+                    &owner,
+                    CloudStep::Replace { old, new },
+                    (1, &secret),
+                ),
+            ),
+        ] {
+            assert!(volume.remember_clouds(&[wrong]).is_err(), "{what}");
+            assert_eq!(volume.fleet().changes, 0, "{what}");
+            assert_eq!(volume.known_clouds().len(), 4, "{what}");
+        }
+        volume.remember_clouds(&[right]).unwrap();
     }
 }

@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const FILES: usize = 40;
-const LENGTH: usize = 200_000;
+const FILES: usize = 20;
+/// Two of them do not fit one object.
+const LENGTH: usize = 2_500_000;
 const MOVED_WITHIN: Duration = Duration::from_secs(120);
 /// k of the volumes here.
 const DATA: f64 = 2.0;
@@ -30,7 +31,7 @@ fn content(number: usize) -> Vec<u8> {
     noise(number as u64 + 1, LENGTH)
 }
 
-/// Puts files in one command each, so that each is an object of its own.
+/// Puts a tree of files.
 fn fill(cluster: &Cluster) {
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree");

@@ -306,25 +306,28 @@ impl Reconciler {
     }
 
     /// The clouds that may have a name of each shard: its own, and the draining ones if it has had
-    /// several names or has moved. A retired cloud is not waited for: it may be gone.
-    fn links_of(&self, object: &StoredObject) -> Vec<Vec<Arc<Link>>> {
+    /// several names or has moved. A retired cloud is not waited for: it may be gone. `None` for a
+    /// shard on a cloud that this process does not know.
+    fn links_of(&self, object: &StoredObject) -> Vec<Option<Vec<Arc<Link>>>> {
         let attached = self.clouds.attached();
         let may_have = |shard: &Shard, link: &Link| {
             let has_moved = shard.attempt > 0 || shard.coded_for.is_some();
+            let is_its_own = link.index == shard.cloud || Some(link.index) == shard.coded_for;
             match attached.state(link) {
-                CloudState::Active => {
-                    link.index == shard.cloud || Some(link.index) == shard.coded_for
-                }
-                CloudState::Draining => link.index == shard.cloud || has_moved,
-                CloudState::Spare | CloudState::Retired => false,
+                CloudState::Active | CloudState::Spare => is_its_own,
+                CloudState::Draining => is_its_own || has_moved,
+                CloudState::Retired => false,
             }
         };
         let links_of = |shard: &Shard| {
+            attached.link(shard.cloud)?;
             let links = attached.links().iter();
-            links
-                .filter(|link| may_have(shard, link))
-                .cloned()
-                .collect()
+            Some(
+                links
+                    .filter(|link| may_have(shard, link))
+                    .cloned()
+                    .collect(),
+            )
         };
         object.shards().iter().map(links_of).collect()
     }
@@ -336,10 +339,19 @@ fn is_over(since: Time, grace: Duration, now: Time) -> bool {
 }
 
 /// Deletes all names of all shards of an object; returns whether all clouds did.
-async fn delete_all(object: &StoredObject, links: &[Vec<Arc<Link>>], forgets: bool) -> bool {
-    let shards = links.iter().enumerate();
-    let places = shards.flat_map(|(shard, links)| links.iter().map(move |link| (shard, link)));
-    let deletions = places.map(async |(shard, link)| {
+async fn delete_all(
+    object: &StoredObject,
+    links: &[Option<Vec<Arc<Link>>>],
+    forgets: bool,
+) -> bool {
+    let mut places = Vec::new();
+    for (shard, links) in links.iter().enumerate() {
+        let Some(links) = links else {
+            return false;
+        };
+        places.extend(links.iter().map(|link| (shard, link)));
+    }
+    let deletions = places.into_iter().map(async |(shard, link)| {
         let Some(row) = object.shard(shard) else {
             return false;
         };

@@ -226,7 +226,9 @@ impl Reconciler {
             let pass = self.drain_pass(after, &throttle).await?;
             let read = self.clouds.counters().shards_read.get();
             let stuck = pass.found.saturating_sub(pass.moved);
+            let row = self.clouds.log().drain_row().await?;
             self.note_drainage(|drainage| {
+                (drainage.shards_moved, drainage.bytes_moved) = (row.shards, row.bytes);
                 drainage.elsewhere = pass.elsewhere;
                 drainage.shards_stuck = stuck;
                 drainage.shards_read = read.saturating_sub(read_before);

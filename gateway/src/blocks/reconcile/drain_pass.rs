@@ -123,7 +123,7 @@ impl Reconciler {
         pass: &mut Pass,
     ) -> Vec<Vec<ShardMove>> {
         let mut work = JoinSet::new();
-        let mut taken = Instant::now();
+        let (mut taken, mut begun) = (Instant::now(), 0_u64);
         let mut all = Vec::new();
         let mut settle = |done: Option<Result<Relocated, _>>| {
             // A panic of the task leaves its object to the next pass.
@@ -144,9 +144,12 @@ impl Reconciler {
             if found == 0 || self.writes.follows(object.id()) {
                 continue;
             }
-            while work.len() >= SWEEP_CONCURRENCY {
+            // The first object alone shows whether the replaced clouds give their shards.
+            let most = if begun == 1 { 1 } else { SWEEP_CONCURRENCY };
+            while work.len() >= most {
                 settle(work.join_next().await);
             }
+            begun += 1;
             if taken.elapsed() > JOB / 2 {
                 // At a low rate a page takes long. Losing the job costs double work at most.
                 let _ = self.clouds.log().take_job(Job::Drain, JOB).await;

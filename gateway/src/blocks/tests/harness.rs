@@ -510,31 +510,6 @@ impl Volume {
         );
     }
 
-    /// A new cloud takes the place of an active one, or one that was replaced before does.
-    pub(super) fn replace(&mut self, old: u8, new: u8) {
-        while self.clouds.len() <= usize::from(new) {
-            let memory = Arc::new(MemoryStore::default());
-            self.memories.push(Arc::clone(&memory));
-            let seed = self.clouds.len() as u64;
-            let faulty = Faulty::new(memory, Plan::honest(), seed);
-            self.clouds.push(Arc::new(faulty));
-        }
-        let (old, new) = (CloudIndex(old), CloudIndex(new));
-        let fleet = &mut self.fleet;
-        fleet.retired = self.log.retired.lock().unwrap().iter().copied().collect();
-        for cloud in &mut fleet.active {
-            *cloud = if *cloud == old { new } else { *cloud };
-        }
-        fleet.former.retain(|cloud| *cloud != new);
-        fleet.retired.retain(|cloud| *cloud != new);
-        self.log.retired.lock().unwrap().remove(&new);
-        fleet.former.push(old);
-        fleet.changes += 1;
-        *self.log.drain.lock().unwrap() = row::Drain::default();
-        let clouds = attached(&self.clouds);
-        self.blocks.learn_clouds(&clouds, fleet.clone()).unwrap();
-    }
-
     /// Writes and commits.
     pub(super) async fn write(&self, number: u32, plain: &Bytes) -> Result<Stored, BlockError> {
         let key = key(number);
@@ -582,7 +557,7 @@ impl Volume {
     }
 }
 
-fn attached(clouds: &[Arc<Faulty>]) -> Vec<Cloud> {
+pub(super) fn attached(clouds: &[Arc<Faulty>]) -> Vec<Cloud> {
     let stores = clouds.iter().zip(secrets(clouds.len() as u8));
     stores
         .enumerate()

@@ -1,11 +1,15 @@
 //! A cloud is replaced while everything is in use: dead, lying, slow or well.
 
-use super::harness::{MemoryStore, PATIENCE, Volume, content, object_id, policies, policy};
+use super::harness::{
+    MemoryStore, PATIENCE, Volume, attached, content, object_id, policies, policy,
+};
 use crate::blocks::{Drainage, Draining, ScrubConfig, ScrubDepth, SealedSlice};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind as Kind;
-use quorumfs_backends::faulty::{Fault, Plan};
+use quorumfs_backends::faulty::{Fault, Faulty, Plan};
 use quorumfs_metadata::identity::CloudIndex;
+use quorumfs_metadata::row;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,6 +20,33 @@ const FAST: Draining = Draining {
     every: Duration::from_millis(50),
     bytes_per_second: None,
 };
+
+impl Volume {
+    /// A new cloud takes the place of an active one, or one that was replaced before does.
+    fn replace(&mut self, old: u8, new: u8) {
+        while self.clouds.len() <= usize::from(new) {
+            let memory = Arc::new(MemoryStore::default());
+            self.memories.push(Arc::clone(&memory));
+            let seed = self.clouds.len() as u64;
+            let faulty = Faulty::new(memory, Plan::honest(), seed);
+            self.clouds.push(Arc::new(faulty));
+        }
+        let (old, new) = (CloudIndex(old), CloudIndex(new));
+        let fleet = &mut self.fleet;
+        fleet.retired = self.log.retired.lock().unwrap().iter().copied().collect();
+        for cloud in &mut fleet.active {
+            *cloud = if *cloud == old { new } else { *cloud };
+        }
+        fleet.former.retain(|cloud| *cloud != new);
+        fleet.retired.retain(|cloud| *cloud != new);
+        self.log.retired.lock().unwrap().remove(&new);
+        fleet.former.push(old);
+        fleet.changes += 1;
+        *self.log.drain.lock().unwrap() = row::Drain::default();
+        let clouds = attached(&self.clouds);
+        self.blocks.learn_clouds(&clouds, fleet.clone()).unwrap();
+    }
+}
 
 type Written = Vec<(Bytes, SealedSlice)>;
 
@@ -47,7 +78,7 @@ fn named(volume: &Volume, cloud: u8) -> usize {
 }
 
 fn gets(volume: &Volume) -> u64 {
-    let count = |memory: &std::sync::Arc<MemoryStore>| memory.gets.load(Ordering::Relaxed);
+    let count = |memory: &Arc<MemoryStore>| memory.gets.load(Ordering::Relaxed);
     volume.memories.iter().map(count).sum()
 }
 
