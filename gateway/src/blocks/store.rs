@@ -100,7 +100,13 @@ impl BlockStore {
         let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
         let reconciler = Reconciler::new(clouds.clone(), writes.clone(), reads.clone());
         let reconciler = Arc::new(reconciler);
-        let scheduler = Arc::new(reconciler.start(&config));
+        let BlockConfig {
+            compaction,
+            collection,
+            draining,
+            ..
+        } = config;
+        let scheduler = Arc::new(reconciler.start(compaction, collection, draining));
         Ok(Self {
             clouds,
             writes,

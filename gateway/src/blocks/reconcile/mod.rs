@@ -65,7 +65,6 @@ pub use testify::{CloudEvidence, Testimony};
 pub(super) use scheduler::Scheduler;
 
 use super::clouds::Clouds;
-use super::config::BlockConfig;
 use super::read::Reads;
 use super::write::Writes;
 use collect::CollectTask;
@@ -129,17 +128,22 @@ impl Reconciler {
 
     /// Starts all tasks; they end when the scheduler is dropped. Must be called within a Tokio
     /// runtime.
-    pub(super) fn start(self: &Arc<Self>, config: &BlockConfig) -> Scheduler {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        compaction: Option<Compaction>,
+        collection: Option<Collection>,
+        draining: Option<Draining>,
+    ) -> Scheduler {
         Scheduler::start(vec![
             Arc::new(ConfirmTask(Arc::clone(self))),
             Arc::new(RepairTask(Arc::clone(self))),
             Arc::new(CompletionTask::new(self)),
             Arc::new(ProbeTask(Arc::clone(self))),
             Arc::new(TestifyTask(Arc::clone(self))),
-            Arc::new(CompactTask::new(self, config.compaction)),
-            Arc::new(CollectTask::new(self, config.collection)),
-            Arc::new(SweepTask::new(self, config.collection)),
-            Arc::new(DrainTask::new(self, config.draining)),
+            Arc::new(CompactTask::new(self, compaction)),
+            Arc::new(CollectTask::new(self, collection)),
+            Arc::new(SweepTask::new(self, collection)),
+            Arc::new(DrainTask::new(self, draining)),
         ])
     }
 }
