@@ -2,6 +2,7 @@
 //!
 //! This module decides nothing; each command's module takes its own `…Arguments`.
 
+mod cloud;
 mod cluster;
 mod doctor;
 mod key;
@@ -11,6 +12,9 @@ mod scrub;
 mod trash;
 mod volume;
 
+pub(crate) use cloud::{
+    CloudAddArguments, CloudDrainArguments, CloudReplaceArguments, MovingArguments,
+};
 pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
@@ -128,7 +132,7 @@ pub(crate) enum Command {
     Scrub(ScrubArguments),
     /// Put what is missing and delete what nothing needs, once or as a service
     Reconcile(ReconcileArguments),
-    /// Clouds: adopt an emptied one again, show evidence of its faults
+    /// Clouds: add and replace them, adopt an emptied one again, show evidence of faults
     #[command(subcommand)]
     Cloud(CloudCommand),
 }

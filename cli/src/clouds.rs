@@ -15,6 +15,7 @@ use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
 use quorumfs_backends::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use quorumfs_backends::{Deadline, ObjectStore, StoreError};
+use quorumfs_gateway::volume::Volume;
 use quorumfs_metadata::identity::VolumeId;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,8 @@ impl Role {
 /// A cloud, ready to be attached.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedCloud {
+    /// Its number in the volume.
+    pub(crate) index: u8,
     /// Its name in messages.
     pub(crate) name: String,
     /// Its location.
@@ -178,17 +181,19 @@ pub(crate) fn named(
     volume: VolumeId,
 ) -> CommandResult<Vec<NamedCloud>> {
     let shared = Arc::new(Pace::new(bounds(limits, CONNECTIONS)));
-    let numbered = sections.iter().zip(0_u16..);
+    let numbered = sections.iter().zip(0_u8..);
     numbered
-        .map(|(section, index)| {
+        .map(|(section, position)| {
+            let index = section.index.unwrap_or(position);
             let location = location(section, base)?;
             let file = |path: &Option<PathBuf>| path.as_ref().map(|path| base.join(path));
             Ok(NamedCloud {
+                index,
                 name: section.name.clone(),
                 read_price: read_price(section, &location)?,
                 location,
                 access: Access {
-                    marker: marker(volume, index),
+                    marker: marker(volume, u16::from(index)),
                     credentials: file(&section.credentials),
                     collector: None,
                     retry_policy: RetryPolicy::default(),
@@ -214,13 +219,39 @@ fn read_price(section: &CloudSection, location: &Location) -> CommandResult<u32>
     Ok(millionths as u32)
 }
 
-/// The clouds of a volume's configuration.
-pub(crate) fn configured(
+/// All clouds that a volume ever had, as far as this machine knows, in the order of their numbers:
+/// each as the configuration describes it, or as the administrator did that added it.
+pub(crate) fn of_volume(
     configuration: &VolumeConfiguration,
     base: &Path,
-    volume: VolumeId,
+    volume: &Volume,
 ) -> CommandResult<Vec<NamedCloud>> {
-    named(&configuration.cloud, &configuration.limits, base, volume)
+    let mut sections = Vec::new();
+    for known in volume.known_clouds() {
+        let index = known.cloud.index.0;
+        let described = sections_of(configuration).find(|(number, _)| *number == index);
+        let section = match (described, known.location) {
+            (Some((_, section)), _) => section.clone(),
+            (None, Some(location)) => CloudSection::added(known.cloud.name, index, location),
+            (None, None) => {
+                let message = format!("cloud `{}` is not configured", known.cloud.name);
+                return Err(Failure::new(Exit::Usage, message).hint(
+                    "quorumfs.toml needs a section for each cloud that the volume was created \
+                     with, in their order, even if it was replaced since",
+                ));
+            }
+        };
+        sections.push(section);
+    }
+    named(&sections, &configuration.limits, base, volume.id())
+}
+
+/// The sections of clouds, each with the number of its cloud in the volume.
+pub(crate) fn sections_of(
+    configuration: &VolumeConfiguration,
+) -> impl Iterator<Item = (u8, &CloudSection)> {
+    let numbered = (0_u8..).zip(&configuration.cloud);
+    numbered.map(|(position, section)| (section.index.unwrap_or(position), section))
 }
 
 fn bounds(section: &LimitsSection, connections: usize) -> Limits {

@@ -227,6 +227,10 @@ mod address_text {
 pub(crate) struct CloudSection {
     /// Its name in messages.
     pub(crate) name: String,
+    /// Its number in the volume, if that is not its position in this file: of a cloud that was
+    /// added after the volume's creation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<u8>,
     /// A directory that stands for it, or `s3://…`, `azure://…`, `gs://…`.
     pub(crate) location: String,
     /// A file with credentials that get and create, in the provider's own form, if they are not in
@@ -249,6 +253,24 @@ pub(crate) struct CloudSection {
     /// Limits of requests to it.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
+}
+
+impl CloudSection {
+    /// A cloud that was added after the volume's creation, without anything that only this machine
+    /// knows.
+    pub(crate) fn added(name: String, index: u8, location: String) -> Self {
+        Self {
+            name,
+            index: Some(index),
+            location,
+            credentials: None,
+            reader_credentials: None,
+            collector_credentials: None,
+            domain: None,
+            read_price_per_gib: None,
+            limits: LimitsSection::default(),
+        }
+    }
 }
 
 /// Limits of requests, to one cloud or to all.

@@ -26,6 +26,7 @@ pub(crate) fn public_key(digits: &str) -> CommandResult<PublicKey> {
 pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
     CloudSection {
         name: name.to_string(),
+        index: None,
         location: location.to_string(),
         credentials: None,
         reader_credentials: None,

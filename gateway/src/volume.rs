@@ -16,6 +16,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
+//! | `fleet` | the clouds, and changes of them |
 //! | `founding` | making a volume |
 //! | `membership` | wrapped keys, and their signatures |
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
@@ -23,6 +24,7 @@
 //! | `recovered` | the genesis of a further incarnation, after all servers were lost |
 //! | `succession` | the principals, and the replacement of the owner's key |
 
+mod fleet;
 mod founding;
 mod keyring;
 mod membership;
@@ -30,6 +32,7 @@ mod recovered;
 mod rekey;
 mod succession;
 
+pub use fleet::{AddedCloud, KnownCloud, LearnedChange};
 pub use founding::{Created, Founding, NewCloud, NewVolume, create};
 pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
@@ -41,9 +44,11 @@ use crate::keys::{
 };
 use crate::metadata::MetadataError;
 use crate::vfs::VfsError;
+use fleet::KnownFleet;
 use keyring::Keyring;
 use membership::parse;
 use quorumfs_metadata::attributes::Credentials;
+use quorumfs_metadata::fleet::FleetError;
 use quorumfs_metadata::genesis::{Genesis, GenesisError, SignedGenesis};
 use quorumfs_metadata::identity::{
     Gid, InodeId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid, VolumeId,
@@ -73,6 +78,9 @@ pub enum VolumeError {
     /// The servers are at an earlier state than one that they showed before.
     #[error(transparent)]
     WentBack(#[from] MetadataError),
+    /// A change contradicts the volume's clouds.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// More clouds than a volume can have.
     #[error("{count} clouds are more than a volume can have")]
     TooManyClouds {
@@ -104,7 +112,9 @@ pub struct Volume {
     principals: Principals,
     principal: Principal,
     keyring: Keyring,
+    /// The secrets of the genesis' clouds.
     clouds: Vec<CloudSecret>,
+    fleet: KnownFleet,
     /// The cached shares of the clouds' secret on this machine, if enabled.
     kept: OnceLock<ShareCache>,
 }
@@ -179,6 +189,7 @@ impl Volume {
             principal: key.principal.clone(),
             keyring: Keyring::default(),
             clouds,
+            fleet: KnownFleet::founding(&genesis.clouds),
             genesis,
             root_key: key.root,
             principals,
@@ -250,7 +261,8 @@ impl Volume {
         &self.principal
     }
 
-    /// Each cloud with its secret, by index.
+    /// Each cloud of the genesis with its secret, by index. Changes since then are not in it; see
+    /// [`known_clouds`](Self::known_clouds).
     pub fn clouds(&self) -> impl Iterator<Item = (&Cloud, &CloudSecret)> {
         self.genesis.clouds.iter().zip(&self.clouds)
     }

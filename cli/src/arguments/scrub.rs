@@ -1,5 +1,6 @@
 //! The command lines of `quorumfs scrub` and `quorumfs cloud`.
 
+use super::cloud::{CloudAddArguments, CloudDrainArguments, CloudReplaceArguments};
 use clap::{ArgAction, Args, Subcommand};
 use std::num::NonZeroU32;
 
@@ -35,6 +36,14 @@ pub(crate) struct ScrubArguments {
 /// Commands for one cloud.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CloudCommand {
+    /// Add a cloud to the volume as a spare, which takes nothing before it replaces another
+    Add(CloudAddArguments),
+    /// Let a cloud take the place of another: new data goes there at once, the rest follows
+    Replace(CloudReplaceArguments),
+    /// Let a spare take the place of a cloud, as `replace` does
+    Drain(CloudDrainArguments),
+    /// List the volume's clouds, which of them take new data, and how far the others are emptied
+    Ls,
     /// Accept an empty place as the cloud of this name again; `scrub` fills it
     Adopt(CloudAdoptArguments),
     /// Show the evidence of clouds' faults, and what caused each

@@ -1,11 +1,12 @@
-//! `cloud adopt`: an emptied place, or an empty one in its stead, becomes a cloud of this volume
-//! again.
+//! The commands for clouds, and `cloud adopt`: an emptied place, or an empty one in its stead,
+//! becomes a cloud of this volume again.
 //!
 //! Every operation refuses a cloud without its marker, for it may be the wrong disk or a foreign
 //! bucket. Only a person can decide that the place is right; the marker is written into empty
 //! places alone. `scrub` restores the cloud's content.
 
 use super::evidence;
+use super::fleet;
 use super::opened::Configured;
 use crate::arguments::{CloudAdoptArguments, CloudCommand, General};
 use crate::clouds::{NamedCloud, soon};
@@ -26,6 +27,10 @@ struct Adopted<'a> {
 /// Runs the command.
 pub(crate) async fn run(general: &General, command: CloudCommand, output: Output) -> CommandResult {
     match command {
+        CloudCommand::Add(arguments) => fleet::add(general, &arguments, output).await,
+        CloudCommand::Replace(arguments) => fleet::replace(general, &arguments, output).await,
+        CloudCommand::Drain(arguments) => fleet::drain(general, &arguments, output).await,
+        CloudCommand::Ls => fleet::list(general, output).await,
         CloudCommand::Adopt(arguments) => adopt(general, &arguments, output).await,
         CloudCommand::Evidence(arguments) => evidence::run(general, &arguments, output).await,
     }
@@ -36,7 +41,7 @@ pub(super) fn named<'a>(
     configured: &'a Configured,
     name: &str,
 ) -> CommandResult<(u8, &'a NamedCloud)> {
-    let mut clouds = (0_u8..).zip(configured.clouds());
+    let mut clouds = configured.clouds().iter().map(|it| (it.index, it));
     clouds.find(|(_, it)| it.name == name).ok_or_else(|| {
         let known: Vec<_> = configured
             .clouds()

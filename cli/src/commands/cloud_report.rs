@@ -1,6 +1,7 @@
 //! What `status` shows of one cloud: whether it is usable now, and the mount's counters.
 
 use quorumfs_gateway::blocks::CloudStatus;
+use quorumfs_metadata::fleet::CloudState;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ pub(crate) struct CloudReport {
     pub(crate) index: usize,
     /// Its name in the configuration.
     pub(crate) name: String,
+    /// Its state in the volume: `active`, `spare`, `draining` or `retired`.
+    #[serde(default)]
+    pub(crate) state: String,
     /// Whether it is usable now.
     pub(crate) usable: bool,
     /// Why not.
@@ -57,6 +61,7 @@ impl CloudReport {
         Self {
             index: usize::from(status.index.0),
             name: status.place.clone(),
+            state: status.state.name().to_owned(),
             usable: status.reachable,
             problem: None,
             last_error: status.last_error.clone(),
@@ -73,6 +78,11 @@ impl CloudReport {
         }
     }
 
+    /// Whether new data goes there.
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == CloudState::Active.name()
+    }
+
     /// Whether it is usable now and is not known to refuse writes.
     pub(crate) fn takes_writes(&self) -> bool {
         self.usable && self.writes_refused.is_none()
@@ -81,6 +91,9 @@ impl CloudReport {
     /// The text form.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("  cloud {}  {}  ", self.index, self.name);
+        if !self.is_active() {
+            text.push_str(&format!("{}  ", self.state));
+        }
         match &self.problem {
             Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
             None => match &self.writes_refused {

@@ -18,7 +18,7 @@ use super::opened::Configured;
 use crate::arguments::{DoctorArguments, General};
 use crate::clouds::NamedCloud;
 use crate::exit::Exit;
-use crate::failure::CommandResult;
+use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use cloud::Scope;
 use finding::{Finding, Level};
@@ -110,6 +110,25 @@ pub(crate) async fn run(
     }
     output.record("doctor", &DoctorSummary::of(&findings), DoctorSummary::text)?;
     Ok(finding::exit(&findings))
+}
+
+/// Proves that a place works as a cloud, with the credentials of each role.
+pub(super) async fn prove(named: &NamedCloud, output: Output) -> CommandResult<()> {
+    let scope = Scope {
+        no_list: false,
+        dry_run: false,
+    };
+    let found = cloud::examine(named, scope).await;
+    for finding in &found {
+        output.record("finding", finding, Finding::line)?;
+    }
+    match found.iter().find(|it| it.level == Level::Problem) {
+        None => Ok(()),
+        Some(problem) => {
+            let message = format!("cloud `{}` cannot be used: {}", named.name, problem.text);
+            Err(Failure::new(problem.exit, message))
+        }
+    }
 }
 
 /// Whether enough replicas vote.

@@ -149,7 +149,7 @@ async fn all_epochs(opened: &Opened) -> CommandResult<BTreeMap<RealmEpoch, Epoch
 
 #[derive(Serialize)]
 pub(super) struct RekeyLine {
-    number: u32,
+    pub(super) number: u32,
     lock: &'static str,
     dry_run: bool,
     shares_confirmed: Vec<String>,

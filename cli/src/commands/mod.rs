@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod epochs;
 mod evidence;
 pub(crate) mod files;
+mod fleet;
 mod force;
 mod journal;
 pub(crate) mod key;

@@ -7,7 +7,9 @@
 mod backing_up;
 mod client;
 mod collecting;
+mod following;
 mod host;
+mod known_clouds;
 
 use super::disk_cache::{CacheReport, MountCache};
 use super::journal::{self, WaitingReport};
@@ -27,13 +29,14 @@ use crate::failure::{CommandResult, Failure};
 use crate::unlock::{self, Unlocked};
 use bytes::Bytes;
 use client::client_config;
+use following::Attachment;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
     Client, ClientConfig, ClusterStatus, Observer, cluster_status, observe_replicas,
 };
-use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Compaction, Draining};
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
@@ -42,6 +45,7 @@ use quorumfs_gateway::vfs::{
 };
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -128,6 +132,7 @@ impl Configured {
         let successions = successor::known(&state)?;
         let volume = Volume::open_after(genesis, &successions, key);
         let volume = volume.map_err(|error| volume_failure(&error))?;
+        known_clouds::recall(&state, &volume);
         let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
         let memory = Memory {
             path: state.join(memory::FILE),
@@ -137,7 +142,7 @@ impl Configured {
         client.known = memory.recall();
         let shown = ShownBefore::new(state.join(shown::FILE), volume.id());
         client.shown = shown.recall().sequence;
-        let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
+        let clouds = clouds::of_volume(&configuration, state.path(), &volume)?;
         let budget = configuration.data.memory()?;
         configuration.cache.check()?;
         configuration.journal.check()?;
@@ -183,7 +188,8 @@ impl Configured {
         &self.configuration
     }
 
-    /// The clouds, in the order of their numbers.
+    /// All clouds that the volume ever had, as far as this machine knows, in the order of their
+    /// numbers.
     pub(crate) fn clouds(&self) -> &[NamedCloud] {
         &self.clouds
     }
@@ -306,6 +312,7 @@ pub(crate) struct Opened {
     memory: Memory,
     held: MountedSessions,
     shown: ShownBefore,
+    attachment: Attachment,
 }
 
 impl Opened {
@@ -343,30 +350,34 @@ impl Opened {
         };
         let collection = configured.collection(access);
         let deletes = collection.is_some() || matches!(access, Access::Reconciler { .. });
-        let mut clouds = Vec::new();
-        for ((cloud, secret), named) in volume.clouds().zip(&configured.clouds) {
-            clouds.push(Cloud {
-                index: cloud.index,
-                store: match deletes {
-                    true => named.store_to_collect().await,
-                    false => named.store(role).await,
-                },
-                secret: secret.clone(),
-                read_price: named.read_price,
-            });
-        }
+        let attachment = Attachment::new(configured, role, deletes);
+        let learned = async {
+            let learned = volume.learn_clouds(&metadata).await;
+            learned.map_err(|error| volume_failure(&error))?;
+            attachment.remember(volume);
+            attachment.attach(volume, &BTreeSet::new()).await
+        };
+        let clouds = match learned.await {
+            Ok(clouds) => clouds,
+            Err(failure) => {
+                metadata.close().await;
+                return Err(failure);
+            }
+        };
         let plan = configured.budget.plan();
         let reader = |cloud: &NamedCloud| cloud.credentials(Role::Reader).is_some();
         let config = BlockConfig {
             lineage: Some(volume.lineage()),
             compaction: access.works_in_the_background().then(Compaction::default),
             collection,
+            draining: access.works_in_the_background().then(Draining::default),
             preference: configured.configuration.data.prefer.into(),
             compression: configured.configuration.data.compression.into(),
             restores: role != Role::Reader || !configured.clouds.iter().any(reader),
             ..plan.blocks(BlockConfig::new(volume.id(), volume.policy()))
         };
-        let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {
+        let fleet = volume.fleet();
+        let blocks = match BlockStore::open_with(config, &clouds, fleet, metadata.clone()) {
             Ok(blocks) => blocks,
             Err(error) => {
                 metadata.close().await;
@@ -423,6 +434,7 @@ impl Opened {
             memory: configured.memory.clone(),
             held: configured.held.clone(),
             shown: configured.shown.clone(),
+            attachment,
         })
     }
 
@@ -491,7 +503,8 @@ impl Opened {
         });
     }
 
-    /// Stores the membership whenever it changes, and what the servers have shown.
+    /// Stores the membership whenever it changes, and what the servers have shown; and follows
+    /// changes of the volume's clouds.
     pub(crate) async fn remember(&self) {
         let mut known = self.client.membership().epoch;
         loop {
@@ -502,6 +515,9 @@ impl Opened {
                 self.memory.keep(&membership);
             }
             self.keep_shown();
+            if let Err(failure) = self.follow_clouds().await {
+                tracing::warn!(%failure, "changes of the volume's clouds could not be followed");
+            }
         }
     }
 

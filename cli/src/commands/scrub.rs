@@ -19,6 +19,7 @@ use crate::stop::Stop;
 use position::{Counts, Position, Wanted};
 use quorumfs_gateway::blocks::{ScrubConfig, ScrubDepth, ScrubReport};
 use quorumfs_gateway::keys::Secret;
+use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::CloudIndex;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -227,7 +228,15 @@ fn finish(
     (lacking, resumed, repair): (u64, bool, bool),
     output: Output,
 ) -> CommandResult {
-    for (cloud, found) in configured.clouds().iter().zip(&report.clouds) {
+    for found in &report.clouds {
+        let Some(cloud) = configured.clouds().get(usize::from(found.index)) else {
+            continue;
+        };
+        let checked = found.good + found.missing + found.damaged + found.unreachable;
+        let state = configured.volume().fleet().state(CloudIndex(found.index));
+        if checked == 0 && state != CloudState::Active {
+            continue;
+        }
         let line = CloudLine {
             name: &cloud.name,
             good: found.good,

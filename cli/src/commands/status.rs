@@ -20,6 +20,7 @@ use crate::output::Output;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::membership::Membership;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
+use quorumfs_metadata::identity::CloudIndex;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +141,7 @@ pub(crate) async fn run(
     let standing = standing?;
     let membership = standing.membership.clone();
     let replicas = members::of(&configured, standing);
-    let clouds = merge(clouds, report.as_ref());
+    let clouds = merge(&configured, clouds, report.as_ref());
     let found = StatusFindings {
         reported: report.is_some(),
         answers: silent.is_none(),
@@ -242,6 +243,7 @@ async fn ask_mount(configured: &Configured) -> CommandResult<Option<MountReport>
 
 /// A cloud's current state, with the mount's counters.
 fn merge(
+    configured: &Configured,
     found: Vec<(String, Result<(), StoreError>)>,
     report: Option<&MountReport>,
 ) -> Vec<CloudReport> {
@@ -249,6 +251,11 @@ fn merge(
         let counted = report.and_then(|report| report.clouds.get(index));
         let mut cloud = counted.cloned().unwrap_or_default();
         cloud.index = index;
+        let number = u8::try_from(index).unwrap_or(u8::MAX);
+        let state = configured.volume().fleet().state(CloudIndex(number));
+        if cloud.state.is_empty() {
+            cloud.state = state.name().to_owned();
+        }
         cloud.name = name;
         cloud.usable = found.is_ok();
         cloud.problem = found.err().map(|error| error.to_string());
@@ -264,8 +271,11 @@ fn summarise(
     found: StatusFindings,
 ) -> Summary {
     let voting = replicas.iter().filter(|replica| replica.votes()).count();
-    let usable = clouds.iter().filter(|cloud| cloud.usable).count();
-    let taking_writes = clouds.iter().filter(|cloud| cloud.takes_writes()).count();
+    // Spares and replaced clouds are not needed.
+    let active: Vec<&CloudReport> = clouds.iter().filter(|it| it.is_active()).collect();
+    let usable = active.iter().filter(|cloud| cloud.usable).count();
+    let taking_writes = active.iter().filter(|cloud| cloud.takes_writes());
+    let taking_writes = taking_writes.count();
     let (to_read, to_write) = configured.clouds_needed();
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
@@ -292,7 +302,7 @@ fn summarise(
         "no writes"
     } else if !found.answers {
         "mount silent"
-    } else if voting < voters || taking_writes < clouds.len() {
+    } else if voting < voters || taking_writes < active.len() {
         "degraded"
     } else {
         "good"
@@ -305,7 +315,7 @@ fn summarise(
         replicas: voters,
         replicas_voting: voting,
         replicas_needed: needed,
-        clouds: clouds.len(),
+        clouds: active.len(),
         clouds_usable: usable,
         clouds_taking_writes: taking_writes,
         clouds_needed_to_read: to_read,
@@ -314,7 +324,7 @@ fn summarise(
         mount_answers: found.answers,
         trial_failed,
         refused,
-        full: clouds.iter().any(|cloud| cloud.full),
+        full: active.iter().any(|cloud| cloud.full),
         health,
     }
 }

@@ -314,7 +314,8 @@ fn parse(text: &str) -> Option<Vec<SignedSuccession>> {
         .collect()
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+/// The bytes of hexadecimal digits.
+pub(super) fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let even = digits.len().is_multiple_of(2);

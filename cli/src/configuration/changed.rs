@@ -39,6 +39,7 @@ address = "[::1]:7001"
 key = "01"
 [[cloud]]
 name = "a"
+index = 4
 location = "s3://bucket/prefix"
 credentials = "a.credentials"
 domain = "provider"

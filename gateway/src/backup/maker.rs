@@ -15,7 +15,8 @@
 //! deleted once that day is over; the next backup comes long before.
 //!
 //! All rows are written anew when the changes since have become as many: so a recovery reads at
-//! most twice what it needs, and what is written stays within twice what changed.
+//! most twice what it needs, and what is written stays within twice what changed. They are written
+//! anew too when a cloud that has parts was replaced.
 
 use super::last::Last;
 use super::reading::{Read, read_rows};
@@ -232,6 +233,10 @@ impl BackupMaker {
         // Only while its point is retained are a layer's parts sure to be there.
         let is_kept = |last: &Last| {
             last.point.incarnation == self.config.volume.genesis().incarnation
+                && last
+                    .point
+                    .parts()
+                    .all(|part| self.config.store.is_in_place(part))
                 && before
                     .iter()
                     .any(|(_, it)| it.to == Some(last.point.sequence))

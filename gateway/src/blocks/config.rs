@@ -4,7 +4,7 @@ use super::backup::Lineage;
 use super::clouds::{CloudsConfig, Preference, Timeouts, Workers};
 use super::object::{Compression, Planted};
 use super::read::ReadConfig;
-use super::reconcile::{Collection, Compaction};
+use super::reconcile::{Collection, Compaction, Draining};
 use super::write::WriteConfig;
 use crate::keys::Sealing;
 use quorumfs_metadata::identity::VolumeId;
@@ -49,6 +49,8 @@ pub struct BlockConfig {
     /// The incarnation of the volume that this process belongs to: once a later one has begun,
     /// nothing is deleted any more. `None`: it is not looked for.
     pub lineage: Option<Lineage>,
+    /// Whether and how shards of clouds that were replaced are moved in the background.
+    pub draining: Option<Draining>,
     /// A defect that a simulation has planted, to show that the tests find it.
     #[doc(hidden)]
     pub sabotage: Planted,
@@ -76,6 +78,7 @@ impl BlockConfig {
             compaction: None,
             collection: None,
             lineage: None,
+            draining: None,
             sabotage: Planted::NONE,
         }
     }

@@ -84,7 +84,8 @@ pub use object::{Planted, Sabotage};
 pub use read::Poisoned;
 pub use reconcile::{
     BlockStatus, CloudEvidence, CloudFindings, Collected, Collection, Compacted, Compaction,
-    CompactionError, Kept, ScrubConfig, ScrubDepth, ScrubReport, Swept, TaskStatus, Testimony,
+    CompactionError, Drainage, Draining, Kept, ScrubConfig, ScrubDepth, ScrubReport, Swept,
+    TaskStatus, Testimony,
 };
 pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
 pub use store::{BlockStore, Drained};

@@ -7,13 +7,14 @@ use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
 use super::read::Reads;
 use super::reconcile::{
     BlockStatus, CloudEvidence, Collected, Collection, Compacted, Compaction, CompactionError,
-    Reconciler, Scheduler, ScrubConfig, ScrubReport, Swept,
+    Drainage, Draining, Reconciler, Scheduler, ScrubConfig, ScrubReport, Swept,
 };
 use super::shares::{ShareError, ShareStore};
 use super::write::Writes;
 use crate::keys::SliceKey;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
+use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::row::Shares;
@@ -77,7 +78,25 @@ impl BlockStore {
         clouds: &[Cloud],
         log: Arc<dyn PlacementLog>,
     ) -> Result<Self, BlockError> {
-        let clouds = Arc::new(Clouds::new(config.clouds(), clouds, log)?);
+        let founding = Fleet {
+            active: clouds.iter().map(|cloud| cloud.index).collect(),
+            ..Fleet::default()
+        };
+        Self::open_with(config, clouds, founding, log)
+    }
+
+    /// The same over a volume whose clouds were changed since its creation: all that it ever had,
+    /// and which of them take new shards.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        config: BlockConfig,
+        clouds: &[Cloud],
+        fleet: Fleet,
+        log: Arc<dyn PlacementLog>,
+    ) -> Result<Self, BlockError> {
+        let clouds = Arc::new(Clouds::new(config.clouds(), clouds, fleet, log)?);
         let writes = Arc::new(Writes::new(config.writes(), Arc::clone(&clouds)));
         let reads = Arc::new(Reads::new(config.reads(), Arc::clone(&clouds)));
         let reconciler = Reconciler::new(
@@ -87,7 +106,13 @@ impl BlockStore {
             config.lineage,
         );
         let reconciler = Arc::new(reconciler);
-        let scheduler = Arc::new(reconciler.start(config.compaction, config.collection));
+        let BlockConfig {
+            compaction,
+            collection,
+            draining,
+            ..
+        } = config;
+        let scheduler = Arc::new(reconciler.start(compaction, collection, draining));
         Ok(Self {
             clouds,
             writes,
@@ -277,10 +302,39 @@ impl BlockStore {
         self.read(&object, &slice, &key, 0..slice.length).await
     }
 
+    /// The volume's clouds have changed: new objects go to those that take new shards now. Clouds
+    /// that were given before may be left out. Returns whether that is anything new.
+    ///
+    /// # Errors
+    /// `Configuration` if they do not fit the policy.
+    pub fn learn_clouds(&self, clouds: &[Cloud], fleet: Fleet) -> Result<bool, BlockError> {
+        self.clouds.learn(clouds, fleet)
+    }
+
+    /// Moves the shards of clouds that were replaced to the clouds that take new shards, and has
+    /// each of them retired once no row names it. [`BlockConfig::draining`] does the same in the
+    /// background. Dropping the future ends it; the next call goes on there.
+    ///
+    /// # Errors
+    /// If an operation cannot be ordered. Finished moves remain.
+    #[boxed]
+    pub async fn drain_clouds(&self, draining: &Draining) -> Result<Drainage, PlacementError> {
+        self.reconciler.drain_clouds(draining).await
+    }
+
+    /// How many shards have to move from clouds that were replaced, and how many have.
+    ///
+    /// # Errors
+    /// If the metadata do not answer.
+    #[boxed]
+    pub async fn drainage(&self) -> Result<Drainage, PlacementError> {
+        self.reconciler.drainage().await
+    }
+
     /// The same clouds as holders of shares of keys.
     ///
     /// # Errors
-    /// `Configuration` if they are not all of the volume's clouds, in order.
+    /// `Configuration` if they do not fit the policy.
     pub fn shares(&self) -> Result<ShareStore, BlockError> {
         ShareStore::of(&self.clouds)
     }

@@ -123,11 +123,15 @@ impl SharedSecret {
         Ok(Self(Secret::random()?))
     }
 
-    /// A share for each cloud, by index; any `faulty` + 1 give the secret back.
+    /// A share for each of these clouds; any `faulty` + 1 give the secret back.
     ///
     /// # Errors
     /// If there is no randomness.
-    pub fn split(&self, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
+    pub fn split(
+        &self,
+        clouds: impl Iterator<Item = u8>,
+        faulty: u8,
+    ) -> Result<Vec<Share>, KeyError> {
         shamir::split(&self.0, clouds, faulty)
     }
 

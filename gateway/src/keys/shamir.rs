@@ -56,14 +56,18 @@ fn value(secret: &Secret, coefficients: &[Secret], x: u8) -> Share {
     Secret::from_bytes(*sum)
 }
 
-/// Shares for `clouds` clouds, any `faulty` + 1 of which give the secret back.
+/// Shares for these clouds, any `faulty` + 1 of which give the secret back.
 ///
 /// # Errors
 /// If there is no randomness.
-pub(super) fn split(secret: &Secret, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
+pub(super) fn split(
+    secret: &Secret,
+    clouds: impl Iterator<Item = u8>,
+    faulty: u8,
+) -> Result<Vec<Share>, KeyError> {
     let random = |_| Secret::random();
     let coefficients: Vec<Secret> = (0..faulty).map(random).collect::<Result<_, KeyError>>()?;
-    let places = (0..clouds).filter_map(place);
+    let places = clouds.filter_map(place);
     Ok(places.map(|x| value(secret, &coefficients, x)).collect())
 }
 
@@ -140,7 +144,7 @@ mod tests {
             let secret = Secret::from_bytes(secret);
             let clouds = faulty + 1 + spare;
             let mut shares: Vec<(u8, Share)> =
-                (0..).zip(split(&secret, clouds, faulty).unwrap()).collect();
+                (0..).zip(split(&secret, 0..clouds, faulty).unwrap()).collect();
             let all = shares.clone();
             shares.sort_by_key(|(cloud, _)| blake3::hash(
                 &[&order.to_be_bytes()[..], &[*cloud]].concat()).as_bytes()[..8].to_vec());
@@ -186,7 +190,7 @@ mod tests {
     fn coefficients_take_every_value() {
         let mut seen = [false; 256];
         for _ in 0..200 {
-            let shares = split(&Secret::from_bytes([0; 32]), 1, 1).unwrap();
+            let shares = split(&Secret::from_bytes([0; 32]), 0..1, 1).unwrap();
             for byte in shares[0].expose() {
                 seen[usize::from(*byte)] = true;
             }

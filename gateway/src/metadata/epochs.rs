@@ -74,8 +74,8 @@ impl MetadataClient {
     /// the principal's statement has them under a signature.
     ///
     /// # Errors
-    /// If the servers gave no usable answer, or a secret that an administrator signed, which this
-    /// program does not verify.
+    /// If the servers gave no usable answer, or a secret that an administrator signed: those of
+    /// clouds that were added later, which are verified with the change that added them.
     #[boxed]
     pub async fn cloud_secrets(&self) -> Result<Vec<WrappedSecret>, VfsError> {
         const WHAT: &str = "the clouds' secrets";

@@ -15,6 +15,7 @@ mod cut_off;
 mod embedded;
 mod epochs;
 mod error;
+mod fleet;
 mod ids;
 mod ordered;
 

@@ -15,10 +15,12 @@ use quorumfs_metadata::limits::{
     CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, FORGET_OBJECTS_MAX, JOB_SECONDS_MAX, QUEUE_PAGE_MAX,
     WITHDRAW_SHARDS_MAX,
 };
-use quorumfs_metadata::operation::{Finding, NewObject, Operation, PlacedShard, SliceMove};
+use quorumfs_metadata::operation::{
+    Finding, NewObject, Operation, PlacedShard, ShardMove, SliceMove,
+};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Fate, QueryResult, UnderReplicatedObject};
-use quorumfs_metadata::row::{Evidence, Job, Object};
+use quorumfs_metadata::row::{Drain, Evidence, Job, Object};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -345,6 +347,41 @@ impl PlacementLog for MetadataClient {
         match found.map_err(|error| failed(&error))? {
             QueryResult::Fates(fates) if fates.len() == count => Ok(fates),
             other => Err(failed(&self.mismatch("collection", &other))),
+        }
+    }
+
+    async fn drain_row(&self) -> Result<Drain, PlacementError> {
+        let shown = self.cloud_changes(u32::MAX - 1).await;
+        let (_, _, drain) = shown.map_err(|error| failed(&error))?;
+        Ok(drain)
+    }
+
+    async fn move_shards(
+        &self,
+        moves: Vec<ShardMove>,
+        after: Option<ObjectId>,
+    ) -> Result<u32, PlacementError> {
+        let operation = Operation::MoveShards { moves, after };
+        match self
+            .order("drain", &operation)
+            .await
+            .map_err(|error| failed(&error))?
+        {
+            Done::ShardsMoved { shards } => Ok(shards),
+            other => Err(failed(&self.mismatch("drain", &other))),
+        }
+    }
+
+    async fn retire_cloud(&self, cloud: CloudIndex) -> Result<bool, PlacementError> {
+        let operation = Operation::RetireCloud { cloud };
+        match self.order("drain", &operation).await {
+            Ok(Done::CloudRetired) => Ok(true),
+            Ok(other) => Err(failed(&self.mismatch("drain", &other))),
+            // It holds a share of the newest key.
+            Err(VfsError::Refused {
+                errno: Errno::BUSY, ..
+            }) => Ok(false),
+            Err(error) => Err(failed(&error)),
         }
     }
 

@@ -140,7 +140,8 @@ impl VfsError {
     }
 
     /// Whether it was refused because cached metadata is out of date: ask again.
-    pub(crate) fn is_out_of_date(&self) -> bool {
+    #[must_use]
+    pub fn is_out_of_date(&self) -> bool {
         matches!(
             self,
             Self::Refused {

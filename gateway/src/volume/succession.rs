@@ -232,7 +232,9 @@ impl Volume {
             .ok_or_else(|| untrusted("there is no owner"))?;
         let current = self.refresh(metadata, Some(clouds)).await?;
         let wrapping = successor.id().wrapping;
-        let secrets = self.clouds().map(|(cloud, secret)| (cloud.index, secret));
+        self.learn_clouds(metadata).await?;
+        let clouds = self.known_clouds();
+        let secrets = clouds.iter().map(|it| (it.cloud.index, &it.secret));
         let new = Statement {
             key,
             wrapping_key: wrapping.0,

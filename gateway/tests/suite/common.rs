@@ -84,6 +84,7 @@ impl SliceStore for MemorySlices {
                 acknowledged: cloud < 3,
                 withdrawn: false,
                 receipt: None,
+                coded_for: None,
             })
             .collect();
         let object = NewObject {

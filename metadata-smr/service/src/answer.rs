@@ -10,6 +10,7 @@ use crate::content::{evidence, extents_after, fates, garbage, numbered, retained
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
+use crate::fleet;
 use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
 use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
@@ -240,6 +241,7 @@ fn answer_about_volume(
             Ok(QueryResult::Retained(numbered(rows)?))
         }
         Question::TrashSize(realm) => trash::size(rows, *realm),
+        Question::CloudChanges { after } => fleet::answer(rows, *after),
         Question::Mounted(realm) => {
             // A mount's own row has a version of its own, so that the replicas' answers match while
             // others change the volume.

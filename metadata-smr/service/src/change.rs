@@ -5,6 +5,7 @@
 
 use crate::attributes::Timestamp;
 use crate::error::Error;
+use crate::fleet::{self, CloudState, Fleet};
 use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, RealmId, SliceId};
 use crate::limits::{
     CTIME_AHEAD_MAX_SECONDS, CTIME_BEHIND_MAX_SECONDS, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
@@ -28,6 +29,7 @@ pub(crate) struct Change<'a, 't> {
     read: Cell<usize>,
     read_max: usize,
     clouds: Option<BTreeMap<CloudIndex, String>>,
+    fleet: Option<Fleet>,
     /// The sender's time of the change; `None`: now.
     sender_time: Option<Timestamp>,
     session: Option<SessionId>,
@@ -76,6 +78,7 @@ impl<'a, 't> Change<'a, 't> {
             read: Cell::new(0),
             read_max,
             clouds: None,
+            fleet: None,
             sender_time: None,
             session: None,
             noted: BTreeSet::new(),
@@ -223,6 +226,33 @@ impl<'a, 't> Change<'a, 't> {
         }
         let domain = self.clouds.as_ref().and_then(|clouds| clouds.get(&cloud));
         Ok(domain.cloned())
+    }
+
+    /// The state of a cloud.
+    pub(crate) fn cloud_state(&mut self, cloud: CloudIndex) -> Outcome<CloudState> {
+        let fleet = match self.fleet.take() {
+            Some(fleet) => fleet,
+            None => fleet::fleet(self)?,
+        };
+        let state = fleet.state(cloud);
+        self.fleet = Some(fleet);
+        Ok(state)
+    }
+
+    /// A shard is placed on a cloud: a retired one has to be drained again.
+    pub(crate) fn uses(&mut self, cloud: CloudIndex) -> Outcome<()> {
+        if self.cloud_state(cloud)? != CloudState::Retired {
+            return Ok(());
+        }
+        let mut fleet = fleet::fleet(self)?;
+        fleet.retired.retain(|retired| *retired != cloud);
+        self.put_fleet(&fleet)
+    }
+
+    /// Writes which clouds take new shards.
+    pub(crate) fn put_fleet(&mut self, fleet: &Fleet) -> Outcome<()> {
+        self.fleet = Some(fleet.clone());
+        self.put(key::fleet(), fleet)
     }
 }
 

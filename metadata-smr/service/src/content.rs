@@ -14,6 +14,7 @@
 //! | `bring_in` | new objects and slices, under the session's own ids |
 //! | `clone_range` | bytes of one file in another: both refer to the same slices |
 //! | `move_slices` | slices of sparse packs, moved into other packs |
+//! | `move_shards` | shards of draining clouds, moved to active ones |
 //! | `extent_map` | replaces, splits, cuts and removes extents |
 //! | `forget` | objects without references, and the end of their rows |
 //! | `references` | counts the references to slices and the live bytes of objects |
@@ -31,6 +32,7 @@ mod clone_range;
 mod commit;
 mod extent_map;
 mod forget;
+mod move_shards;
 mod move_slices;
 mod placement;
 mod references;
@@ -42,6 +44,7 @@ pub(crate) use extent_map::{Remainder, extents_after, reap_extents, remove_all, 
 pub(crate) use forget::{
     fates, forget, garbage, narrow, numbered, release, release_expired, retain, retained,
 };
+pub(crate) use move_shards::move_shards;
 pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

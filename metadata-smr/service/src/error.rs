@@ -1,6 +1,6 @@
 //! Reasons of refusals: ordinary results with stable bytes, each with its errno.
 
-use crate::identity::{InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId, Uid};
+use crate::identity::{CloudIndex, InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId, Uid};
 use crate::row::Resource;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
@@ -246,6 +246,12 @@ pub enum Error {
     /// The inode is not in the trash, or no longer.
     #[error("inode {0} is not in the trash")]
     NotTrashed(InodeId),
+    /// The change of the clouds is not its sender's, or contradicts the volume's clouds.
+    #[error("the change of the clouds is not signed by its sender, or contradicts the clouds")]
+    BadCloudChange,
+    /// The cloud holds a share of the newest key epoch's second lock.
+    #[error("cloud {0} holds a share of the newest key: begin another key epoch first")]
+    CloudHoldsShare(CloudIndex),
 }
 
 /// A Linux error number.
@@ -296,7 +302,9 @@ impl Error {
             Self::Stale(_) | Self::Fenced { .. } | Self::NoSession => Errno::ESTALE,
             Self::CrossRealm => Errno::EXDEV,
             Self::TooManyLinks => Errno::EMLINK,
-            Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
+            Self::IntoItself | Self::WrongKind | Self::Invalid | Self::BadCloudChange => {
+                Errno::EINVAL
+            }
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
             Self::LimitReached | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
@@ -308,7 +316,8 @@ impl Error {
             Self::Mounted { .. }
             | Self::NotMounted
             | Self::TooManyAllocations
-            | Self::JobTaken { .. } => Errno::EBUSY,
+            | Self::JobTaken { .. }
+            | Self::CloudHoldsShare(_) => Errno::EBUSY,
             Self::NoObject(_)
             | Self::ObjectNotOwned(_)
             | Self::ObjectUsed(_)

@@ -27,6 +27,7 @@
 //! | `quota` | usage and quotas of realms and users |
 //! | `epoch` | new key epochs of a realm, and its members |
 //! | [`statement`] | what a principal is |
+//! | [`fleet`] | the clouds, which of them take new shards, and signed changes of both |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
 //! | `trash` | what was removed and can be restored |
@@ -49,6 +50,7 @@ mod content;
 mod epoch;
 pub mod error;
 mod extended;
+pub mod fleet;
 pub mod genesis;
 pub mod identity;
 mod install;

@@ -146,6 +146,15 @@ pub const SESSION_ALLOCATIONS_MAX: usize = 16;
 pub const PRINCIPAL_SESSIONS_MAX: u32 = 1024;
 /// Clouds of one volume; a set of them fits 32 bits, including retired ones.
 pub const CLOUDS_MAX: usize = 32;
+/// Changes of a volume's clouds in its life: all of them are one answer.
+pub const CLOUD_CHANGES_MAX: usize = 256;
+/// Bytes of one change of the clouds.
+pub const CLOUD_CHANGE_BYTES_MAX: usize = 2 << 10;
+/// Bytes of a cloud's sealed location: an URL with a bucket and a prefix.
+pub const CLOUD_DESCRIPTION_BYTES_MAX: usize = 1 << 10;
+/// Shards that one operation may move to other clouds: each may be an object's own, which costs
+/// five rows.
+pub const MOVE_SHARDS_MAX: usize = 128;
 /// Principals that a genesis may name.
 pub const GENESIS_PRINCIPALS_MAX: usize = 64;
 

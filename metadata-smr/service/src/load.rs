@@ -27,13 +27,15 @@
 use crate::change::{Asker, Change};
 use crate::codec::DecodeError;
 use crate::error::Error;
+use crate::fleet::{Fleet, SignedCloudChange};
 use crate::limits::{LOAD_ROWS_MAX, PRINCIPALS_READ_MAX};
 use crate::reply::Done;
 use crate::row::{
-    Cloud, CloudSecretRow, Counters, EntryRow, Epoch, Evidence, EvidenceCount, ExtendedAttribute,
-    Extent, Format, HomeCounters, Inode, Loading, Member, Numbered, Object, Orphan, PackedSlice,
-    Parting, Principal, Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse,
-    TrashPlace, TrashSize, Trashed, UnderReplicated, Unreferenced, UserQuota, key,
+    Cloud, CloudSecretRow, Counters, Drain, EntryRow, Epoch, Evidence, EvidenceCount,
+    ExtendedAttribute, Extent, Format, HomeCounters, Inode, Loading, Member, Numbered, Object,
+    Orphan, PackedSlice, Parting, Principal, Realm, RealmQuota, Reap, Retention, RetentionKind,
+    Row, Slice, Sparse, TrashPlace, TrashSize, Trashed, UnderReplicated, Unreferenced, UserQuota,
+    key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
 use crate::succession::SignedSuccession;
@@ -67,6 +69,9 @@ fn fate(row_key: &[u8]) -> Option<Fate> {
         (b"G/", b"counters") => Fate::Counters,
         (b"G/", rest) if rest.starts_with(b"home/") => Fate::HomeCounters,
         (b"G/", rest) if rest.starts_with(b"cloud/") => Fate::Kept(decodes::<Cloud>),
+        (b"CF/", _) => Fate::Kept(decodes::<Fleet>),
+        (b"CH/", _) => Fate::Kept(decodes::<SignedCloudChange>),
+        (b"CD/", _) => Fate::Kept(decodes::<Drain>),
         (b"PN/", _) => Fate::Kept(decodes::<Numbered>),
         (b"PS/", _) => Fate::Kept(decodes::<SignedSuccession>),
         (b"PC/", _) => Fate::Kept(decodes::<CloudSecretRow>),

@@ -17,6 +17,7 @@
 
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
+use crate::fleet::ChangeClouds;
 use crate::identity::{
     AllocationId, CloudIndex, Codec, DeviceNumber, Gid, InodeId, InodeVersion, ObjectClass,
     ObjectId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid,
@@ -29,14 +30,16 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Sequence;
 
 mod extended;
+mod place;
 mod quota;
 mod shards;
 mod takeover;
 mod trash;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+pub use place::{EntryName, EntryPlace, Precondition};
 pub use quota::{QuotaOf, SetQuota};
-pub use shards::{Finding, PlacedShard, SliceMove};
+pub use shards::{Finding, PlacedShard, ShardMove, SliceMove};
 pub use takeover::Takeover;
 pub use trash::{KeepTrash, Restore};
 
@@ -193,6 +196,22 @@ pub enum Operation {
         /// The realm.
         realm: RealmId,
     },
+    /// Adds a cloud or replaces one, as an administrator has signed. Needs the right to administer.
+    /// The same bytes again are the same success.
+    ChangeClouds(ChangeClouds),
+    /// Shards are on other clouds from now on. Needs the right to reconcile. Shards that have moved
+    /// are skipped, and so are objects that would have two shards in one failure domain.
+    MoveShards {
+        /// The shards, at most [`MOVE_SHARDS_MAX`](crate::limits::MOVE_SHARDS_MAX).
+        moves: Vec<ShardMove>,
+        /// The last object that the present pass over all objects has finished.
+        after: Option<ObjectId>,
+    },
+    /// No needed row names a draining cloud any more. Needs the right to reconcile.
+    RetireCloud {
+        /// The cloud.
+        cloud: CloudIndex,
+    },
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.
@@ -222,59 +241,6 @@ pub struct Compound {
     pub preconditions: Vec<Precondition>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-}
-
-/// The name of an entry, in each generation that may occur in its directory.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct EntryName {
-    /// In the directory's current generation, which new entries use.
-    pub current: SealedName,
-    /// In the previous one, while the directory has one.
-    pub previous: Option<SealedName>,
-}
-
-impl From<SealedName> for EntryName {
-    fn from(current: SealedName) -> Self {
-        Self {
-            current,
-            previous: None,
-        }
-    }
-}
-
-/// A place in a directory.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct EntryPlace {
-    /// The directory.
-    pub parent: InodeId,
-    /// The name in it.
-    pub name: EntryName,
-}
-
-/// A condition for a compound. A violation is [`Error::Changed`](crate::error::Error::Changed),
-/// except that a present name which should be absent is
-/// [`Error::Exists`](crate::error::Error::Exists) and the reverse
-/// [`Error::NotFound`](crate::error::Error::NotFound).
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum Precondition {
-    /// There is no such entry.
-    Absent(EntryPlace),
-    /// The entry refers to this inode.
-    Entry {
-        /// The entry.
-        place: EntryPlace,
-        /// The expected inode.
-        inode: InodeId,
-    },
-    /// The inode exists and has not changed since it was seen.
-    Unchanged {
-        /// The inode.
-        inode: InodeId,
-        /// Its version when it was seen; `None`: it exists.
-        version: Option<InodeVersion>,
-        /// Its ctime when it was seen; `None`: any.
-        ctime: Option<Timestamp>,
-    },
 }
 
 /// One change.

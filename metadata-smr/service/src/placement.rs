@@ -107,7 +107,11 @@ impl BorshDeserialize for Policy {
 /// A shard is *awaited* until its cloud acknowledges it, and *withdrawn* when the acknowledgement
 /// was found to be wrong. Restoring differs: an awaited shard's name was never taken, a withdrawn
 /// one's was, and names are used once. The encoded state is one number: 0 awaited, 1 acknowledged,
-/// 2 withdrawn.
+/// 2 withdrawn; 3 to 5 are the same of a shard that has moved to another cloud, and the cloud that
+/// it was coded for follows.
+///
+/// A shard that moves keeps its bytes, whose header names the cloud that it was coded for. So its
+/// digest stays, and a process that moves shards can change nothing of any object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     /// The Merkle root over its header and cells.
@@ -123,6 +127,8 @@ pub struct Shard {
     pub withdrawn: bool,
     /// The receipt of the cloud for this attempt's name, as the client that put it reports.
     pub receipt: Option<Receipt>,
+    /// The cloud that its header names, if it has moved from there to another one.
+    pub coded_for: Option<CloudIndex>,
 }
 
 /// A checksum that a cloud reports for the data that it stored, of a kind that the cloud computes
@@ -195,7 +201,27 @@ impl Shard {
         self.withdrawn |= self.acknowledged;
         self.acknowledged = false;
     }
+
+    /// The cloud that its header names.
+    #[must_use]
+    pub fn header_cloud(&self) -> CloudIndex {
+        self.coded_for.unwrap_or(self.cloud)
+    }
+
+    /// Gives it a new place, where nothing of it is acknowledged. Its header stays as it is.
+    pub fn move_to(&mut self, cloud: CloudIndex, attempt: u8) {
+        let header_cloud = self.header_cloud();
+        self.coded_for = (header_cloud != cloud).then_some(header_cloud);
+        self.cloud = cloud;
+        self.attempt = attempt;
+        self.acknowledged = false;
+        self.withdrawn = false;
+        self.receipt = None;
+    }
 }
+
+/// The number to add to a state if the shard has moved.
+const MOVED: u8 = 3;
 
 impl BorshSerialize for Shard {
     fn serialize<W: io::Write>(&self, writer: &mut W) -> io::Result<()> {
@@ -204,7 +230,14 @@ impl BorshSerialize for Shard {
             (false, true) => 2,
             (false, false) => 0,
         };
-        (self.digest, self.cloud, self.attempt, state).serialize(writer)?;
+        match self.coded_for {
+            None => (self.digest, self.cloud, self.attempt, state).serialize(writer)?,
+            Some(header_cloud) => {
+                let state = state + MOVED;
+                let place = (self.digest, self.cloud, self.attempt, state, header_cloud);
+                place.serialize(writer)?;
+            }
+        }
         self.receipt.serialize(writer)
     }
 }
@@ -213,9 +246,17 @@ impl BorshDeserialize for Shard {
     fn deserialize_reader<R: io::Read>(reader: &mut R) -> io::Result<Self> {
         let (digest, cloud, attempt, state) =
             <(Digest, CloudIndex, u8, u8)>::deserialize_reader(reader)?;
-        if state > 2 {
-            let reason = format!("{state} is not a state of a shard");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        let invalid = |reason| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        let (state, coded_for) = match state {
+            0..MOVED => (state, None),
+            MOVED..=5 => {
+                let header_cloud = CloudIndex::deserialize_reader(reader)?;
+                (state - MOVED, Some(header_cloud))
+            }
+            _ => return invalid(format!("{state} is not a state of a shard")),
+        };
+        if coded_for == Some(cloud) {
+            return invalid("a shard has moved to the cloud that it was coded for".to_owned());
         }
         Ok(Self {
             digest,
@@ -224,6 +265,7 @@ impl BorshDeserialize for Shard {
             acknowledged: state == 1,
             withdrawn: state == 2,
             receipt: BorshDeserialize::deserialize_reader(reader)?,
+            coded_for,
         })
     }
 }
@@ -253,6 +295,7 @@ mod tests {
             acknowledged: false,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         };
         let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
         // After it comes one byte for the missing receipt.
@@ -270,8 +313,42 @@ mod tests {
         shard.withdraw();
         assert_eq!(last(&shard), Some(2), "and it stays withdrawn");
         let mut bad = bytes(&shard);
-        *bad.iter_mut().rev().nth(1).expect("not empty") = 3;
+        *bad.iter_mut().rev().nth(1).expect("not empty") = 6;
         assert!(borsh::from_slice::<Shard>(&bad).is_err());
+    }
+
+    #[test]
+    fn a_shard_that_moves_keeps_the_cloud_of_its_header_and_forgets_it_when_it_is_back() {
+        let mut shard = Shard {
+            digest: Digest([7; 32]),
+            cloud: CloudIndex(3),
+            attempt: 2,
+            acknowledged: true,
+            withdrawn: false,
+            receipt: Some(Receipt::Crc32([1; 4])),
+            coded_for: None,
+        };
+        let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
+        let length = bytes(&shard).len();
+        for cloud in [5, 6] {
+            shard.move_to(CloudIndex(cloud), shard.attempt + 1);
+            assert_eq!(shard.header_cloud(), CloudIndex(3));
+            for change in [Shard::acknowledge as fn(&mut Shard), Shard::withdraw] {
+                let moved = bytes(&shard);
+                assert_eq!(borsh::from_slice(&moved).ok(), Some(shard));
+                change(&mut shard);
+            }
+        }
+        assert!(!shard.acknowledged && shard.receipt.is_none());
+        shard.move_to(CloudIndex(3), shard.attempt + 1);
+        assert_eq!((shard.coded_for, shard.attempt), (None, 5));
+        assert_eq!(
+            bytes(&shard).len(),
+            length - 5,
+            "no receipt and nothing else"
+        );
+        shard.coded_for = Some(shard.cloud);
+        assert!(borsh::from_slice::<Shard>(&bytes(&shard)).is_err());
     }
 
     #[test]

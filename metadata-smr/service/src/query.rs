@@ -200,6 +200,12 @@ pub enum Question {
     Trashed(InodeId),
     /// The size of a realm's trash, and how long it is kept.
     TrashSize(RealmId),
+    /// The changes of the clouds, which of them take new shards, and how far the others are
+    /// drained.
+    CloudChanges {
+        /// The number of the last change that is not included.
+        after: u32,
+    },
 }
 
 impl Query {

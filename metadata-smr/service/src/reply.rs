@@ -7,12 +7,13 @@ use crate::acl::{AccessAcl, Acl};
 use crate::attributes::{Attributes, Namespace};
 use crate::codec::{self, DecodeError};
 use crate::error::{Error, OperationError};
+use crate::fleet::{Fleet, SignedCloudChange};
 use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, MountEpoch, ObjectId,
     PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
-    Amount, Cloud, CloudSecretRow, Epoch, Evidence, Format, Inline, Member, Mount, Numbered,
+    Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Inline, Member, Mount, Numbered,
     Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry, Retention, Sealed, Session,
     Slice, UserQuota,
 };
@@ -125,6 +126,18 @@ pub enum Done {
         /// The number of inodes.
         inodes: u32,
     },
+    /// The clouds are changed.
+    CloudsChanged {
+        /// The number of the change.
+        number: u32,
+    },
+    /// The shards are at their new places.
+    ShardsMoved {
+        /// Their number; the others were skipped.
+        shards: u32,
+    },
+    /// The cloud is retired.
+    CloudRetired,
 }
 
 /// An object that lacks shards.
@@ -426,6 +439,15 @@ pub enum QueryResult {
         seconds: u64,
         /// What is in it.
         held: Amount,
+    },
+    /// Changes of the clouds.
+    CloudChanges {
+        /// The signed changes, in order.
+        changes: Vec<SignedCloudChange>,
+        /// Which clouds take new shards, as the servers say. Clients derive that from the changes.
+        fleet: Fleet,
+        /// How far the others are drained.
+        drain: Drain,
     },
 }
 

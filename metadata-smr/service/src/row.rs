@@ -6,7 +6,7 @@
 //!
 //! | Module | Rows |
 //! |---|---|
-//! | [`volume`] | format, clouds, homes and counters |
+//! | [`volume`] | format, clouds, their drain, homes and counters |
 //! | [`realm`] | realm, epoch, member, mount |
 //! | [`principal`] | principal, its number and wrapped secrets, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
@@ -45,7 +45,7 @@ pub use principal::{
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
 pub use trash::{Parting, RemovedEntry, TrashPlace, TrashSize, Trashed};
-pub use volume::{Cloud, Counters, Format, HomeCounters, Loading, ReplicaInfo};
+pub use volume::{Cloud, Counters, Drain, Format, HomeCounters, Loading, ReplicaInfo};
 
 use crate::codec::{self, DecodeError};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -84,6 +84,7 @@ rows! {
     HomeCounters => "home counters",
     Loading => "state of a recovery",
     Cloud => "cloud",
+    Drain => "drain",
     Realm => "realm",
     Epoch => "key epoch",
     Member => "realm member",

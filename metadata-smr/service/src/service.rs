@@ -12,6 +12,7 @@ use crate::content;
 use crate::epoch;
 use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
+use crate::fleet;
 use crate::genesis::SignedGenesis;
 use crate::identity::VolumeIncarnation;
 use crate::install::install;
@@ -271,6 +272,12 @@ fn execute_other(
         Operation::Narrow { number, to } => content::narrow(change, asker, *number, *to),
         Operation::Load { after, rows } => load::load(change, asker, after, rows),
         Operation::FinishLoading { principals } => load::finish(change, asker, principals),
+        Operation::ChangeClouds(ordered) => fleet::change_clouds(change, asker, ordered),
+        Operation::MoveShards { moves, after } => {
+            let shards = content::move_shards(change, asker, moves, *after)?;
+            Ok(Done::ShardsMoved { shards })
+        }
+        Operation::RetireCloud { cloud } => fleet::retire(change, asker, *cloud),
         Operation::Succeed(succeed) => succession::succeed(change, asker, succeed),
         Operation::Testify { cloud, findings } => {
             let findings = content::testify(change, asker, *cloud, findings)?;

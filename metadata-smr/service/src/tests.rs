@@ -9,6 +9,7 @@ mod content;
 mod epochs;
 mod extended;
 mod fixtures;
+mod fleet;
 mod garbage;
 mod harness;
 mod hostile;

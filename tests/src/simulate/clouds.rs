@@ -3,12 +3,14 @@
 //! ```text
 //! lie         how a cloud may violate its contract
 //! cloud       a cloud in memory: weather, character, true content
+//! weather     bad weather over some clouds
 //! wire        the connections of a gateway, which are cut when it crashes
 //! metadata    the service in this process, over a connection that fails
 //! gateway     writes and commits, reads and judges, crashes
 //! poison      an authorised writer that writes unreadable objects
 //! housekeeping  lists, inspects, deletes obsolete names
 //! collecting  the profile `reconcile`: removals, collectors, what is left in the end
+//! replacing   the profile `replace`: clouds are replaced by others
 //! checks      judgements that need nothing but the ledger and the clouds
 //! world       one run from chaos to judgement
 //! ledger      observations from outside, and the trace
@@ -36,7 +38,9 @@ mod ledger;
 mod lie;
 mod metadata;
 mod poison;
+mod replacing;
 mod summary;
+mod weather;
 mod wire;
 mod world;
 
@@ -61,6 +65,8 @@ pub struct CloudOptions {
     pub crash_at: Option<u64>,
     /// Whether gateways remove what they wrote, and collectors free it.
     pub reconciles: bool,
+    /// Whether clouds are replaced by others.
+    pub replaces: bool,
 }
 
 impl CloudOptions {
@@ -73,6 +79,7 @@ impl CloudOptions {
             sabotage: None,
             crash_at: None,
             reconciles: false,
+            replaces: false,
         }
     }
 

@@ -19,6 +19,7 @@ mod mounting;
 mod needles;
 mod outages;
 mod protected_key;
+mod providers;
 mod reconcile;
 mod recordings;
 mod recovery;

@@ -1,11 +1,13 @@
 //! The servers of a volume's client.
 
 use super::{CONNECT_WITHIN, CommandResult, Exit, Failure, VolumeConfiguration};
+use crate::clouds::sections_of;
 use crate::values::public_key;
 use quorumfs_bft_runtime::client::{ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::volume::Volume;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -28,7 +30,18 @@ pub(super) fn client_config(
             "it lists {listed} replicas, the volume has {real}"
         )));
     }
-    if configuration.cloud.len() != genesis.clouds.len() {
+    // Clouds that were added since the creation say their numbers, or need no section at all.
+    let founding = |cloud: &u8| usize::from(*cloud) < genesis.clouds.len();
+    let listed: BTreeSet<u8> = sections_of(configuration).map(|(cloud, _)| cloud).collect();
+    let unnumbered = sections_of(configuration).filter(|(_, section)| section.index.is_none());
+    let are_unknown = !unnumbered
+        .map(|(cloud, _)| cloud)
+        .all(|cloud| founding(&cloud));
+    let are_there = listed.iter().filter(|cloud| founding(cloud)).count() == genesis.clouds.len();
+    if listed.len() != configuration.cloud.len() {
+        return Err(wrong("two clouds have the same number".to_owned()));
+    }
+    if are_unknown || !are_there {
         let (listed, real) = (configuration.cloud.len(), genesis.clouds.len());
         return Err(wrong(format!(
             "it lists {listed} clouds, the volume has {real}"

@@ -1,9 +1,12 @@
 //! Which process deletes what nothing needs.
 
 use super::{Access, Configured};
+use crate::clouds::NamedCloud;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::blocks::Collection;
+use quorumfs_metadata::fleet::CloudState;
+use quorumfs_metadata::identity::CloudIndex;
 
 impl Access {
     /// Whether the process lives for long, and does the volume's jobs.
@@ -16,9 +19,15 @@ impl Access {
 }
 
 impl Configured {
-    /// Refuses if this machine may not delete on every cloud.
+    /// Refuses if this machine may not delete on every cloud that may hold something.
     pub(in crate::commands) fn may_collect(&self) -> CommandResult<()> {
-        match self.clouds.iter().find(|cloud| !cloud.may_delete()) {
+        let fleet = self.volume.fleet();
+        let is_used = |cloud: &&NamedCloud| {
+            let state = fleet.state(CloudIndex(cloud.index));
+            matches!(state, CloudState::Active | CloudState::Draining)
+        };
+        let mut used = self.clouds.iter().filter(is_used);
+        match used.find(|cloud| !cloud.may_delete()) {
             None => Ok(()),
             Some(cloud) => {
                 let message = format!(

@@ -89,6 +89,7 @@ impl Part {
             acknowledged: shard.confirmed,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         };
         let object = StoredObject::of_new(&NewObject {
             id: self.object,

@@ -136,6 +136,15 @@ impl BackupStore {
         usize::from(policy.clouds().saturating_sub(policy.faulty()))
     }
 
+    /// Whether all shards of a part are on clouds that take new shards: those of a cloud that was
+    /// replaced do not move.
+    #[must_use]
+    pub fn is_in_place(&self, part: &Part) -> bool {
+        let attached = self.clouds.attached();
+        let active = |cloud: CloudIndex| attached.active().any(|link| link.index == cloud);
+        part.shards.iter().all(|shard| active(shard.cloud))
+    }
+
     /// Seals some rows and spreads them over the clouds. The id must not have been used before.
     ///
     /// # Errors
@@ -287,10 +296,9 @@ impl BackupStore {
         body: Bytes,
         what: &'static str,
     ) -> Result<(), BackupError> {
-        let puts = self
-            .clouds
-            .links()
-            .iter()
+        let attached = self.clouds.attached();
+        let puts = attached
+            .active()
             .map(async |link| put_copy(link, class, id, &body).await);
         let outcomes = join_all(puts).await;
         let failures: Vec<_> = outcomes
@@ -345,7 +353,8 @@ impl BackupStore {
     }
 
     async fn wholes(&self, class: ObjectClass, id: ObjectId) -> (Vec<Bytes>, usize) {
-        let gets = self.clouds.links().iter().map(async |link| {
+        let attached = self.clouds.attached();
+        let gets = attached.in_use().map(async |link| {
             let mut copies = Vec::new();
             for attempt in 0..NAMES_MAX {
                 match link
@@ -360,7 +369,12 @@ impl BackupStore {
             (copies, true)
         });
         let outcomes = join_all(gets).await;
-        let answered = outcomes.iter().filter(|(_, answered)| *answered).count();
+        let is_active = |link: &Arc<Link>| attached.active().any(|it| it.index == link.index);
+        let answered = attached
+            .in_use()
+            .zip(&outcomes)
+            .filter(|(link, (_, answered))| *answered && is_active(link))
+            .count();
         let mut copies: Vec<Bytes> = outcomes
             .into_iter()
             .flat_map(|(copies, _)| copies)
@@ -373,7 +387,8 @@ impl BackupStore {
     /// Lists each cloud for the objects of backups.
     #[boxed]
     pub async fn list(&self) -> Vec<Listed> {
-        let lists = self.clouds.links().iter().map(async |link| Listed {
+        let attached = self.clouds.attached();
+        let lists = attached.in_use().map(async |link| Listed {
             cloud: link.index,
             label: link.describe(),
             found: list(link).await.map_err(|fault| fault.to_string()),
@@ -410,7 +425,8 @@ impl BackupStore {
             ObjectClass::BACKUP_ROOT => 0..1,
             _ => return false,
         };
-        let deletions = self.clouds.links().iter().map(async |link| {
+        let attached = self.clouds.attached();
+        let deletions = attached.in_use().map(async |link| {
             for shard in shards.clone() {
                 for attempt in 0..NAMES_MAX {
                     let named = match class {

@@ -44,7 +44,7 @@ impl Clouds {
     pub(in crate::blocks) async fn capacity(&self) -> Option<u64> {
         let deadline = Deadline::after(self.config.timeouts.suspect);
         let mut questions = JoinSet::new();
-        for link in &self.links {
+        for link in self.attached().active() {
             let link: Arc<Link> = Arc::clone(link);
             questions.spawn(async move { link.room(deadline).await });
         }

@@ -81,6 +81,10 @@ counters! {
     bytes_collected,
     /// Shards that no row named and that were deleted.
     shards_swept,
+    /// Whole shards that were read, good or bad.
+    shards_read,
+    /// Shards that moved from replaced clouds to others.
+    shards_moved,
 }
 
 /// One counter.

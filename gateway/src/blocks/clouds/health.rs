@@ -222,6 +222,11 @@ impl Health {
         self.state().failing
     }
 
+    /// Whether nothing speaks against asking it.
+    pub(in crate::blocks) fn is_trusted(&self) -> bool {
+        !self.is_failing() && !self.is_suspended()
+    }
+
     /// Whether it ever answered.
     pub(in crate::blocks) fn is_known(&self) -> bool {
         self.state().answered_at.is_some()

@@ -23,6 +23,7 @@
 //!
 //! | Module | Content |
 //! |---|---|
+//! | `attached` | the clouds as they are now, and which of them take new shards |
 //! | `cloud`, `health`, `latency` | one cloud, and predictions from its behaviour |
 //! | `preference`, `hedge` | which clouds are asked first, and when another one is asked as well |
 //! | `place` | putting a shard under a free name |
@@ -31,6 +32,7 @@
 //! | `placement_log` | the whole interface to the metadata |
 //! | `byte_budget`, `workers`, `counters` | bounds of memory, threads for long work, counts |
 
+mod attached;
 mod byte_budget;
 mod capacity;
 mod cloud;
@@ -69,11 +71,13 @@ use super::object::{
     BlockError, Buffers, Code, HEADER_BYTES, HeaderBytes, Planted, Sabotage, ShardFault,
     StoredObject, check_processor, check_whole,
 };
+use attached::Attached;
+use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{CloudIndex, VolumeId};
 use quorumfs_metadata::placement::Policy;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{Notify, SemaphorePermit};
 
 /// What all wings need of a block store's configuration.
@@ -102,7 +106,8 @@ pub(super) struct CloudsConfig {
 /// The clouds of a volume and what all users of them share.
 pub(super) struct Clouds {
     config: CloudsConfig,
-    links: Vec<Arc<Link>>,
+    attached: RwLock<Arc<Attached>>,
+    fleet_changed: Notify,
     /// Notified when one of them is suspended.
     suspensions: Arc<Notify>,
     log: Arc<dyn PlacementLog>,
@@ -123,27 +128,16 @@ impl Clouds {
     pub(super) fn new(
         config: CloudsConfig,
         clouds: &[Cloud],
+        fleet: Fleet,
         log: Arc<dyn PlacementLog>,
     ) -> Result<Self, BlockError> {
         check_processor()?;
-        let indexes: BTreeSet<CloudIndex> = clouds.iter().map(|cloud| cloud.index).collect();
-        if indexes.len() != clouds.len() {
-            let reason = "two of them have the same index".to_owned();
-            return Err(BlockError::Configuration { reason });
-        }
-        if clouds.len() != usize::from(config.policy.clouds()) {
-            let reason = format!(
-                "there are {} of them, and the policy spreads over {}",
-                clouds.len(),
-                config.policy.clouds()
-            );
-            return Err(BlockError::Configuration { reason });
-        }
         let suspensions = Arc::new(Notify::new());
-        let link = |cloud| Arc::new(Link::new(cloud, config.timeouts, &suspensions));
+        let attached = Attached::new(&config, clouds, fleet, &[], &suspensions)?;
         let clouds = Self {
-            links: clouds.iter().map(link).collect(),
-            suspensions: Arc::clone(&suspensions),
+            attached: RwLock::new(Arc::new(attached)),
+            fleet_changed: Notify::new(),
+            suspensions,
             log,
             counters: Counters::default(),
             memory: ByteBudget::new(config.memory_bytes_max),
@@ -164,10 +158,6 @@ impl Clouds {
 
     pub(super) fn is_sabotaged(&self, with: Sabotage) -> bool {
         self.config.sabotage.is(with)
-    }
-
-    pub(super) fn links(&self) -> &[Arc<Link>] {
-        &self.links
     }
 
     /// Notified when a cloud is suspended.
@@ -211,17 +201,18 @@ impl Clouds {
         Ok(code)
     }
 
-    fn link(&self, index: CloudIndex) -> Option<&Arc<Link>> {
-        self.links.iter().find(|link| link.index == index)
+    fn link(&self, index: CloudIndex) -> Result<Arc<Link>, ShardFault> {
+        let attached = self.attached();
+        let link = attached.link(index).cloned();
+        link.ok_or(ShardFault::NoCloud(index.0))
     }
 
     pub(super) fn link_of(
         &self,
         object: &StoredObject,
         shard: usize,
-    ) -> Result<&Arc<Link>, ShardFault> {
-        let cloud = object.shard(shard).ok_or(ShardFault::Defect)?.cloud;
-        self.link(cloud).ok_or(ShardFault::NoCloud(cloud.0))
+    ) -> Result<Arc<Link>, ShardFault> {
+        self.link(object.shard(shard).ok_or(ShardFault::Defect)?.cloud)
     }
 
     /// Whether requests to a shard's cloud should be avoided now.
@@ -247,10 +238,10 @@ impl Clouds {
         object: &StoredObject,
         shard: usize,
     ) -> Result<HeaderBytes, ShardFault> {
-        let link = self.link_of(object, shard)?;
         let header = object
             .header(self.config.volume, shard)
             .ok_or(ShardFault::Defect)?;
+        let link = self.link(header.cloud)?;
         Ok(header.encode(&link.keys))
     }
 

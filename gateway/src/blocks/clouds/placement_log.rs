@@ -7,9 +7,9 @@
 use crate::blocks::object::{PrincipalName, StoredObject};
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::{CloudIndex, Home, ObjectId, PrincipalNumber, SliceId};
-use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, SliceMove};
+use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, ShardMove, SliceMove};
 use quorumfs_metadata::reply::Fate;
-use quorumfs_metadata::row::{Evidence, Job, PackedSlice};
+use quorumfs_metadata::row::{Drain, Evidence, Job, PackedSlice};
 use std::time::Duration;
 
 /// A failed call; it is tried again later.
@@ -234,12 +234,39 @@ pub trait PlacementLog: Send + Sync {
         })
     }
 
+    /// How far the clouds that were replaced are drained.
+    async fn drain_row(&self) -> Result<Drain, PlacementError> {
+        Ok(Drain::default())
+    }
+
+    /// Orders that shards are on other clouds, and how far the pass over all objects is; returns
+    /// how many shards were at their old places.
+    async fn move_shards(
+        &self,
+        _moves: Vec<ShardMove>,
+        _after: Option<ObjectId>,
+    ) -> Result<u32, PlacementError> {
+        Err(no_fleet())
+    }
+
+    /// Orders that no needed row names a replaced cloud any more; `false`: it holds a share of the
+    /// newest key.
+    async fn retire_cloud(&self, _cloud: CloudIndex) -> Result<bool, PlacementError> {
+        Err(no_fleet())
+    }
+
     /// Gives ids back that this process has not used for a while: they keep the collector away.
     async fn release_idle_ids(&self) {}
 
     /// Whether the metadata has a row of an object.
     async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {
         Err(no_packs())
+    }
+}
+
+fn no_fleet() -> PlacementError {
+    PlacementError {
+        reason: "this log's clouds never change".to_owned(),
     }
 }
 

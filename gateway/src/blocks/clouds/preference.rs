@@ -50,9 +50,10 @@ impl Clouds {
     /// The cloud of each shard of a new object, the data shards first. Objects that are read one
     /// after the other take turns.
     pub(in crate::blocks) fn spread(&self, turn: u32) -> Vec<Shard> {
-        let count = self.links.len();
+        let attached = self.attached();
+        let count = attached.active().count();
         let rotation = turn as usize % count.max(1);
-        let rotated = self.links.iter().cycle().skip(rotation).take(count);
+        let rotated = attached.active().cycle().skip(rotation).take(count);
         let mut links: Vec<_> = rotated.collect();
         links.sort_by_cached_key(|link| {
             let price = match self.config.preference {
@@ -73,6 +74,7 @@ impl Clouds {
                 acknowledged: false,
                 withdrawn: false,
                 receipt: None,
+                coded_for: None,
             })
             .collect()
     }

@@ -2,11 +2,12 @@
 //!
 //! A note is left here about an acknowledged shard that is bad or missing; a task of the reconciler
 //! works the notes off. They are bounded and may be lost: the next reader leaves another. Rows that
-//! were read before a repair was ordered have a shard's old name, so the new ones are remembered.
+//! were read before a repair or a move was ordered have a shard's old place, so the new ones are
+//! remembered.
 
 use super::Clouds;
 use crate::blocks::object::{ShardFault, StoredObject};
-use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::identity::{CloudIndex, ObjectId};
 use quorumfs_metadata::operation::PlacedShard;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ struct RepairRecords {
     queue: VecDeque<RepairNote>,
     /// The shards in the queue, and the one that is being repaired.
     waiting: BTreeSet<(ObjectId, usize)>,
-    replacements: BTreeMap<(ObjectId, usize), u8>,
+    replacements: BTreeMap<(ObjectId, usize), (CloudIndex, u8)>,
 }
 
 /// The notes, and the new names.
@@ -99,7 +100,7 @@ impl Clouds {
         });
     }
 
-    /// The object with the names that repairs have given to its shards since its row was read.
+    /// The object with the places that its shards have got since its row was read.
     pub(in crate::blocks) fn with_replacements(
         &self,
         object: &Arc<StoredObject>,
@@ -108,19 +109,20 @@ impl Clouds {
         let key = object.id();
         let known = records.replacements.range((key, 0)..=(key, usize::MAX));
         let mut renamed = Arc::clone(object);
-        for ((_, shard), attempt) in known {
-            Arc::make_mut(&mut renamed).set_attempt(*shard, *attempt);
+        for ((_, shard), place) in known {
+            Arc::make_mut(&mut renamed).set_place(*shard, *place);
         }
         renamed
     }
 
-    /// Remembers a shard's new name for rows that were read before it was ordered.
+    /// Remembers a shard's new place for rows that were read before it was ordered.
     pub(in crate::blocks) fn remember_replacement(&self, placed: PlacedShard) {
         let mut records = self.repair_notes.records();
         if records.replacements.len() >= REPLACEMENTS_MAX {
             records.replacements.pop_first();
         }
         let key = (placed.object, usize::from(placed.shard.0));
-        records.replacements.insert(key, placed.attempt);
+        let place = (placed.cloud, placed.attempt);
+        records.replacements.insert(key, place);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Clouds, Link, Refusal};
 use quorumfs_backends::{Deadline, Traffic};
+use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::CloudIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +15,8 @@ use tokio::time::Instant;
 pub struct CloudStatus {
     /// Its index in the volume's list.
     pub index: CloudIndex,
+    /// Whether it takes new shards.
+    pub state: CloudState,
     /// Its location.
     pub place: String,
     /// Whether its last request did not fail as a whole.
@@ -38,8 +41,10 @@ pub struct CloudStatus {
 
 impl Clouds {
     pub(in crate::blocks) fn status(&self) -> Vec<CloudStatus> {
+        let attached = self.attached();
         let status = |link: &Arc<Link>| CloudStatus {
             index: link.index,
+            state: attached.state(link),
             place: link.describe(),
             reachable: !link.health.is_failing(),
             suspended: link.health.is_suspended(),
@@ -51,7 +56,7 @@ impl Clouds {
             puts_in_flight: link.puts.load(Ordering::Relaxed),
             traffic: link.traffic(),
         };
-        self.links.iter().map(status).collect()
+        attached.links().iter().map(status).collect()
     }
 
     /// Sends each cloud the smallest request, so that its state is known without other traffic;
@@ -66,7 +71,9 @@ impl Clouds {
 
     /// When the next suspended cloud is to be probed.
     pub(in crate::blocks) fn probe_due(&self) -> Option<Instant> {
-        let due = self.links.iter().filter_map(|link| link.health.probe_due());
+        let attached = self.attached();
+        let due = attached.in_use();
+        let due = due.filter_map(|link| link.health.probe_due());
         due.min()
     }
 
@@ -80,7 +87,8 @@ impl Clouds {
 
     /// How many clouds are suspended, and how many probes were sent to suspended ones.
     pub(in crate::blocks) fn probes(&self) -> (u64, u64) {
-        let suspended = self.links.iter().filter(|link| link.health.is_suspended());
+        let attached = self.attached();
+        let suspended = attached.in_use().filter(|link| link.health.is_suspended());
         let sent = self.probes_sent.load(Ordering::Relaxed);
         (suspended.count() as u64, sent)
     }
@@ -88,7 +96,8 @@ impl Clouds {
     /// Probes some clouds; returns how many.
     async fn probe_those(&self, is_wanted: impl Fn(&Link) -> bool) -> u64 {
         let mut probes = JoinSet::new();
-        for link in self.links.iter().filter(|link| is_wanted(link)) {
+        let attached = self.attached();
+        for link in attached.in_use().filter(|link| is_wanted(link)) {
             let link = Arc::clone(link);
             let deadline = Deadline::after(self.config.timeouts.suspect);
             probes.spawn(async move { link.probe(deadline).await });

@@ -234,6 +234,7 @@ impl Sealer {
             acknowledged: false,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         });
         StoredObject::of_new(&NewObject {
             id,

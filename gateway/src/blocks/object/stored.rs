@@ -7,7 +7,9 @@ use super::layout::Layout;
 use super::naming::Named;
 use super::writer::Writer;
 use quorumfs_bft::identity::{Digest, SessionId};
-use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
+use quorumfs_metadata::identity::{
+    CloudIndex, ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId,
+};
 use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{self, SliceKey};
@@ -195,9 +197,28 @@ impl StoredObject {
         self.shard(index).map(|shard| &shard.digest)
     }
 
-    pub(in crate::blocks) fn set_attempt(&mut self, index: usize, attempt: u8) {
+    /// Gives a shard a later place, where it is acknowledged; a place before its own is ignored.
+    pub(in crate::blocks) fn set_place(
+        &mut self,
+        index: usize,
+        (cloud, attempt): (CloudIndex, u8),
+    ) {
+        if let Some(shard) = self.shards.get_mut(index)
+            && attempt > shard.attempt
+        {
+            if cloud == shard.cloud {
+                shard.attempt = attempt;
+            } else {
+                shard.move_to(cloud, attempt);
+                shard.acknowledge();
+            }
+        }
+    }
+
+    /// Moves a shard to the next attempt on another cloud, where nothing is acknowledged.
+    pub(in crate::blocks) fn relocate(&mut self, index: usize, to: CloudIndex) {
         if let Some(shard) = self.shards.get_mut(index) {
-            shard.attempt = shard.attempt.max(attempt);
+            shard.move_to(to, shard.attempt.saturating_add(1));
         }
     }
 
@@ -235,7 +256,7 @@ impl StoredObject {
         Some(Header {
             volume,
             object: self.id,
-            cloud: shard.cloud,
+            cloud: shard.header_cloud(),
             class: self.class,
             shard: shard_index(index),
             policy: self.policy,

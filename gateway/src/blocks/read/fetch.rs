@@ -47,6 +47,7 @@ impl Reads {
             let header = self.clouds.header(object, shard)?;
             let layout = object.layout();
             let body = link.get(&named, layout.stored_length(shard as u64)).await?;
+            self.clouds.counters().shards_read.add(1);
             if self.clouds.is_sabotaged(Sabotage::DigestCheckedAfterDecode)
                 && let Some(payload) = unchecked(layout, shard as u64, &body)
             {

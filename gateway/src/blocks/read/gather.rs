@@ -41,6 +41,17 @@ impl Reads {
             .await
     }
 
+    /// The same, with those in `last` asked after all others.
+    pub(in crate::blocks) async fn gather_with_last(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+        last: &BTreeSet<usize>,
+    ) -> Result<Rebuilt, BlockError> {
+        let patience = self.clouds.config().timeouts.get.saturating_mul(2);
+        self.gather_within(object, known, last, patience).await
+    }
+
     async fn gather_within(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,

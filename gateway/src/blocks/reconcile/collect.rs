@@ -33,8 +33,10 @@ use super::task::{Due, Interval, Task, TaskProgress};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Sabotage, StoredObject};
 use quorumfs_bft::identity::Time;
+use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
+use quorumfs_metadata::placement::Shard;
 use quorumfs_metadata::row::Job;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -309,11 +311,31 @@ impl Reconciler {
         Ok(())
     }
 
-    /// The cloud of each shard; `None` for one that is not configured.
-    fn links_of(&self, object: &StoredObject) -> Vec<Option<Arc<Link>>> {
-        (0..object.shards().len())
-            .map(|shard| self.clouds.link_of(object, shard).ok().cloned())
-            .collect()
+    /// The clouds that may have a name of each shard: its own, and the draining ones if it has had
+    /// several names or has moved. A retired cloud is not waited for: it may be gone. `None` for a
+    /// shard on a cloud that this process does not know.
+    fn links_of(&self, object: &StoredObject) -> Vec<Option<Vec<Arc<Link>>>> {
+        let attached = self.clouds.attached();
+        let may_have = |shard: &Shard, link: &Link| {
+            let has_moved = shard.attempt > 0 || shard.coded_for.is_some();
+            let is_its_own = link.index == shard.cloud || Some(link.index) == shard.coded_for;
+            match attached.state(link) {
+                CloudState::Active | CloudState::Spare => is_its_own,
+                CloudState::Draining => is_its_own || has_moved,
+                CloudState::Retired => false,
+            }
+        };
+        let links_of = |shard: &Shard| {
+            attached.link(shard.cloud)?;
+            let links = attached.links().iter();
+            Some(
+                links
+                    .filter(|link| may_have(shard, link))
+                    .cloned()
+                    .collect(),
+            )
+        };
+        object.shards().iter().map(links_of).collect()
     }
 }
 
@@ -323,9 +345,20 @@ fn is_over(since: Time, grace: Duration, now: Time) -> bool {
 }
 
 /// Deletes all names of all shards of an object; returns whether all clouds did.
-async fn delete_all(object: &StoredObject, links: &[Option<Arc<Link>>], forgets: bool) -> bool {
-    let deletions = links.iter().enumerate().map(async |(shard, link)| {
-        let (Some(link), Some(row)) = (link, object.shard(shard)) else {
+async fn delete_all(
+    object: &StoredObject,
+    links: &[Option<Vec<Arc<Link>>>],
+    forgets: bool,
+) -> bool {
+    let mut places = Vec::new();
+    for (shard, links) in links.iter().enumerate() {
+        let Some(links) = links else {
+            return false;
+        };
+        places.extend(links.iter().map(|link| (shard, link)));
+    }
+    let deletions = places.into_iter().map(async |(shard, link)| {
+        let Some(row) = object.shard(shard) else {
             return false;
         };
         if link.health.is_suspended() {

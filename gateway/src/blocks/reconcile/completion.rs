@@ -13,8 +13,10 @@
 //! its write.
 
 use super::Reconciler;
+use super::relocate::Relocated;
 use super::repair::ATTEMPTS_MAX;
 use super::task::{Due, Interval, Task, TaskProgress};
+use super::throttle::Throttle;
 use crate::blocks::object::{BlockError, Rebuilt, ShardFault, StoredObject};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,6 +131,7 @@ impl Reconciler {
         if matches!(self.reads.check_result(&object).await, Some(Err(_))) {
             return Completed::Poisoned;
         }
+        let (object, mut outcome) = self.off_replaced_clouds(object, &known).await;
         let is_missing = |i: &usize| object.shard(*i).is_some_and(|shard| !shard.acknowledged);
         let mut missing: Vec<usize> = (0..object.shards().len()).filter(is_missing).collect();
         // No more than t shards are kept; those of clouds that answer come first.
@@ -136,9 +139,12 @@ impl Reconciler {
         let lacking = usize::from(object.policy().target()).saturating_sub(there);
         missing.sort_by_key(|shard| self.clouds.is_suspended(&object, *shard));
         missing.truncate(lacking);
-        let mut outcome = Completed::Whole;
         let (mut absent, mut there) = (Vec::new(), Vec::new());
         for shard in missing {
+            if self.leaves(&object, shard) {
+                outcome = outcome.max(Completed::Unreachable);
+                continue;
+            }
             if self.clouds.is_suspended(&object, shard) {
                 outcome = outcome.max(Completed::Unreachable);
                 continue;
@@ -191,6 +197,26 @@ impl Reconciler {
             },
         };
         outcome.max(self.put_missing(&object, &rebuilt, missing).await)
+    }
+
+    /// The object after its shards have left clouds that take nothing new, and what is left there.
+    async fn off_replaced_clouds(
+        self: &Arc<Self>,
+        object: Arc<StoredObject>,
+        known: &[(usize, ShardFault)],
+    ) -> (Arc<StoredObject>, Completed) {
+        if self.relocations(&object).is_empty() {
+            return (object, Completed::Whole);
+        }
+        let throttle = Throttle::new(None);
+        let Relocated { moves, outcome } = self.relocate(&object, known, &throttle).await;
+        for step in moves.iter().filter(|step| step.acknowledged) {
+            if self.replace(step.to).await {
+                self.clouds.counters().shards_completed.add(1);
+                self.clouds.remember_replacement(step.to);
+            }
+        }
+        (self.clouds.with_replacements(&object), outcome)
     }
 
     /// Whether an object may be completed: another principal's object with inconsistent shards

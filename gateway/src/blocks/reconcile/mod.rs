@@ -9,6 +9,7 @@
 //!   sparse packs ───────────► compact ────► live slices moved
 //!   unreferenced objects ───► collect ────► shards deleted ─────────► forgotten
 //!   clouds' listings ───────► sweep ──────► shards without a row deleted
+//!   replaced clouds ────────► drain ──────► shards moved to active ones
 //!   suspended clouds ───────► probe
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! | `scrub`, `scrub_shares`, `scrub_report` | checking data that is rarely read |
 //! | `compact` | moving live slices out of sparse packs |
 //! | `collect`, `sweep` | deleting what nothing needs: by the metadata's queue, by the listings |
+//! | `drain`, `drain_pass`, `relocate` | moving the shards of replaced clouds |
 //! | `throttle` | a limit on the bytes per second |
 //! | `status` | the operator's view |
 
@@ -34,7 +36,10 @@ mod collect;
 mod compact;
 mod completion;
 mod confirm;
+mod drain;
+mod drain_pass;
 mod probe;
+mod relocate;
 mod repair;
 mod repair_backoff;
 mod scheduler;
@@ -49,6 +54,7 @@ mod throttle;
 
 pub use collect::{Collected, Collection, Kept};
 pub use compact::{Compacted, Compaction, CompactionError};
+pub use drain::{Drainage, Draining};
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use status::BlockStatus;
@@ -66,6 +72,7 @@ use collect::CollectTask;
 use compact::CompactTask;
 use completion::CompletionTask;
 use confirm::ConfirmTask;
+use drain::DrainTask;
 use probe::ProbeTask;
 use quorumfs_metadata::identity::ObjectId;
 use repair::RepairTask;
@@ -97,6 +104,10 @@ pub(super) struct Reconciler {
     collected: Mutex<Collected>,
     /// The incarnation that this process belongs to, if it is looked for later ones.
     lineage: Option<Lineage>,
+    /// How far replaced clouds are drained, as the last pass saw it.
+    drainage: Mutex<Drainage>,
+    /// Held by the running round of draining.
+    draining: tokio::sync::Mutex<()>,
 }
 
 impl Reconciler {
@@ -119,6 +130,8 @@ impl Reconciler {
             scrub: Mutex::default(),
             collected: Mutex::default(),
             lineage,
+            drainage: Mutex::default(),
+            draining: tokio::sync::Mutex::default(),
         }
     }
 
@@ -141,6 +154,7 @@ impl Reconciler {
         self: &Arc<Self>,
         compaction: Option<Compaction>,
         collection: Option<Collection>,
+        draining: Option<Draining>,
     ) -> Scheduler {
         Scheduler::start(vec![
             Arc::new(ConfirmTask(Arc::clone(self))),
@@ -151,6 +165,7 @@ impl Reconciler {
             Arc::new(CompactTask::new(self, compaction)),
             Arc::new(CollectTask::new(self, collection)),
             Arc::new(SweepTask::new(self, collection)),
+            Arc::new(DrainTask::new(self, draining)),
         ])
     }
 }

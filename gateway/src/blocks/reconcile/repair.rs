@@ -5,6 +5,7 @@
 //! since the old one is taken and create-only, and orders the new place.
 
 use super::Reconciler;
+use super::completion::Completed;
 use super::task::{Due, Task, TaskProgress};
 use crate::blocks::object::{Sabotage, StoredObject, shard_index};
 use std::sync::Arc;
@@ -70,6 +71,12 @@ impl Reconciler {
         let is_allowed = self.repair_backoff.allows(object.id(), shard);
         if next >= ATTEMPTS_MAX || !is_allowed || self.clouds.is_suspended(object, shard) {
             return false;
+        }
+        if self.leaves(object, shard) {
+            // Its cloud takes nothing new: it is written to another one.
+            let known = Vec::new();
+            let completed = self.complete_without(Arc::clone(object), known).await;
+            return completed == Completed::Whole;
         }
         // Another repair may have been quicker, or the cloud may have recovered.
         let known = match self.reads.fetch_whole(object, shard).await {

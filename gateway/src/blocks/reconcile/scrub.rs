@@ -152,7 +152,8 @@ impl Reconciler {
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
         let throttle = Arc::new(Throttle::new(config.bytes_per_second));
-        self.update_report(|report| *report = ScrubReport::new(from, self.clouds.links()));
+        let attached = self.clouds.attached();
+        self.update_report(|report| *report = ScrubReport::new(from, attached.links()));
         let mut after = from;
         loop {
             let page = self.page_of_objects(after).await?;

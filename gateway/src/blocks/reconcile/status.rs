@@ -1,6 +1,6 @@
 //! The operator's view of the block store.
 
-use super::{Collected, Reconciler, Scheduler, ScrubReport, TaskStatus};
+use super::{Collected, Drainage, Reconciler, Scheduler, ScrubReport, TaskStatus};
 use crate::blocks::clouds::{CloudStatus, CounterValues};
 use crate::blocks::read::Poisoned;
 use std::sync::atomic::Ordering;
@@ -26,6 +26,8 @@ pub struct BlockStatus {
     pub sparse_packs: usize,
     /// The last round of collection.
     pub collected: Collected,
+    /// How far replaced clouds are drained, as this process last saw it.
+    pub drainage: Drainage,
     /// Repairs in the queue.
     pub repairs_waiting: usize,
     /// Objects that this process found poisoned, at most some thousand: no reader gets them.
@@ -52,6 +54,7 @@ impl Reconciler {
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             sparse_packs: self.sparse.load(Ordering::Relaxed),
             collected: self.last_collected(),
+            drainage: self.last_drainage(),
             repairs_waiting: self.clouds.repair_notes().waiting(),
             poisoned: self.reads.all_poisoned(),
             scrub: self.last_scrub(),

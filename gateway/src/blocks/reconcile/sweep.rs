@@ -31,6 +31,7 @@ use super::task::{Due, Interval, Task, TaskProgress};
 use super::{Collection, Reconciler};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Named, Sabotage, ShardFault};
+use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId};
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
 use quorumfs_metadata::reply::Fate;
@@ -167,10 +168,19 @@ impl Reconciler {
         self.require_newest().await?;
         let mut swept = Swept::default();
         let mut moved = Vec::new();
-        for link in self.clouds.links() {
+        let attached = self.clouds.attached();
+        for link in attached.links() {
+            // A spare has nothing, and a retired cloud may be gone.
+            let state = attached.state(link);
+            if state == CloudState::Spare {
+                continue;
+            }
             match self.sweep_cloud(link, &mut swept, &mut moved).await {
                 Ok(()) => {}
                 Err(SweepError::Order(error)) => return Err(error),
+                Err(SweepError::Cloud(fault)) if state == CloudState::Retired => {
+                    tracing::debug!(%fault, "the listing of a retired cloud failed");
+                }
                 Err(SweepError::Cloud(fault)) => {
                     tracing::warn!(%fault, "the listing of a cloud failed; its sweep ends here");
                     swept.failed += 1;
@@ -351,6 +361,7 @@ mod tests {
                 acknowledged: true,
                 withdrawn: false,
                 receipt: None,
+                coded_for: None,
             }],
             writer: SessionId(1),
             principal: PrincipalNumber(1),

@@ -125,8 +125,9 @@ impl Reconciler {
     pub(in crate::blocks) async fn evidence_counts(
         &self,
     ) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
-        let mut counts = Vec::with_capacity(self.clouds.links().len());
-        for link in self.clouds.links() {
+        let attached = self.clouds.attached();
+        let mut counts = Vec::with_capacity(attached.links().len());
+        for link in attached.links() {
             let (total, _) = self.clouds.log().evidence(link.index).await?;
             counts.push((link.index, total));
         }
@@ -141,12 +142,9 @@ impl Reconciler {
         let mut all = Vec::new();
         let mut known: BTreeMap<_, Writer> = BTreeMap::new();
         let wanted = |index: &CloudIndex| only.is_none_or(|only| only == *index);
-        for link in self
-            .clouds
-            .links()
-            .iter()
-            .filter(|link| wanted(&link.index))
-        {
+        let attached = self.clouds.attached();
+        let links = attached.links().iter();
+        for link in links.filter(|link| wanted(&link.index)) {
             let (total, rows) = self.clouds.log().evidence(link.index).await?;
             let mut kept = Vec::with_capacity(rows.len());
             for evidence in rows {

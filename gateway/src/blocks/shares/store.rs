@@ -82,6 +82,9 @@ pub struct PlacedShares {
 pub struct ShareStore {
     volume: VolumeId,
     policy: Policy,
+    /// The clouds that get a share of a new secret, by index.
+    active: Vec<Arc<Link>>,
+    /// All clouds that may hold a share of some secret, by index.
     links: Vec<Arc<Link>>,
 }
 
@@ -93,33 +96,54 @@ impl ShareStore {
     pub fn new(volume: VolumeId, policy: Policy, clouds: &[Cloud]) -> Result<Self, BlockError> {
         let suspensions = Arc::new(Notify::new());
         let link = |cloud| Arc::new(Link::new(cloud, Timeouts::default(), &suspensions));
-        Self::over(volume, policy, clouds.iter().map(link).collect())
+        let links: Vec<Arc<Link>> = clouds.iter().map(link).collect();
+        let fits = (0..).zip(&links).all(|(index, link)| link.index.0 == index);
+        if !fits {
+            let reason = "shares take the volume's clouds, all and in order".to_owned();
+            return Err(BlockError::Configuration { reason });
+        }
+        Self::over(volume, policy, links.clone(), links)
     }
 
-    /// Uses the clouds of a block store, with its health records.
+    /// Uses the clouds of a block store, with its health records: new shares lie on those that
+    /// take new shards, and shares of before on any of them.
     pub(in crate::blocks) fn of(clouds: &Clouds) -> Result<Self, BlockError> {
         let config = clouds.config();
-        Self::over(config.volume, config.policy, clouds.links().to_vec())
+        let attached = clouds.attached();
+        let mut active: Vec<Arc<Link>> = attached.active().cloned().collect();
+        active.sort_by_key(|link| link.index);
+        let links = attached.links().to_vec();
+        Self::over(config.volume, config.policy, active, links)
     }
 
-    fn over(volume: VolumeId, policy: Policy, links: Vec<Arc<Link>>) -> Result<Self, BlockError> {
+    fn over(
+        volume: VolumeId,
+        policy: Policy,
+        active: Vec<Arc<Link>>,
+        links: Vec<Arc<Link>>,
+    ) -> Result<Self, BlockError> {
         let (clouds, faulty) = (policy.clouds(), policy.faulty());
         // A share is a whole object of its own: one data shard, no coding.
         let policy = Policy::new(clouds, faulty, 1, clouds).map_err(|error| {
             let reason = error.to_string();
             BlockError::Configuration { reason }
         })?;
-        let fits = links.len() == usize::from(clouds)
-            && (0..).zip(&links).all(|(index, link)| link.index.0 == index);
-        if !fits {
-            let reason = "shares take the volume's clouds, all and in order".to_owned();
+        if active.len() != usize::from(clouds) {
+            let reason = "shares take as many clouds as the policy spreads over".to_owned();
             return Err(BlockError::Configuration { reason });
         }
         Ok(Self {
             volume,
             policy,
+            active,
             links,
         })
+    }
+
+    /// The clouds that hold the shares of a secret.
+    fn holders<'a>(&'a self, shares: &'a Shares) -> impl Iterator<Item = &'a Arc<Link>> {
+        let holds = |link: &&Arc<Link>| shares.digest(link.index).is_some();
+        self.links.iter().filter(holds)
     }
 
     fn layout() -> Layout {
@@ -190,8 +214,9 @@ impl ShareStore {
     /// # Errors
     /// If there is no randomness.
     pub fn seal(&self, object: ObjectId, secret: &SharedSecret) -> Result<SealedShares, KeyError> {
-        let shares = secret.split(self.policy.clouds(), self.policy.faulty())?;
-        let made = self.links.iter().zip(&shares);
+        let places = self.active.iter().map(|link| link.index.0);
+        let shares = secret.split(places, self.policy.faulty())?;
+        let made = self.active.iter().zip(&shares);
         let (bodies, places) = made
             .map(|(link, share)| {
                 let (body, digest) = self.seal_one(link, object, share);
@@ -215,7 +240,7 @@ impl ShareStore {
     pub async fn place(&self, shares: &SealedShares) -> Result<PlacedShares, ShareError> {
         let wanted = usize::from(Shares::wanted(&self.policy));
         let mut puts = JoinSet::new();
-        for (link, (_, body)) in self.links.iter().zip(&shares.bodies) {
+        for (link, (_, body)) in self.active.iter().zip(&shares.bodies) {
             let (link, body, object) = (Arc::clone(link), body.clone(), shares.object);
             puts.spawn(async move { (link.index, put(&link, object, &body).await) });
         }
@@ -307,7 +332,7 @@ impl ShareStore {
     #[boxed]
     async fn gather_now(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
         let wanted = usize::from(shares.threshold);
-        let mut order: Vec<&Arc<Link>> = self.links.iter().collect();
+        let mut order: Vec<&Arc<Link>> = self.holders(shares).collect();
         order.sort_by_cached_key(|link| {
             let exchange = Exchange::Get(STORED_BYTES);
             (
@@ -422,7 +447,7 @@ impl ShareStore {
         only: Option<CloudIndex>,
     ) -> Vec<(CloudIndex, ShareState)> {
         let is_wanted = |link: &&Arc<Link>| only.is_none_or(|cloud| cloud == link.index);
-        let looks = self.links.iter().filter(is_wanted).map(async |link| {
+        let looks = self.holders(shares).filter(is_wanted).map(async |link| {
             let digest = shares.digest(link.index);
             let state = match self.get(link, shares.object, digest).await {
                 Ok(_) => ShareState::Good,
@@ -457,7 +482,7 @@ impl ShareStore {
         }
         let good = self.gather(shares).await?;
         let mut restored = Vec::new();
-        for link in self.links.iter().filter(|it| clouds.contains(&it.index)) {
+        for link in self.holders(shares).filter(|it| clouds.contains(&it.index)) {
             let wrong = ShareError::WrittenWrong { cloud: link.index };
             let share = SharedSecret::share_of(&good, link.index.0).ok_or(wrong.clone())?;
             let (body, digest) = self.seal_one(link, shares.object, &share);

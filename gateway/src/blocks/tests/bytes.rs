@@ -41,6 +41,7 @@ fn make_pack(policy: Policy, plains: &[&[u8]]) -> Made {
                 acknowledged: true,
                 withdrawn: false,
                 receipt: None,
+                coded_for: None,
             })
             .collect(),
     };

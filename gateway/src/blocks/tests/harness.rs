@@ -13,8 +13,9 @@ use quorumfs_backends::{
     StoreErrorKind,
 };
 use quorumfs_bft::identity::{ClusterId, PublicKey, Sequence, SessionId, Time};
+use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, PrincipalNumber, SliceId};
-use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard};
+use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, ShardMove};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,6 +172,13 @@ pub(super) struct MemoryLog {
     pub(super) checked: Mutex<BTreeSet<ObjectId>>,
     /// Findings about clouds.
     pub(super) testified: Mutex<Vec<(CloudIndex, Finding)>>,
+    /// How far replaced clouds are drained.
+    pub(super) drain: Mutex<row::Drain>,
+    /// Clouds that are retired, and those that hold a share of the newest key.
+    pub(super) retired: Mutex<BTreeSet<CloudIndex>>,
+    pub(super) holding: Mutex<BTreeSet<CloudIndex>>,
+    /// How many more moves are ordered before all are refused.
+    pub(super) moves_left: Mutex<Option<usize>>,
 }
 
 impl MemoryLog {
@@ -190,7 +198,9 @@ impl MemoryLog {
         };
         let row = rows.get_mut(&placed.object).ok_or_else(unknown)?;
         let shard = &mut row.shards[usize::from(placed.shard.0)];
-        assert_eq!(shard.cloud, placed.cloud);
+        if shard.cloud != placed.cloud {
+            shard.move_to(placed.cloud, placed.attempt);
+        }
         shard.attempt = shard.attempt.max(placed.attempt);
         shard.acknowledge();
         shard.receipt = shard.receipt.or(placed.receipt);
@@ -234,6 +244,49 @@ impl PlacementLog for MemoryLog {
     }
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError> {
         self.apply(shard)
+    }
+    async fn take_job(&self, _: row::Job, _: Duration) -> Result<Option<Time>, PlacementError> {
+        Ok(Some(Time(2_000_000_000)))
+    }
+    async fn drain_row(&self) -> Result<row::Drain, PlacementError> {
+        Ok(*self.drain.lock().unwrap())
+    }
+    async fn move_shards(
+        &self,
+        moves: Vec<ShardMove>,
+        after: Option<ObjectId>,
+    ) -> Result<u32, PlacementError> {
+        if let Some(left) = self.moves_left.lock().unwrap().as_mut() {
+            *left = left.checked_sub(1).ok_or_else(|| PlacementError {
+                reason: "the servers are gone".to_owned(),
+            })?;
+        }
+        let mut rows = self.rows.lock().unwrap();
+        let mut drain = self.drain.lock().unwrap();
+        let before = drain.shards;
+        for step in moves {
+            let Some(row) = rows.get_mut(&step.to.object) else {
+                continue;
+            };
+            let shard = &mut row.shards[usize::from(step.to.shard.0)];
+            if (shard.cloud, shard.attempt) == (step.from, step.from_attempt) {
+                shard.move_to(step.to.cloud, step.to.attempt);
+                shard.acknowledged = step.acknowledged;
+                drain.shards += 1;
+                drain.bytes += u64::from(row.shard_length);
+            }
+            let clouds: BTreeSet<_> = row.shards.iter().map(|shard| shard.cloud).collect();
+            assert_eq!(clouds.len(), row.shards.len(), "{row:?}");
+        }
+        drain.after = after;
+        Ok((drain.shards - before) as u32)
+    }
+    async fn retire_cloud(&self, cloud: CloudIndex) -> Result<bool, PlacementError> {
+        let holds = self.holding.lock().unwrap().contains(&cloud);
+        if !holds {
+            self.retired.lock().unwrap().insert(cloud);
+        }
+        Ok(!holds)
     }
     async fn withdraw_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
         let mut rows = self.rows.lock().unwrap();
@@ -321,6 +374,7 @@ pub(super) struct Volume {
     pub(super) background_bytes_max: usize,
     pub(super) sealing: Sealing,
     pub(super) compression: Compression,
+    pub(super) fleet: Fleet,
 }
 
 pub(super) fn policy(n: u8, f: u8, k: u8) -> Policy {
@@ -408,9 +462,13 @@ impl Volume {
             .collect();
         let log = Arc::new(MemoryLog::default());
         let timeouts = timeouts();
+        let fleet = Fleet {
+            active: (0..policy.clouds()).map(CloudIndex).collect(),
+            ..Fleet::default()
+        };
         let blocks = open(
             policy,
-            &clouds,
+            (&clouds, &fleet),
             &log,
             timeouts,
             sealing,
@@ -427,6 +485,7 @@ impl Volume {
             background_bytes_max,
             sealing,
             compression: Compression::Off,
+            fleet,
         }
     }
 
@@ -442,7 +501,7 @@ impl Volume {
         self.blocks.shutdown();
         self.blocks = open(
             self.policy,
-            &self.clouds,
+            (&self.clouds, &self.fleet),
             &self.log,
             self.timeouts,
             self.sealing,
@@ -498,18 +557,9 @@ impl Volume {
     }
 }
 
-fn open(
-    policy: Policy,
-    clouds: &[Arc<Faulty>],
-    log: &Arc<MemoryLog>,
-    timeouts: Timeouts,
-    sealing: Sealing,
-    background_bytes_max: usize,
-    compression: Compression,
-) -> BlockStore {
-    let clouds: Vec<Cloud> = clouds
-        .iter()
-        .zip(secrets(policy.clouds()))
+pub(super) fn attached(clouds: &[Arc<Faulty>]) -> Vec<Cloud> {
+    let stores = clouds.iter().zip(secrets(clouds.len() as u8));
+    stores
         .enumerate()
         .map(|(i, (store, secret))| Cloud {
             index: CloudIndex(i as u8),
@@ -517,7 +567,19 @@ fn open(
             secret,
             read_price: 0,
         })
-        .collect();
+        .collect()
+}
+
+fn open(
+    policy: Policy,
+    (clouds, fleet): (&[Arc<Faulty>], &Fleet),
+    log: &Arc<MemoryLog>,
+    timeouts: Timeouts,
+    sealing: Sealing,
+    background_bytes_max: usize,
+    compression: Compression,
+) -> BlockStore {
+    let clouds = attached(clouds);
     let config = BlockConfig {
         timeouts,
         sealing,
@@ -525,5 +587,5 @@ fn open(
         compression,
         ..BlockConfig::new(VOLUME, policy)
     };
-    BlockStore::open(config, &clouds, Arc::clone(log) as _).unwrap()
+    BlockStore::open_with(config, &clouds, fleet.clone(), Arc::clone(log) as _).unwrap()
 }

@@ -10,5 +10,6 @@ mod packs;
 mod poison;
 mod preferred;
 mod recovery;
+mod replaced;
 mod scrub;
 mod shares;

@@ -54,6 +54,7 @@ fn brought_in(volume: &Volume, number: u32, parity_from: usize) -> (Bytes, Seale
             acknowledged: true,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         });
     }
     let length = LENGTH as u32;

@@ -71,7 +71,7 @@ impl Writes {
         let slices: Vec<_> = slices.into_iter().map(|slice| (slice, None)).collect();
         let most = end(&place(id, &slices).ok_or_else(too_long)?);
         let most = Layout::new(most, self.clouds.config().policy.data()).stored_length(0);
-        let clouds = self.clouds.links().len() as u64;
+        let clouds = u64::from(self.clouds.config().policy.clouds());
         let squeezed = match self.config.compression {
             Compression::Off => 0,
             Compression::Zstd => plain_bytes,
@@ -98,7 +98,7 @@ impl Writes {
     ) -> Result<NewObject, BlockError> {
         let sealed = u32::try_from(stream.len()).unwrap_or(u32::MAX);
         let new = self.describe(id, class, sealed, id.counter)?;
-        let shards = u64::from(new.shard_length) * self.clouds.links().len() as u64;
+        let shards = u64::from(new.shard_length) * u64::from(self.clouds.config().policy.clouds());
         let _memory = self.clouds.hold(u64::from(sealed) + shards).await?;
         let bodies = self
             .code_shards(&new, move |layout, code, headers, buffers| {

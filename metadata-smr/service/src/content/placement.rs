@@ -13,6 +13,7 @@ use super::bring_in::require_at_most;
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
+use crate::fleet::CloudState;
 use crate::identity::{CloudIndex, ObjectId};
 use crate::limits::{CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
 use crate::operation::PlacedShard;
@@ -34,10 +35,20 @@ pub(super) fn check(
     require(!shards.iter().any(|shard| shard.withdrawn), bad())?;
     let acknowledged = shards.iter().filter(|shard| shard.acknowledged).count();
     require(acknowledged >= usize::from(policy.write_quorum()), bad())?;
+    for shard in shards {
+        // A writer that has not learned of a change yet may still name a draining cloud.
+        let is_spare = change.cloud_state(shard.cloud)? == CloudState::Spare;
+        require(!is_spare && shard.coded_for.is_none(), bad())?;
+        change.uses(shard.cloud)?;
+    }
     check_spread(change, id, shards)
 }
 
-fn check_spread(change: &mut Change<'_, '_>, id: ObjectId, shards: &[Shard]) -> Outcome<()> {
+pub(super) fn check_spread(
+    change: &mut Change<'_, '_>,
+    id: ObjectId,
+    shards: &[Shard],
+) -> Outcome<()> {
     let bad = || Error::BadPlacement(id);
     let mut clouds: BTreeSet<CloudIndex> = BTreeSet::new();
     let mut domains: BTreeSet<String> = BTreeSet::new();
@@ -51,7 +62,7 @@ fn check_spread(change: &mut Change<'_, '_>, id: ObjectId, shards: &[Shard]) -> 
     Ok(())
 }
 
-fn check_right(asker: &Asker, object: &Object) -> Outcome<()> {
+pub(super) fn check_right(asker: &Asker, object: &Object) -> Outcome<()> {
     let own = object.writer == asker.caller.session;
     require(own || asker.rights.reconcile, Error::NoRight)
 }
@@ -180,11 +191,10 @@ pub(crate) fn replace(
     let fresh = placed.generation == before.generation
         && (row.cloud != placed.cloud || placed.attempt > row.attempt);
     require(fresh, Error::Changed)?;
-    row.cloud = placed.cloud;
-    row.attempt = placed.attempt;
+    row.move_to(placed.cloud, placed.attempt);
     row.acknowledged = acknowledged;
-    row.withdrawn = false;
     row.receipt = placed.receipt;
+    change.uses(placed.cloud)?;
     check_spread(change, id, &after.shards)?;
     put_object(change, id, Some(&before), &after)
 }

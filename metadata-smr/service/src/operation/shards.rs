@@ -42,6 +42,19 @@ pub struct PlacedShard {
     pub receipt: Option<Receipt>,
 }
 
+/// A shard that moves to another cloud.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ShardMove {
+    /// The cloud that it was on.
+    pub from: CloudIndex,
+    /// The attempt that it had there.
+    pub from_attempt: u8,
+    /// Its new place, on an active cloud.
+    pub to: PlacedShard,
+    /// Whether the new place has acknowledged it already.
+    pub acknowledged: bool,
+}
+
 /// A cloud's wrong answer about a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Finding {

@@ -16,6 +16,8 @@ pub enum Job {
     Sweep,
     /// Backs the metadata up to the clouds.
     Backup,
+    /// Moves the shards of draining clouds.
+    Drain,
 }
 
 impl Job {
@@ -27,6 +29,7 @@ impl Job {
             Self::Collection => 1,
             Self::Sweep => 2,
             Self::Backup => 3,
+            Self::Drain => 4,
         }
     }
 }
@@ -38,6 +41,7 @@ impl std::fmt::Display for Job {
             Self::Collection => "collection",
             Self::Sweep => "sweep",
             Self::Backup => "backup",
+            Self::Drain => "drain",
         })
     }
 }

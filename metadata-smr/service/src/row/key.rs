@@ -26,6 +26,9 @@ const COUNTERS: &[u8] = b"G/counters";
 const LOADING: &[u8] = b"G/loading";
 const HOME: &[u8] = b"G/home/";
 const CLOUD: &[u8] = b"G/cloud/";
+const FLEET: &[u8] = b"CF/";
+const CLOUD_CHANGE: &[u8] = b"CH/";
+const DRAIN: &[u8] = b"CD/";
 const PRINCIPAL: &[u8] = b"P/";
 const NUMBERED: &[u8] = b"PN/";
 const SUCCESSION: &[u8] = b"PS/";
@@ -70,6 +73,9 @@ pub(crate) const TAGS: &[&[u8]] = &[
     LOADING,
     HOME,
     CLOUD,
+    FLEET,
+    CLOUD_CHANGE,
+    DRAIN,
     PRINCIPAL,
     SESSION,
     ALLOCATION,
@@ -141,6 +147,30 @@ pub fn clouds() -> Vec<u8> {
 #[must_use]
 pub fn cloud(cloud: CloudIndex) -> Vec<u8> {
     key!(CLOUD, [cloud.0])
+}
+
+/// Which clouds take new shards.
+#[must_use]
+pub fn fleet() -> Vec<u8> {
+    FLEET.to_vec()
+}
+
+/// All changes of the clouds.
+#[must_use]
+pub fn cloud_changes() -> Vec<u8> {
+    CLOUD_CHANGE.to_vec()
+}
+
+/// A change of the clouds, by its number.
+#[must_use]
+pub fn cloud_change(number: u32) -> Vec<u8> {
+    key!(CLOUD_CHANGE, number.to_be_bytes())
+}
+
+/// How far the shards of draining clouds have moved.
+#[must_use]
+pub fn drain() -> Vec<u8> {
+    DRAIN.to_vec()
 }
 
 /// All principals.
@@ -557,37 +587,4 @@ pub fn trailing_slice(key: &[u8]) -> Option<(Home, SliceId)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_sort_as_their_numbers_do() {
-        assert!(inode(InodeId(255)) < inode(InodeId(256)));
-        assert!(extent(InodeId(1), u64::MAX) < extent(InodeId(2), 0));
-        assert_eq!(trailing_number(&extent(InodeId(1), 77)), Some(77));
-        let (pack, slice) = (
-            ObjectId {
-                allocation: AllocationId(1),
-                counter: 2,
-            },
-            SliceId {
-                allocation: AllocationId(3),
-                counter: 4,
-            },
-        );
-        let found = trailing_slice(&packed(pack, Home(5), slice));
-        assert_eq!(found, Some((Home(5), slice)));
-        assert!(packed(pack, Home(5), slice).starts_with(&all_packed(pack)));
-    }
-
-    #[test]
-    fn no_tag_is_the_beginning_of_another() {
-        let mut tags = TAGS.to_vec();
-        tags.extend(RESERVED);
-        for (i, a) in tags.iter().enumerate() {
-            for (j, b) in tags.iter().enumerate() {
-                assert!(i == j || !a.starts_with(b), "{a:?} {b:?}");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! Rows of the whole volume.
 
-use crate::identity::{CloudIndex, PrincipalId, VolumeId, VolumeIncarnation};
+use crate::identity::{CloudIndex, ObjectId, PrincipalId, VolumeId, VolumeIncarnation};
 use borsh::{BorshDeserialize, BorshSerialize};
-use quorumfs_bft::identity::{PublicKey, ReplicaId};
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 
 /// The volume's identity and the layout of everything in it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -48,6 +48,19 @@ pub struct Cloud {
     pub failure_domain: String,
     /// Its name for people.
     pub name: String,
+}
+
+/// How far the shards of draining clouds have moved, as the processes report that do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct Drain {
+    /// When the last cloud was replaced.
+    pub since: Time,
+    /// The last object that the present pass over all objects has finished.
+    pub after: Option<ObjectId>,
+    /// Shards that have moved since then.
+    pub shards: u64,
+    /// Stored bytes of them.
+    pub bytes: u64,
 }
 
 /// Numbers of the volume that only increase.

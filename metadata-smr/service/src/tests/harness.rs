@@ -312,6 +312,7 @@ pub(super) fn object(allocation: AllocationId, counter: u32, acknowledged: usize
             acknowledged: usize::from(index) < acknowledged,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         })
         .collect();
     NewObject {

@@ -47,6 +47,7 @@ fn options(arguments: &SimulateArguments, seed: u64, sabotage: Option<Sabotage>)
         policy: arguments.policy,
         sabotage,
         reconciles: reconciles(arguments),
+        replaces: arguments.profile == RunProfile::Replace,
         ..CloudOptions::new(seed)
     }
 }
@@ -93,6 +94,9 @@ fn report_failure(arguments: &SimulateArguments, report: &CloudReport, crash_at:
     }
     if reconciles(arguments) {
         replay.push_str(" --profile reconcile");
+    }
+    if arguments.profile == RunProfile::Replace {
+        replay.push_str(" --profile replace");
     }
     if let Some(sabotage) = &arguments.sabotage {
         replay.push_str(&format!(" --sabotage {sabotage}"));

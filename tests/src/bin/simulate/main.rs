@@ -47,7 +47,7 @@ struct SimulateArguments {
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// The faults that may occur: mixed, calm, network, crash, disk, byzantine, twins, clock,
-    /// clients, membership, reads, mac, distant. With --clouds: mixed, reconcile.
+    /// clients, membership, reads, mac, distant. With --clouds: mixed, reconcile, replace.
     #[arg(long, default_value = "mixed")]
     profile: RunProfile,
     /// The service: alternate (by the seed's parity), key-value or metadata.
@@ -90,6 +90,8 @@ enum RunProfile {
     Usual(Profile),
     /// Clouds with collectors.
     Reconcile,
+    /// Clouds that are replaced by others.
+    Replace,
 }
 
 impl FromStr for RunProfile {
@@ -98,6 +100,7 @@ impl FromStr for RunProfile {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "reconcile" => Ok(Self::Reconcile),
+            "replace" => Ok(Self::Replace),
             name => name
                 .parse()
                 .map(Self::Usual)
@@ -111,17 +114,23 @@ impl SimulateArguments {
     fn usual(&self) -> Profile {
         match self.profile {
             RunProfile::Usual(profile) => profile,
-            RunProfile::Reconcile => Profile::Mixed,
+            RunProfile::Reconcile | RunProfile::Replace => Profile::Mixed,
         }
     }
 
     /// Refuses a profile that the kind of run does not have.
     fn check_profile(&self) -> Result<(), &'static str> {
         match (self.clouds, self.profile) {
-            (true, RunProfile::Usual(Profile::Mixed) | RunProfile::Reconcile)
+            (
+                true,
+                RunProfile::Usual(Profile::Mixed) | RunProfile::Reconcile | RunProfile::Replace,
+            )
             | (false, RunProfile::Usual(_)) => Ok(()),
-            (true, RunProfile::Usual(_)) => Err("with --clouds the profile is mixed or reconcile"),
+            (true, RunProfile::Usual(_)) => {
+                Err("with --clouds the profile is mixed, reconcile or replace")
+            }
             (false, RunProfile::Reconcile) => Err("the profile reconcile needs --clouds"),
+            (false, RunProfile::Replace) => Err("the profile replace needs --clouds"),
         }
     }
 }

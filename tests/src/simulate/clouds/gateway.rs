@@ -18,6 +18,7 @@ use quorumfs_gateway::blocks::{
 };
 use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
 use quorumfs_metadata::attributes::Credentials;
+use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
@@ -98,7 +99,12 @@ impl Gateway {
             background_bytes_max: world.background_bytes_max,
             ..BlockConfig::new(world.volume, world.policy)
         };
-        let store = BlockStore::open(config, &clouds, Arc::clone(&client) as _)
+        // The clouds of the genesis; changes are learned later.
+        let fleet = Fleet {
+            active: (0..world.policy.clouds()).map(CloudIndex).collect(),
+            ..Fleet::default()
+        };
+        let store = BlockStore::open_with(config, &clouds, fleet, Arc::clone(&client) as _)
             .map_err(|error| error.to_string())?;
         Ok(Arc::new(Self {
             world: Arc::clone(world),

@@ -28,8 +28,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The owner's key; signatures are not verified here.
-pub(super) const OWNER: PublicKey = PublicKey([1; 32]);
+/// The secret of the owner's key.
+pub(super) const OWNER_SEED: [u8; 32] = [1; 32];
+/// The owner's key. Only its signatures of changes of the clouds are verified here.
+pub(super) const OWNER: PublicKey = PublicKey([
+    0x8a, 0x88, 0xe3, 0xdd, 0x74, 0x09, 0xf1, 0x95, 0xfd, 0x52, 0xdb, 0x2d, 0x3c, 0xba, 0x5d, 0x72,
+    0xca, 0x67, 0x09, 0xbf, 0x1d, 0x94, 0x12, 0x1b, 0xf3, 0x74, 0x88, 0x01, 0xb4, 0x0f, 0x6f, 0x5c,
+]);
 /// The key of an ordinary user, and of a malicious one.
 pub(super) const USER: PublicKey = PublicKey([2; 32]);
 /// The user's number in rows: principals are numbered as the genesis lists them.
@@ -160,7 +165,9 @@ impl Connection {
                 | Operation::ReplacePlacement { .. }
                 | Operation::WithdrawPlaced { .. }
                 | Operation::Testify { .. }
-                | Operation::MoveSlices { .. })
+                | Operation::MoveSlices { .. }
+                | Operation::MoveShards { .. }
+                | Operation::ChangeClouds(_))
         );
         if repeats && draw < 4 * each {
             self.ledger.fault("metadata_repeated");

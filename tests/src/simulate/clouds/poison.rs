@@ -137,6 +137,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             acknowledged: true,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         });
     }
     let length = u32::try_from(plain.len()).unwrap_or(u32::MAX);

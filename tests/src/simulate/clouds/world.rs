@@ -18,8 +18,9 @@ use super::ledger::Ledger;
 use super::lie::Character;
 use super::metadata::{FailureRate, Servers};
 use super::poison::poison;
+use super::weather::weather;
 use super::wire::Life;
-use super::{CloudOptions, collecting};
+use super::{CloudOptions, collecting, replacing};
 use bytes::Bytes;
 use quorumfs_bft::identity::SessionId;
 use quorumfs_bft_simulator::random::Random;
@@ -63,6 +64,8 @@ pub(super) struct World {
     interrupted: Mutex<Vec<(ObjectId, SliceId)>>,
     /// Whether there are collectors.
     pub(super) reconciles: bool,
+    /// Whether clouds are replaced.
+    pub(super) replaces: bool,
     sessions: Mutex<Vec<SessionId>>,
     shares: Mutex<BTreeSet<ObjectId>>,
 }
@@ -176,10 +179,15 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
     let scenario = Scenario::draw(&mut random);
     let n = policy.clouds();
     let collusion = Arc::new(Collusion::default());
-    let secrets: Vec<CloudSecret> = (0..n)
+    let all = if options.replaces {
+        n + replacing::SPARES
+    } else {
+        n
+    };
+    let secrets: Vec<CloudSecret> = (0..all)
         .map(|_| CloudSecret::from_secret(Secret::from_bytes(random.bytes())))
         .collect();
-    let clouds = (0..n)
+    let clouds = (0..all)
         .zip(&secrets)
         .map(|(index, secret)| {
             Arc::new(SimulatedCloud::new(
@@ -214,6 +222,7 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
         clients: AtomicU64::new(1),
         interrupted: Mutex::default(),
         reconciles: options.reconciles,
+        replaces: options.replaces,
         sessions: Mutex::default(),
         shares: Mutex::default(),
     });
@@ -244,7 +253,7 @@ pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<
     healed(&world, &mut random).await?;
     if world.reconciles {
         collecting::last(&world, &mut random).await?;
-    } else if scenario.fair {
+    } else if scenario.fair && !world.replaces {
         check_request_count(&world);
     }
     check_secrecy(&world);
@@ -321,6 +330,10 @@ async fn chaos(
             Ok(())
         });
     }
+    if world.replaces {
+        let (world, mut own) = (Arc::clone(world), random.fork(600));
+        lives.spawn(async move { replacing::run(&world, &mut own, end).await });
+    }
     for number in 0..scenario.poisons {
         let (world, mut random) = (Arc::clone(world), random.fork(400 + number));
         lives.spawn(async move {
@@ -357,6 +370,9 @@ async fn live(gateway: &Arc<Gateway>, random: &mut Random, left: &mut u64, end: 
 async fn operate(gateway: &Arc<Gateway>, random: &mut Random) {
     let length = random.below(1500) * random.below(2);
     tokio::time::sleep(Duration::from_millis(length)).await;
+    if gateway.world.replaces && random.chance(1, 2) {
+        replacing::follow(gateway).await;
+    }
     match random.below(20) {
         16.. if gateway.world.reconciles => gateway.remove(random).await,
         0..8 => {
@@ -396,44 +412,6 @@ async fn scrub(gateway: &Arc<Gateway>, random: &mut Random) {
             ));
         }
         Err(error) => ledger.note(&format!("not scrubbed: {error}")),
-    }
-}
-
-/// Repeatedly puts bad weather over some clouds for a while.
-async fn weather(world: &World, random: &mut Random, end: Instant) {
-    // Half of the seeds stay within the number of faults that the policy tolerates.
-    let within = random.chance(1, 2);
-    let f = usize::from(world.policy.faulty());
-    while Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(random.between(10, 8000))).await;
-        let mut hit: Vec<&Arc<SimulatedCloud>> = world.clouds.iter().collect();
-        random.shuffle(&mut hit);
-        let count = match within {
-            true => f.saturating_sub(world.liars.len()),
-            false => random.index(world.clouds.len()) + 1,
-        };
-        hit.truncate(count);
-        if hit.len() > f {
-            world.ledger.count("weather_over_more_than_f");
-        }
-        let same = Weather::ALL.get(random.index(Weather::ALL.len())).copied();
-        if hit.len() > 1 && same == Some(Weather::Down) {
-            world.ledger.count("correlated_outages");
-        }
-        for cloud in &hit {
-            world
-                .ledger
-                .note(&format!("cloud {}: {same:?}", cloud.index));
-            cloud.set_weather(same);
-        }
-        let length = Duration::from_millis(random.between(50, 15_000));
-        tokio::time::sleep(length.min(end.saturating_duration_since(Instant::now()))).await;
-        for cloud in hit {
-            cloud.set_weather(None);
-        }
-    }
-    for cloud in &world.clouds {
-        cloud.set_weather(None);
     }
 }
 
@@ -491,6 +469,9 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
         cloud.set_climate(None);
     }
     let gateway = open_calmly(world, random)?;
+    if world.replaces {
+        replacing::last(world, &gateway).await;
+    }
     let drained = gateway.store.drain(COMPLETION).await;
     world.ledger.note(&format!("{drained:?}"));
     if drained.busy {
@@ -527,6 +508,9 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     let gateway = open_calmly(world, random)?;
     let page = read_all(world, &gateway).await;
     gateway.judge_evidence().await;
+    if let (true, Some(page)) = (world.replaces, &page) {
+        replacing::judge(world, &gateway, page).await;
+    }
     gateway.end();
     let Some(page) = page else {
         return Ok(());

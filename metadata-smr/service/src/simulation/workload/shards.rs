@@ -115,6 +115,7 @@ impl Shards {
             acknowledged: index < acknowledged,
             withdrawn: false,
             receipt: None,
+            coded_for: None,
         };
         let id = ObjectId {
             allocation,
