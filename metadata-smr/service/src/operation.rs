@@ -24,7 +24,7 @@ use crate::identity::{
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Shard};
-use crate::row::{Epoch, Inline, Job, Member, RetentionKind, Sealed, SealedName, SliceKey};
+use crate::row::{Epoch, Inline, Job, Member, RetentionKind, Sealed, SliceKey};
 use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Sequence;

@@ -141,7 +141,7 @@ fn a_volume_whose_servers_are_all_lost_comes_back_from_its_clouds() {
     let late = cluster.directory().join("late");
     fs::write(&late, noise(99, 50_000)).unwrap();
     put(&cluster, &late);
-    cluster.quorumfs().args(["rm", "/tree/d1/1"]).run().ok();
+    cluster.quorumfs().args(["rm", "/tree/d1/4"]).run().ok();
     let freed = cluster
         .quorumfs()
         .args(["reconcile", "--once", "--grace", "0s"]);
