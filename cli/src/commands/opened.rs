@@ -8,6 +8,7 @@ mod backing_up;
 mod client;
 mod collecting;
 mod following;
+mod held;
 mod host;
 mod known_clouds;
 
@@ -30,6 +31,7 @@ use crate::unlock::{self, Unlocked};
 use bytes::Bytes;
 use client::client_config;
 use following::Attachment;
+use held::not_mounted;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::membership::{self, Membership};
@@ -40,11 +42,8 @@ use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Compaction,
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{
-    CloudSlices, FileSystem, InodeId, Packing, SliceStore, VfsError, VfsOptions,
-};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, InodeId, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::Volume;
-use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -583,20 +582,5 @@ impl FileSystemOver<'_> {
         let (files, replayed) = opened.map_err(|error| vfs_failure(&error))?;
         journal::log_replay(&replayed);
         Ok((files, replayed.damage))
-    }
-}
-
-fn not_mounted(error: &VfsError) -> Failure {
-    match error {
-        VfsError::Refused {
-            errno: Errno::BUSY, ..
-        } => {
-            let message = "the volume is mounted already, by another process or machine";
-            Failure::new(Exit::Held, message).hint(
-                "unmount it there; if that one is gone for good, `quorumfs mount --takeover` \
-                 ends its session",
-            )
-        }
-        _ => vfs_failure(error),
     }
 }

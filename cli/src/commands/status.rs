@@ -134,7 +134,7 @@ pub(crate) async fn run(
     );
     let (known, trial) = match trial {
         Ok(known) => (known, None),
-        Err(failure) => (Known::default(), Some(failure)),
+        Err(failure) => (VolumeFacts::default(), Some(failure)),
     };
     let silent = report.as_ref().err().cloned();
     let mut report = report.unwrap_or_default();
@@ -185,20 +185,20 @@ pub(crate) async fn run(
 
 /// What the servers say of the volume.
 #[derive(Default)]
-struct Known {
+struct VolumeFacts {
     recovery_point: Option<RecoveryPointReport>,
     trash: Option<TrashReport>,
 }
 
 /// Whether the cluster orders requests: opens a session, asks what the servers know of the volume,
 /// and ends it. The replicas' own reports do not show that they reach each other.
-async fn try_order(configured: &Configured) -> CommandResult<Known> {
+async fn try_order(configured: &Configured) -> CommandResult<VolumeFacts> {
     let tried = async {
         let client = configured.connect().await?;
         let session = Arc::new(Ordered::new(client.clone()));
         let own = configured.volume().own_credentials();
         let metadata = MetadataClient::new(session, own);
-        let known = Known {
+        let known = VolumeFacts {
             recovery_point: RecoveryPointReport::of(&metadata).await,
             trash: TrashReport::ask(&metadata).await,
         };

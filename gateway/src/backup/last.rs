@@ -22,7 +22,7 @@ const PENDING: &str = "pending-rows";
 pub(super) const PENDING_MAX: usize = 4096;
 
 /// Rows by their keys.
-pub(super) type Pending = BTreeMap<Bytes, ChangedRow>;
+pub(super) type PendingRows = BTreeMap<Bytes, ChangedRow>;
 
 /// The last point, and the state that the copy was read at since.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Last {
     /// The digest of the state that was read.
     pub(super) read: Digest,
     /// What has changed from the point to that state.
-    pub(super) pending: Pending,
+    pub(super) pending: PendingRows,
 }
 
 impl Last {
@@ -40,7 +40,7 @@ impl Last {
         Self {
             read: point.root,
             point,
-            pending: Pending::new(),
+            pending: PendingRows::new(),
         }
     }
 
@@ -75,14 +75,14 @@ impl Last {
 }
 
 /// The state and the rows in a file that belongs to the point of this sequence.
-fn parse(stored: &[u8], sequence: Sequence) -> Option<(Digest, Pending)> {
+fn parse(stored: &[u8], sequence: Sequence) -> Option<(Digest, PendingRows)> {
     let (of, rest) = stored.split_first_chunk::<8>()?;
     let (read, rest) = rest.split_first_chunk::<32>()?;
     if u64::from_le_bytes(*of) != sequence.0 {
         return None;
     }
     let mut rest = Bytes::copy_from_slice(rest);
-    let mut pending = Pending::new();
+    let mut pending = PendingRows::new();
     while let Some(row) = rows::next(&mut rest) {
         let row = row.ok()?;
         pending.insert(row.key.clone(), row);
@@ -114,7 +114,7 @@ mod tests {
             }),
         };
         let rows = [row(b"N/1", Some(b"session")), row(b"N/2", None)];
-        let pending: Pending = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
+        let pending: PendingRows = rows.into_iter().map(|row| (row.key.clone(), row)).collect();
         let mut writer = PartWriter::default();
         for row in pending.values() {
             assert!(writer.push(row).is_none());

@@ -17,7 +17,7 @@ const OPERATION_BYTES: usize = 256 << 10;
 /// The tag of principals.
 const PRINCIPAL: &[u8] = b"P/";
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+type LoadedRows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// How far a recovery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +37,14 @@ pub async fn load_rows(
     spool: &Spool,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Loading, RecoveryError> {
-    let Some((mut last, mut count)) = send(client, &[], Rows::new()).await? else {
+    let Some((mut last, mut count)) = send(client, &[], LoadedRows::new()).await? else {
         return Ok(Loading {
             rows: 0,
             was_finished: true,
         });
     };
     let mut reader = spool.read()?;
-    let (mut principals, mut rows, mut bytes) = (Rows::new(), Rows::new(), 0);
+    let (mut principals, mut rows, mut bytes) = (LoadedRows::new(), LoadedRows::new(), 0);
     while let Some((key, born)) = reader.next()? {
         if key.starts_with(PRINCIPAL) {
             principals.push((key.to_vec(), born.value.to_vec()));
@@ -90,7 +90,7 @@ fn must(position: Option<Position>, path: &Path) -> Result<Position, RecoveryErr
 async fn send(
     client: &MetadataClient,
     after: &[u8],
-    rows: Rows,
+    rows: LoadedRows,
 ) -> Result<Option<Position>, RecoveryError> {
     let what = "loading rows";
     let after = after.to_vec();

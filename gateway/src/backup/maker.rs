@@ -340,7 +340,7 @@ impl BackupMaker {
         &self,
         sequence: Sequence,
         queue: &mut mpsc::Receiver<Bytes>,
-    ) -> Result<Vec<crate::blocks::Part>, RecoveryError> {
+    ) -> Result<Vec<crate::blocks::BackupPart>, RecoveryError> {
         let point = RecoveryPoint::id_of(self.incarnation(), sequence);
         // Of two tries to back the same point up, each has names of its own.
         let mut random = [0; 2];

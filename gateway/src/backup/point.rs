@@ -17,7 +17,7 @@
 //! Failures: a body that does not open is no point; another copy of it may be one.
 
 use super::RecoveryError;
-use crate::blocks::Part;
+use crate::blocks::BackupPart;
 use crate::keys::{Principal, Secret, WRAPPED_BYTES, Wrapped, verify, wrap};
 use crate::volume::Volume;
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
@@ -76,7 +76,7 @@ pub struct Layer {
     /// Their plain bytes.
     pub bytes: u64,
     /// Where they lie, in the order of their keys.
-    pub parts: Vec<Part>,
+    pub parts: Vec<BackupPart>,
 }
 
 /// What can be read of a body without a key.
@@ -142,7 +142,7 @@ impl RecoveryPoint {
     }
 
     /// All parts.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub fn parts(&self) -> impl Iterator<Item = &BackupPart> {
         self.layers.iter().flat_map(|layer| &layer.parts)
     }
 

@@ -3,7 +3,7 @@
 //! It runs on a thread for blocking work, and waits there while parts are put: at most a few wait.
 
 use super::RecoveryError;
-use super::last::{PENDING_MAX, Pending};
+use super::last::{PENDING_MAX, PendingRows};
 use super::rows::PartWriter;
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
@@ -28,13 +28,13 @@ pub(super) enum Read {
         bytes: u64,
     },
     /// Nothing but bookkeeping has changed: these rows, since the last point. Nothing was sent.
-    Bookkeeping(Pending),
+    Bookkeeping(PendingRows),
 }
 
 /// Sends the rows that changed since a state, together with those that waited, or all rows.
 pub(super) fn read_rows(
     copy: &StateCopy,
-    since: Option<(Digest, Pending)>,
+    since: Option<(Digest, PendingRows)>,
     parts: &mpsc::Sender<Bytes>,
 ) -> Result<Read, RecoveryError> {
     let view = copy.read();
@@ -72,7 +72,7 @@ fn is_bookkeeping(row: &ChangedRow) -> bool {
 /// again the later change counts.
 fn changed(
     mut changes: Changes<'_>,
-    pending: Pending,
+    pending: PendingRows,
     parts: &mpsc::Sender<Bytes>,
 ) -> Result<Read, RecoveryError> {
     let mut held = pending;

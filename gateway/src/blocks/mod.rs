@@ -63,7 +63,7 @@ mod write;
 
 pub use crate::keys::Sealing;
 pub use backup::{
-    BackupError, BackupStore, Lineage, Listed, Part, PartShard, incarnation_record,
+    BackupError, BackupPart, BackupStore, Lineage, ListedCloud, PartShard, incarnation_record,
     is_incarnation_record,
 };
 pub use clouds::{

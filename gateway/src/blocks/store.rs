@@ -1,6 +1,6 @@
 //! The block store, the interface for the file system: it puts the wings together.
 
-use super::backup::{BackupStore, Part};
+use super::backup::{BackupPart, BackupStore};
 use super::clouds::{Cloud, Clouds, PlacementError, PlacementLog};
 use super::config::BlockConfig;
 use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
@@ -297,7 +297,7 @@ impl BlockStore {
     /// # Errors
     /// As [`read`](Self::read).
     #[boxed]
-    pub async fn read_part(&self, part: &Part) -> Result<Bytes, BlockError> {
+    pub async fn read_part(&self, part: &BackupPart) -> Result<Bytes, BlockError> {
         let (object, slice, key) = part.opened()?;
         self.read(&object, &slice, &key, 0..slice.length).await
     }

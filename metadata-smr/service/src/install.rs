@@ -1,5 +1,6 @@
-//! Installs the first rows from the genesis. Those of a volume that is recovered come from a copy of
-//! the metadata ([`crate::load`]): the genesis admits the principal that loads them, and no more.
+//! Installs the first rows from the genesis. Those of a volume that is recovered come from a copy
+//! of the metadata ([`crate::load`]): the genesis admits the principal that loads them, and no
+//! more.
 
 use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;

@@ -43,7 +43,7 @@ use quorumfs_bft::identity::{Sequence, SessionId};
 use quorumfs_bft::state::KEY_BYTES_MAX;
 
 /// What happens to the rows of a tag.
-enum Fate {
+enum RowFate {
     /// They are loaded as they are, once this says that they decode.
     Kept(fn(&[u8]) -> Result<(), DecodeError>),
     /// They belong to the old servers and sessions.
@@ -61,44 +61,44 @@ fn decodes<R: Row>(bytes: &[u8]) -> Result<(), DecodeError> {
 }
 
 /// The fate of a row; `None` if no volume has such a row, or it has to come with the end.
-fn fate(row_key: &[u8]) -> Option<Fate> {
+fn fate(row_key: &[u8]) -> Option<RowFate> {
     let tag = row_key.split_inclusive(|byte| *byte == b'/').next()?;
     let rest = row_key.get(tag.len()..)?;
     Some(match (tag, rest) {
-        (b"G/", b"format" | b"loading") => Fate::Dropped,
-        (b"G/", b"counters") => Fate::Counters,
-        (b"G/", rest) if rest.starts_with(b"home/") => Fate::HomeCounters,
-        (b"G/", rest) if rest.starts_with(b"cloud/") => Fate::Kept(decodes::<Cloud>),
-        (b"CF/", _) => Fate::Kept(decodes::<Fleet>),
-        (b"CH/", _) => Fate::Kept(decodes::<SignedCloudChange>),
-        (b"CD/", _) => Fate::Kept(decodes::<Drain>),
-        (b"PN/", _) => Fate::Kept(decodes::<Numbered>),
-        (b"PS/", _) => Fate::Kept(decodes::<SignedSuccession>),
-        (b"PC/", _) => Fate::Kept(decodes::<CloudSecretRow>),
-        (b"R/", _) => Fate::Kept(decodes::<Realm>),
-        (b"RE/", _) => Fate::Kept(decodes::<Epoch>),
-        (b"RM/", _) => Fate::Kept(decodes::<Member>),
-        (b"I/", _) => Fate::Kept(decodes::<Inode>),
-        (b"D/", _) => Fate::Kept(decodes::<EntryRow>),
-        (b"X/", _) => Fate::Kept(decodes::<ExtendedAttribute>),
-        (b"E/", _) => Fate::Kept(decodes::<Extent>),
-        (b"S/", _) => Fate::Kept(decodes::<Slice>),
-        (b"O/", _) => Fate::Object,
-        (b"OG/", _) => Fate::Unreferenced,
-        (b"OS/", _) => Fate::Kept(decodes::<PackedSlice>),
-        (b"OC/", _) => Fate::Kept(decodes::<Sparse>),
-        (b"U/", _) => Fate::Kept(decodes::<UnderReplicated>),
-        (b"T/", _) => Fate::Kept(decodes::<Reap>),
-        (b"V/", _) => Fate::Kept(decodes::<Evidence>),
-        (b"VC/", _) => Fate::Kept(decodes::<EvidenceCount>),
-        (b"Q/", _) => Fate::Kept(decodes::<RealmQuota>),
-        (b"QU/", _) => Fate::Kept(decodes::<UserQuota>),
-        (b"TR/", _) => Fate::Kept(decodes::<Trashed>),
-        (b"TI/" | b"TD/", _) => Fate::Kept(decodes::<TrashPlace>),
-        (b"TO/", _) => Fate::Kept(decodes::<Parting>),
-        (b"TU/", _) => Fate::Kept(decodes::<TrashSize>),
-        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => Fate::Dropped,
-        (b"NO/", _) => Fate::Orphan,
+        (b"G/", b"format" | b"loading") => RowFate::Dropped,
+        (b"G/", b"counters") => RowFate::Counters,
+        (b"G/", rest) if rest.starts_with(b"home/") => RowFate::HomeCounters,
+        (b"G/", rest) if rest.starts_with(b"cloud/") => RowFate::Kept(decodes::<Cloud>),
+        (b"CF/", _) => RowFate::Kept(decodes::<Fleet>),
+        (b"CH/", _) => RowFate::Kept(decodes::<SignedCloudChange>),
+        (b"CD/", _) => RowFate::Kept(decodes::<Drain>),
+        (b"PN/", _) => RowFate::Kept(decodes::<Numbered>),
+        (b"PS/", _) => RowFate::Kept(decodes::<SignedSuccession>),
+        (b"PC/", _) => RowFate::Kept(decodes::<CloudSecretRow>),
+        (b"R/", _) => RowFate::Kept(decodes::<Realm>),
+        (b"RE/", _) => RowFate::Kept(decodes::<Epoch>),
+        (b"RM/", _) => RowFate::Kept(decodes::<Member>),
+        (b"I/", _) => RowFate::Kept(decodes::<Inode>),
+        (b"D/", _) => RowFate::Kept(decodes::<EntryRow>),
+        (b"X/", _) => RowFate::Kept(decodes::<ExtendedAttribute>),
+        (b"E/", _) => RowFate::Kept(decodes::<Extent>),
+        (b"S/", _) => RowFate::Kept(decodes::<Slice>),
+        (b"O/", _) => RowFate::Object,
+        (b"OG/", _) => RowFate::Unreferenced,
+        (b"OS/", _) => RowFate::Kept(decodes::<PackedSlice>),
+        (b"OC/", _) => RowFate::Kept(decodes::<Sparse>),
+        (b"U/", _) => RowFate::Kept(decodes::<UnderReplicated>),
+        (b"T/", _) => RowFate::Kept(decodes::<Reap>),
+        (b"V/", _) => RowFate::Kept(decodes::<Evidence>),
+        (b"VC/", _) => RowFate::Kept(decodes::<EvidenceCount>),
+        (b"Q/", _) => RowFate::Kept(decodes::<RealmQuota>),
+        (b"QU/", _) => RowFate::Kept(decodes::<UserQuota>),
+        (b"TR/", _) => RowFate::Kept(decodes::<Trashed>),
+        (b"TI/" | b"TD/", _) => RowFate::Kept(decodes::<TrashPlace>),
+        (b"TO/", _) => RowFate::Kept(decodes::<Parting>),
+        (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
+        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => RowFate::Dropped,
+        (b"NO/", _) => RowFate::Orphan,
         _ => return None,
     })
 }
@@ -148,34 +148,34 @@ fn one(change: &mut Change<'_, '_>, state: &Loading, row_key: &[u8], value: &[u8
     let fate = fate(row_key).ok_or(Halt::Refused(Error::Invalid))?;
     let to = row_key.to_vec();
     match fate {
-        Fate::Dropped => Ok(()),
-        Fate::Kept(decodes) => {
+        RowFate::Dropped => Ok(()),
+        RowFate::Kept(decodes) => {
             decodes(value).map_err(|_| Halt::Refused(Error::Malformed))?;
             change.put_bytes(to, value)
         }
-        Fate::Counters => {
+        RowFate::Counters => {
             let mut counters: Counters = row(value)?;
             counters.next_allocation = incarnation(change)?.first_id();
             // Number 0 is that of the first point.
             counters.next_retention = 1;
             change.put(to, &counters)
         }
-        Fate::HomeCounters => {
+        RowFate::HomeCounters => {
             let mut counters: HomeCounters = row(value)?;
             counters.next_inode = incarnation(change)?.first_inode();
             change.put(to, &counters)
         }
-        Fate::Object => {
+        RowFate::Object => {
             let mut object: Object = row(value)?;
             object.born = Sequence(0);
             change.put(to, &object)
         }
-        Fate::Unreferenced => {
+        RowFate::Unreferenced => {
             let mut unreferenced: Unreferenced = row(value)?;
             unreferenced.since = Sequence(0);
             change.put(to, &unreferenced)
         }
-        Fate::Orphan => orphan(change, state, to, value),
+        RowFate::Orphan => orphan(change, state, to, value),
     }
 }
 

@@ -217,6 +217,11 @@ fn a_replacement_that_is_killed_goes_on_and_is_taken_back() {
     cluster.start();
     fill(&cluster);
     add_directory(&cluster, "e");
+    // Enough for some seconds at the lowest rate: the process is to be killed in the middle.
+    let large = cluster.directory().join("large");
+    fs::write(&large, noise(77, 24_000_000)).unwrap();
+    let put = cluster.quorumfs().args(["put"]).args([&large]);
+    put.args(["/"]).run().ok();
     let slowly = ["cloud", "replace", "d", "e", "--wait", "--rate", "1"];
     let mut moving = cluster.quorumfs().args(slowly).command().spawn().unwrap();
     eventually("some shards have moved", MOVED_WITHIN, || {
@@ -282,7 +287,8 @@ fn what_cannot_work_is_refused_before_anything_changes() {
 /// Servers of the providers' protocols, with the runtime that their processes belong to.
 struct Providers {
     runtime: tokio::runtime::Runtime,
-    directory: tempfile::TempDir,
+    /// The servers' files; gone when this is dropped.
+    _directory: tempfile::TempDir,
     servers: Vec<Emulator>,
 }
 
@@ -302,7 +308,7 @@ impl Providers {
         }
         Self {
             runtime,
-            directory,
+            _directory: directory,
             servers,
         }
     }
@@ -434,5 +440,5 @@ fn over_the_providers_protocols_a_dead_one_and_a_lying_one_are_replaced() {
             "{name}"
         );
     }
-    drop(providers.directory.path());
+    drop(providers);
 }

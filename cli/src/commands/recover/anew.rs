@@ -3,7 +3,7 @@
 //! ```text
 //! 1 the newest backup on the clouds, its rows proved and spooled in the state directory
 //! 2 a genesis of the next incarnation, for the new replicas; a record of it on the clouds
-//! 3 the new replicas are started, with that genesis, by whoever runs them
+//! 3 the new replicas are started, with that genesis, by an operator
 //! 4 the rows are loaded; then the volume is in use again
 //! ```
 //!

@@ -22,6 +22,6 @@ mod part;
 mod record;
 mod store;
 
-pub use part::{Part, PartShard};
+pub use part::{BackupPart, PartShard};
 pub use record::{Lineage, incarnation_record, is_incarnation_record};
-pub use store::{BackupError, BackupStore, Listed};
+pub use store::{BackupError, BackupStore, ListedCloud};

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A part of a backup. It holds the part's key, so it must not be shown.
 #[derive(Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Part {
+pub struct BackupPart {
     /// Its id.
     pub object: ObjectId,
     /// How it is spread.
@@ -43,16 +43,16 @@ pub struct PartShard {
     pub confirmed: bool,
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for BackupPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part")
+        f.debug_struct("BackupPart")
             .field("object", &self.object)
             .field("length", &self.length)
             .finish_non_exhaustive()
     }
 }
 
-impl Part {
+impl BackupPart {
     /// Bytes of all its shards on the clouds.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Putting, listing and deleting the objects of backups.
 
-use super::part::{Part, slice_of};
+use super::part::{BackupPart, slice_of};
 use super::record::{Lineage, is_incarnation_record};
 use crate::blocks::clouds::{Clouds, Link};
 use crate::blocks::object::{
@@ -48,8 +48,9 @@ pub enum BackupError {
     Blocks(Arc<BlockError>),
     /// The volume goes on in a later incarnation.
     #[error(
-        "the volume was recovered from its clouds: incarnation {later} has begun, and these metadata \
-         replicas belong to incarnation {own}, so nothing is deleted or backed up for them any more"
+        "the volume was recovered from its clouds: incarnation {later} has begun, and these \
+         metadata replicas belong to incarnation {own}, so nothing is deleted or backed up for \
+         them any more"
     )]
     Superseded {
         /// This process's.
@@ -95,7 +96,7 @@ impl From<KeyError> for BackupError {
 
 /// A cloud's listing of the objects of backups.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedCloud {
     /// The cloud.
     pub cloud: CloudIndex,
     /// Its name for people.
@@ -139,7 +140,7 @@ impl BackupStore {
     /// Whether all shards of a part are on clouds that take new shards: those of a cloud that was
     /// replaced do not move.
     #[must_use]
-    pub fn is_in_place(&self, part: &Part) -> bool {
+    pub fn is_in_place(&self, part: &BackupPart) -> bool {
         let attached = self.clouds.attached();
         let active = |cloud: CloudIndex| attached.active().any(|link| link.index == cloud);
         part.shards.iter().all(|shard| active(shard.cloud))
@@ -150,7 +151,7 @@ impl BackupStore {
     /// # Errors
     /// `TooFewConfirmed`; `Blocks` if there are too many bytes.
     #[boxed]
-    pub async fn put_part(&self, id: ObjectId, plain: Bytes) -> Result<Part, BackupError> {
+    pub async fn put_part(&self, id: ObjectId, plain: Bytes) -> Result<BackupPart, BackupError> {
         let policy = self.clouds.config().policy;
         let _memory = self.clouds.hold(4 * plain.len() as u64).await?;
         let secret = Secret::random()?;
@@ -220,7 +221,7 @@ impl BackupStore {
         }
         let confirmed = new.shards.iter().filter(|it| it.acknowledged).count();
         self.require("a part of the rows", confirmed, failures)?;
-        Ok(Part::of(&new, &placed, &secret))
+        Ok(BackupPart::of(&new, &placed, &secret))
     }
 
     /// Puts a shard and reads it back; the number of its name.
@@ -386,9 +387,9 @@ impl BackupStore {
 
     /// Lists each cloud for the objects of backups.
     #[boxed]
-    pub async fn list(&self) -> Vec<Listed> {
+    pub async fn list(&self) -> Vec<ListedCloud> {
         let attached = self.clouds.attached();
-        let lists = attached.in_use().map(async |link| Listed {
+        let lists = attached.in_use().map(async |link| ListedCloud {
             cloud: link.index,
             label: link.describe(),
             found: list(link).await.map_err(|fault| fault.to_string()),
@@ -398,7 +399,7 @@ impl BackupStore {
 
     /// Deletes the shards of a part; returns whether all clouds did.
     #[boxed]
-    pub async fn delete_part(&self, part: &Part) -> bool {
+    pub async fn delete_part(&self, part: &BackupPart) -> bool {
         let Ok((object, _, _)) = part.opened() else {
             return false;
         };

@@ -17,12 +17,12 @@ use crate::simulation::{ordinary, principal, sign, unsigned_genesis};
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::service::Caller;
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+type RowList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The principal of the kit.
 const RECOVERY: PublicKey = PublicKey([8; 32]);
 
-/// Rows, operations and replies, for the fixtures of the format.
+/// RowList, operations and replies, for the fixtures of the format.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let done = |done| crate::reply::Response(Ok(done)).to_bytes();
     let rows = || vec![(b"D/1".to_vec(), b"value".to_vec())];
@@ -89,7 +89,7 @@ fn load_after(
 }
 
 /// Loads the rows behind the last one.
-fn load(world: &mut TestService, caller: &Caller, rows: &Rows) -> Result<(Vec<u8>, u64), Error> {
+fn load(world: &mut TestService, caller: &Caller, rows: &RowList) -> Result<(Vec<u8>, u64), Error> {
     let mut answer = load_after(world, caller, b"", &[])?;
     for piece in rows.chunks(LOAD_ROWS_MAX) {
         answer = load_after(world, caller, &answer.0, piece)?;
@@ -98,7 +98,7 @@ fn load(world: &mut TestService, caller: &Caller, rows: &Rows) -> Result<(Vec<u8
 }
 
 /// The rows of a copy: the principals, which come last, and the others.
-fn split(rows: Rows) -> (Rows, Rows) {
+fn split(rows: RowList) -> (RowList, RowList) {
     rows.into_iter()
         .partition(|(row_key, _)| row_key.starts_with(b"P/"))
 }
@@ -183,7 +183,7 @@ fn a_recovered_volume_is_what_it_was_without_sessions() {
         b"G/loading",
     ] {
         assert!(!old.rows(gone).is_empty() || gone == b"G/loading");
-        assert_eq!(world.rows(gone), Rows::new(), "{}", gone.escape_ascii());
+        assert_eq!(world.rows(gone), RowList::new(), "{}", gone.escape_ascii());
     }
     for same in [
         &b"D/"[..],
@@ -295,7 +295,10 @@ fn a_recovery_goes_on_behind_its_last_row_and_refuses_wrong_ones() {
     let (next, behind) = rows[half.len()..].split_first().unwrap();
     let gap = load_after(&mut world, &caller, &next.0, behind);
     assert_eq!(gap, Err(Error::Changed));
-    assert_eq!(load(&mut world, &caller, &Rows::new()), Ok((last, count)));
+    assert_eq!(
+        load(&mut world, &caller, &RowList::new()),
+        Ok((last, count))
+    );
     let rest = rows[half.len()..].to_vec();
     let (_, count) = load(&mut world, &caller, &rest).unwrap();
     assert_eq!(count, rows.len() as u64);
@@ -309,7 +312,7 @@ fn a_recovery_goes_on_behind_its_last_row_and_refuses_wrong_ones() {
     }
     let garbled = wrong(b"X/1", b"garbled");
     assert_eq!(load(&mut world, &caller, &garbled), Err(Error::Malformed));
-    let descending: Rows = rows.iter().rev().take(2).cloned().collect();
+    let descending: RowList = rows.iter().rev().take(2).cloned().collect();
     assert_eq!(load(&mut world, &caller, &descending), Err(Error::Invalid));
     let many = vec![(b"X/1".to_vec(), Vec::new()); LOAD_ROWS_MAX + 1];
     let refused = load_after(&mut world, &caller, b"", &many);
