@@ -176,8 +176,8 @@ pub(crate) async fn run(
     Ok(summary.exit())
 }
 
-/// Whether the cluster orders requests: opens a session, asks it for the size of the trash, and ends
-/// it. The replicas' own reports do not show that they reach each other.
+/// Whether the cluster orders requests: opens a session, asks for the size of the trash, and ends
+/// the session. The replicas' own reports do not show that they reach each other.
 async fn try_order(configured: &Configured) -> CommandResult<Option<TrashReport>> {
     let tried = async {
         let client = configured.connect().await?;
