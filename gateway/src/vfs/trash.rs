@@ -187,8 +187,11 @@ impl FileSystem {
         let Detail::Directory { parent, .. } = attributes.detail else {
             return Ok(None);
         };
+        if parent == directory {
+            return Ok(None);
+        }
         let mut after = Cookie::START;
-        while parent != directory {
+        loop {
             let listed = inner.metadata.list(parent, after, DIRECTORY_PAGE_MAX);
             let page = listed.await?;
             let found = page
@@ -201,10 +204,9 @@ impl FileSystem {
             }
             match page.entries.last() {
                 Some(last) if page.more => after = last.cookie,
-                _ => break,
+                _ => return Ok(None),
             }
         }
-        Ok(None)
     }
 }
 

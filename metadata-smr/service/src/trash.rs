@@ -21,9 +21,9 @@
 //!   one in `TD/`. The size of a realm's trash is the sum of what its inodes would charge.
 //! * What is in the trash is charged to no user. Usage and trash together stay within the realm's
 //!   limit: growth is never refused for the trash, and ticks purge what exceeds the limit.
-//! * A directory in the trash is empty: what was removed from it names it, has a row of its own, and
-//!   was removed before it. So purging what was removed first keeps the parents of what is left.
-//!   A young directory is kept as well if something that was removed from it is.
+//! * A directory in the trash is empty: what was removed from it names it, has its own row, and was
+//!   removed before it. So purging what was removed first keeps the parents of what is left. A
+//!   young directory is kept as well if something that was removed from it is.
 //! * Nothing live lies below a directory in the trash, and an inode is restored into a live
 //!   directory: so no restored directory can be its own descendant.
 //!
