@@ -93,11 +93,18 @@ fn reads_per_object(what: &str, finished: &Finished) -> f64 {
     let drained = finished.records("drain");
     let last = drained.last().unwrap();
     assert_eq!(last["finished"], true, "{last}");
-    let number = |key: &str| last[key].as_f64().unwrap();
-    let reads = number("shards_read") / number("objects");
+    // Each round counts for itself.
+    let sum = |key: &str| {
+        drained
+            .iter()
+            .map(|it| it[key].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    let (objects, reads) = (sum("objects"), sum("shards_read"));
+    let reads = reads / objects;
     println!(
-        "{what}: {} objects, {} shards moved, {reads:.3} reads for each object",
-        last["objects"], last["shards_moved"]
+        "{what}: {objects} objects, {} shards moved, {reads:.3} reads for each object",
+        last["shards_moved"]
     );
     reads
 }
