@@ -75,7 +75,10 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
     let other_ids = client.allocate().await.map_err(|e| text(&e))?;
 
     let policy = world.policy;
-    let sealer = Sealer::new(world.volume, policy, &world.secrets).map_err(|e| text(&e))?;
+    // It writes to the clouds of the genesis, whatever has replaced them.
+    let founding = world.secrets.iter().take(policy.clouds().into());
+    let founding: Vec<_> = founding.cloned().collect();
+    let sealer = Sealer::new(world.volume, policy, &founding).map_err(|e| text(&e))?;
     let size = random.between(1000, 300_000);
     let plain = world.content(random.next(), size as usize);
     let mut changed = plain.to_vec();
