@@ -254,7 +254,7 @@ async fn the_status_shows_every_task_of_the_reconciler_until_shutting_down_ends_
         let names = tasks.filter(of).map(|task| task.name);
         names.collect::<Vec<_>>().join(" ")
     };
-    let all = "confirm repair completion probe testify compact collection sweep";
+    let all = "confirm repair completion probe testify compact collection sweep drain";
     assert_eq!(names(|_| true), all);
     assert_eq!(names(|task| task.entries().contains(&("waiting", 0))), all);
     assert_eq!(
@@ -262,7 +262,7 @@ async fn the_status_shows_every_task_of_the_reconciler_until_shutting_down_ends_
         "completion"
     );
     // This volume neither compacts nor deletes by itself.
-    assert_eq!(names(|task| task.ended), "compact collection sweep");
+    assert_eq!(names(|task| task.ended), "compact collection sweep drain");
     volume.blocks.shutdown();
     while names(|task| task.ended) != all {
         tokio::time::sleep(Duration::from_millis(10)).await;
