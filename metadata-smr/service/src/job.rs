@@ -1,9 +1,10 @@
 //! Jobs: background work that one process of the volume does at a time.
 //!
 //! A session takes a job for a bounded time, and takes it again before the time is over. A job is
-//! free once its holder's time is over, the holder gave it back, or its session has ended. Jobs only
-//! save work: what is ordered for them is safe whichever and however many sessions do it. So they
-//! run on the agreed time, which goes on in a cluster without work, and not on the lease clock.
+//! free once its holder's time is over, the holder gave it back, or its session has ended. Jobs
+//! only save work: what is ordered for them is safe whichever and however many sessions do it. So
+//! they run on the agreed time, which goes on in a cluster without work, and not on the lease
+//! clock.
 
 use crate::change::{Asker, Change};
 use crate::content;
