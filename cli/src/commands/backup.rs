@@ -192,7 +192,7 @@ impl BackupLoop {
                     let line = BackupLine::of(&round);
                     tracing::info!(outcome = line.outcome, rows = line.rows, "backup");
                     if let Some(output) = output {
-                        let _ = output.announce("backup", &line, BackupLine::text);
+                        output.announce("backup", &line, BackupLine::text);
                     }
                 }
                 Err(RecoveryError::Backup(error)) if error.is_final() => {

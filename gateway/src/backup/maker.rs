@@ -247,7 +247,7 @@ impl BackupMaker {
         let (layers, whole) = match gathered? {
             Gathered::Unchanged(last) => {
                 last.keep_pending(&self.config.directory)?;
-                self.last = Some(last);
+                self.last = Some(*last);
                 return Ok(None);
             }
             Gathered::Layers(layers, whole) => (layers, whole),
@@ -315,11 +315,11 @@ impl BackupMaker {
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         let gathered = put.and_then(|parts| match (read?, last) {
-            (Read::Bookkeeping(pending), Some(last)) => Ok(Gathered::Unchanged(Last {
+            (Read::Bookkeeping(pending), Some(last)) => Ok(Gathered::Unchanged(Box::new(Last {
                 read: copied.root,
                 pending,
                 ..last
-            })),
+            }))),
             (Read::Rows { whole, rows, bytes }, last) => {
                 let before = last.filter(|_| !whole).map(|last| last.point.layers);
                 let mut layers = before.unwrap_or_default();
@@ -460,6 +460,6 @@ fn is_due_anew(last: &RecoveryPoint) -> bool {
 
 /// The layers of a new point.
 enum Gathered {
-    Unchanged(Last),
+    Unchanged(Box<Last>),
     Layers(Vec<Layer>, bool),
 }
