@@ -157,7 +157,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// The requests so far; stores whose requests are free do not count them.
+    /// The requests so far; a store that counts none has no traffic.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }

@@ -4,6 +4,7 @@
 
 mod cloud;
 mod cluster;
+mod cost;
 mod doctor;
 mod key;
 mod quota;
@@ -19,6 +20,7 @@ pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
 };
+pub(crate) use cost::{CostArguments, CostCommand, CostPlanArguments};
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
@@ -122,6 +124,8 @@ pub(crate) enum Command {
     Trash(TrashCommand),
     /// Usage and limits of the volume and its users: show them, set limits
     Quota(QuotaArguments),
+    /// What the volume costs this month, by cloud and kind; or what one would cost (`cost plan`)
+    Cost(CostArguments),
     /// Show replicas, clouds, pending data, and tolerated faults
     Status(StatusArguments),
     /// Check this machine, the replicas, the clouds, and the limits of the clouds' credentials
@@ -147,7 +151,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm", "trash",
         ],
     ),
-    ("Inspect", &["status", "doctor", "observe"]),
+    ("Inspect", &["status", "doctor", "observe", "cost"]),
     ("Repair", &["scrub", "reconcile", "cloud"]),
 ];
 

@@ -11,6 +11,7 @@
 use crate::configuration::{CloudSection, LimitsSection, VolumeConfiguration};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
+use crate::prices::PriceOf;
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
 use quorumfs_backends::remote::{Limits, Pace, RemoteStore, RetryPolicy};
@@ -243,7 +244,19 @@ pub(crate) fn of_volume(
         };
         sections.push(section);
     }
-    named(&sections, &configuration.limits, base, volume.id())
+    let mut clouds = named(&sections, &configuration.limits, base, volume.id())?;
+    let by_entry = |it: &&CloudSection| it.price.is_some() && it.read_price_per_gib.is_none();
+    if sections.iter().any(|it| by_entry(&it)) {
+        let book = configuration.prices(base)?;
+        let priced = clouds.iter_mut().zip(&sections);
+        for (cloud, section) in priced.filter(|(_, section)| by_entry(section)) {
+            let named = section.price.as_deref();
+            if let PriceOf::Named(entry) = book.of_cloud(named, &cloud.location)? {
+                cloud.read_price = entry.read_price_millionths();
+            }
+        }
+    }
+    Ok(clouds)
 }
 
 /// The sections of clouds, each with the number of its cloud in the volume.

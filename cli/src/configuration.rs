@@ -6,10 +6,12 @@
 
 #[cfg(test)]
 mod changed;
+mod cost;
 pub(crate) mod files;
 mod host;
 mod keys;
 
+pub(crate) use cost::{BudgetSection, CloudBudget, CostSection, PastHard};
 pub(crate) use host::{CacheSection, JournalSection, TierSetting};
 pub(crate) use keys::KeysSection;
 
@@ -56,6 +58,12 @@ pub(crate) struct VolumeConfiguration {
     /// The journal, in which uncommitted data survives a crash.
     #[serde(default, skip_serializing_if = "JournalSection::is_default")]
     pub(crate) journal: JournalSection,
+    /// Where the prices are.
+    #[serde(default, skip_serializing_if = "CostSection::is_default")]
+    pub(crate) cost: CostSection,
+    /// What a month may cost.
+    #[serde(default, skip_serializing_if = "BudgetSection::is_default")]
+    pub(crate) budget: BudgetSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -78,6 +86,8 @@ impl VolumeConfiguration {
             data: DataSection::default(),
             cache: CacheSection::default(),
             journal: JournalSection::default(),
+            cost: CostSection::default(),
+            budget: BudgetSection::default(),
             replica,
             cloud,
         }
@@ -145,7 +155,7 @@ impl From<CompressionSetting> for Compression {
 }
 
 /// Which clouds to prefer where there is a choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Prefer {
     /// All clouds share the work.
@@ -250,6 +260,12 @@ pub(crate) struct CloudSection {
     /// is not the provider's usual price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) read_price_per_gib: Option<f64>,
+    /// Its entry in the prices file, if it is not its provider's first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) price: Option<String>,
+    /// What it may cost in a month.
+    #[serde(default, skip_serializing_if = "CloudBudget::is_default")]
+    pub(crate) budget: CloudBudget,
     /// Limits of requests to it.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
@@ -268,6 +284,8 @@ impl CloudSection {
             collector_credentials: None,
             domain: None,
             read_price_per_gib: None,
+            price: None,
+            budget: CloudBudget::default(),
             limits: LimitsSection::default(),
         }
     }
@@ -342,8 +360,16 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &str) -> CommandResul
         let message = format!("{} is too long for a configuration", path.display());
         return Err(Failure::new(Exit::Usage, message).hint("check the path"));
     }
-    let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let text = text(path).map_err(|error| Failure::file("read", path, &error))?;
     parse(&text, path)
+}
+
+/// The text of a file of this kind; a longer one is an error.
+pub(crate) fn text(path: &Path) -> std::io::Result<String> {
+    if fs::metadata(path)?.len() > BYTES_MAX {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    fs::read_to_string(path)
 }
 
 fn absent(path: &Path, kind: &str, error: &std::io::Error) -> Failure {

@@ -210,6 +210,10 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
             return Failure::new(Exit::NoSpace, format!("{what}: {reason}"))
                 .hint("remove something, or raise the limit with `quorumfs quota set`");
         }
+        VfsError::OverBudget => {
+            return Failure::new(Exit::NoSpace, error.to_string())
+                .hint("`quorumfs cost` shows what the month cost so far");
+        }
         VfsError::Fenced => (Exit::Held, error.to_string()),
         VfsError::Metadata(inner) if matches!(**inner, MetadataError::WentBack { .. }) => {
             return went_back(inner.to_string());

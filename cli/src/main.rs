@@ -15,6 +15,7 @@
 //! | [`notify`] | reporting the state of a service to systemd |
 //! | [`control`] | the control socket, for `status` and `umount` of a running mount |
 //! | [`logging`] | what is logged, where to, and how often |
+//! | [`prices`] | the prices file: what clouds charge |
 //! | [`stop`] | how a process is stopped |
 //! | [`unlock`] | opening a key file |
 //! | [`values`] | values of options that several commands take |
@@ -37,6 +38,7 @@ mod logging;
 mod mount_helper;
 mod notify;
 mod output;
+mod prices;
 mod stop;
 mod unlock;
 mod values;
@@ -153,6 +155,7 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Scrub(command) => commands::scrub::run(general, &command, output).await,
         Command::Reconcile(command) => commands::reconcile::run(general, &command, output).await,
         Command::Cloud(command) => commands::cloud::run(general, command, output).await,
+        Command::Cost(command) => commands::cost::run(general, &command, output).await,
         Command::Status(command) => commands::status::run(general, &command, output).await,
         Command::Sync(command) => commands::sync::run(general, &command, output).await,
         Command::Doctor(command) => commands::doctor::run(general, &command, output).await,

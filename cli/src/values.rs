@@ -2,7 +2,7 @@
 //! name and location, a file with credentials.
 
 use crate::clouds;
-use crate::configuration::{CloudSection, LimitsSection, ReplicaSection};
+use crate::configuration::{CloudBudget, CloudSection, LimitsSection, ReplicaSection};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -33,6 +33,8 @@ pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
         collector_credentials: None,
         domain: None,
         read_price_per_gib: None,
+        price: None,
+        budget: CloudBudget::default(),
         limits: LimitsSection::default(),
     }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`backup`] | backups of the metadata on the clouds, and recovery from them |
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
+//! | [`cost`] | prices, plans, bills and budgets, as arithmetic |
 //! | [`disk_cache`] | recently read and written content, encrypted on this machine's disk |
 //! | [`journal`] | written data that is not in the clouds yet, on this host |
 //! | [`keys`] | who may read what: volume root, principals, key epochs, names, small values |
@@ -20,6 +21,7 @@
 
 pub mod backup;
 pub mod blocks;
+pub mod cost;
 #[cfg(any(test, feature = "decoders"))]
 #[doc(hidden)]
 pub mod decoders;

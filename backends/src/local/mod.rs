@@ -28,6 +28,7 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::Marker;
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
+use crate::remote::{Meter, Traffic};
 use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use files::{CloudDirectory, Fault, Root};
@@ -44,6 +45,8 @@ pub const JOBS_MAX: usize = 16;
 pub struct LocalStore {
     directory: Arc<CloudDirectory>,
     jobs: Arc<Semaphore>,
+    /// Its requests are free, and counted so that a plan can be compared with them.
+    meter: Arc<Meter>,
 }
 
 fn error(
@@ -96,6 +99,7 @@ impl LocalStore {
         Self {
             directory: Arc::new(CloudDirectory::new(path.to_path_buf(), marker)),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
+            meter: Arc::default(),
         }
     }
 
@@ -103,6 +107,14 @@ impl LocalStore {
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().to_path_buf()
+    }
+
+    /// Counts the bytes of an answer.
+    fn received(&self, read: Result<Bytes, StoreError>) -> Result<Bytes, StoreError> {
+        if let Ok(bytes) = &read {
+            self.meter.received(bytes.len() as u64);
+        }
+        read
     }
 
     /// Runs `job` on the marked directory.
@@ -179,6 +191,7 @@ impl ObjectStore for LocalStore {
         deadline: Deadline,
     ) -> Result<Option<Receipt>, StoreError> {
         let target = name.clone();
+        self.meter.asked(Operation::Put, body.len() as u64, false);
         self.run(Operation::Put, Some(name), deadline, move |d| {
             d.put(&target, &body)?;
             Ok(Some(Receipt::crc32c(&body)))
@@ -193,10 +206,11 @@ impl ObjectStore for LocalStore {
         deadline: Deadline,
     ) -> Result<Bytes, StoreError> {
         let target = name.clone();
-        self.run(Operation::Get, Some(name), deadline, move |d| {
+        self.meter.asked(Operation::Get, 0, false);
+        let read = self.run(Operation::Get, Some(name), deadline, move |d| {
             d.get(&target, length_max)
-        })
-        .await
+        });
+        self.received(read.await)
     }
 
     async fn get_range(
@@ -206,14 +220,16 @@ impl ObjectStore for LocalStore {
         deadline: Deadline,
     ) -> Result<Bytes, StoreError> {
         let target = name.clone();
-        self.run(Operation::Get, Some(name), deadline, move |d| {
+        self.meter.asked(Operation::Get, 0, false);
+        let read = self.run(Operation::Get, Some(name), deadline, move |d| {
             d.get_range(&target, range)
-        })
-        .await
+        });
+        self.received(read.await)
     }
 
     async fn head(&self, name: &ObjectName, deadline: Deadline) -> Result<ObjectInfo, StoreError> {
         let target = name.clone();
+        self.meter.asked(Operation::Head, 0, false);
         self.run(Operation::Head, Some(name), deadline, move |d| {
             d.head(&target)
         })
@@ -228,6 +244,7 @@ impl ObjectStore for LocalStore {
         deadline: Deadline,
     ) -> Result<Page, StoreError> {
         let (prefix, cursor) = (prefix.to_owned(), cursor.cloned());
+        self.meter.asked(Operation::List, 0, false);
         self.run(Operation::List, None, deadline, move |d| {
             d.list(&prefix, cursor.as_ref(), limit)
         })
@@ -236,6 +253,7 @@ impl ObjectStore for LocalStore {
 
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
         let target = name.clone();
+        self.meter.asked(Operation::Delete, 0, false);
         self.run(Operation::Delete, Some(name), deadline, move |d| {
             d.delete(&target)
         })
@@ -245,6 +263,10 @@ impl ObjectStore for LocalStore {
     async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
         let room = self.run(Operation::Head, None, deadline, Root::free_space);
         room.await.map(Some)
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.meter.read()
     }
 }
 

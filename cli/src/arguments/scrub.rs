@@ -31,6 +31,9 @@ pub(crate) struct ScrubArguments {
         default_missing_value = "true"
     )]
     pub(crate) repair: bool,
+    /// Scrub even if the budget of the month is spent
+    #[arg(long)]
+    pub(crate) over_budget: bool,
 }
 
 /// Commands for one cloud.

@@ -35,7 +35,7 @@ pub(crate) struct CloudReport {
     /// The median latency of its last answers, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_median_us: Option<u64>,
-    /// Requests to it since the mount began, retries included; none of a directory.
+    /// Requests to it since the mount began, retries included.
     #[serde(default)]
     pub(crate) requests: u64,
     /// Those of them that failed.
@@ -53,6 +53,9 @@ pub(crate) struct CloudReport {
     /// How many faults of it the metadata records; `quorumfs cloud evidence` shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) evidence: Option<u64>,
+    /// Why what was deleted there is paid for, if its bucket says that it keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) keeps_deleted: Option<String>,
 }
 
 impl CloudReport {
@@ -75,6 +78,7 @@ impl CloudReport {
             bytes_received: status.traffic.bytes_received,
             suspended: status.suspended,
             evidence: None,
+            keeps_deleted: None,
         }
     }
 
@@ -120,6 +124,9 @@ impl CloudReport {
         }
         if self.shards_refused > 0 {
             text.push_str(&format!("; RETURNED {} BAD SHARDS", self.shards_refused));
+        }
+        if let Some(why) = &self.keeps_deleted {
+            text.push_str(&format!("; {why}"));
         }
         let problem = self.problem.as_ref().or(self.writes_refused.as_ref());
         if let (None, Some(error)) = (problem, &self.last_error) {

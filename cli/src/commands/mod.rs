@@ -4,6 +4,7 @@ pub(crate) mod backup;
 pub(crate) mod cloud;
 mod cloud_report;
 pub(crate) mod cluster;
+pub(crate) mod cost;
 mod disk_cache;
 pub(crate) mod doctor;
 pub(crate) mod epochs;

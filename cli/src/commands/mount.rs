@@ -197,6 +197,7 @@ async fn serve(
             async move {
                 match question {
                     Question::Status => {
+                        opened.spending().keep();
                         let mut report = report(&opened, &mounted, began).await;
                         count_evidence(&opened, &mut report).await;
                         ask_quota(&opened, &mut report).await;
@@ -323,6 +324,7 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountRepo
         memory_from: opened.budget().from.to_string(),
         cache: opened.cache_report(),
         quota: None,
+        budget: opened.spending().report(),
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! What a running mount says of itself, for `status`.
 
 use super::cloud_report::{CloudReport, mebibytes};
+use super::cost::BudgetReport;
 use super::disk_cache::CacheReport;
 use super::journal::WaitingReport;
 use super::quota::Used;
@@ -91,6 +92,9 @@ pub(crate) struct MountReport {
     /// The volume's usage and limits, if the servers answered soon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quota: Option<Used>,
+    /// How the volume stands to its budget, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<BudgetReport>,
     /// The condition of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
 }
@@ -154,6 +158,7 @@ impl MountReport {
             text.push_str(&format!("; {bytes} are sealed under old keys"));
         }
         text.extend(self.quota.and_then(|quota| quota.warning()));
+        text.extend(self.budget.as_ref().map(BudgetReport::text));
         if self.files_lost > 0 {
             text.push_str(&format!(
                 "; WRITTEN DATA OF {} FILES WAS LOST",

@@ -7,13 +7,16 @@
 mod backing_up;
 mod client;
 mod collecting;
+mod costs;
+mod file_system;
 mod following;
 mod held;
 mod host;
 mod known_clouds;
 
+use super::cost::{CostBasis, Spending};
 use super::disk_cache::{CacheReport, MountCache};
-use super::journal::{self, WaitingReport};
+use super::journal::WaitingReport;
 use super::local_lock::{self, MountedSessions};
 use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
@@ -30,6 +33,8 @@ use crate::failure::{CommandResult, Failure};
 use crate::unlock::{self, Unlocked};
 use bytes::Bytes;
 use client::client_config;
+pub(super) use costs::basis_now;
+use file_system::FileSystemOver;
 use following::Attachment;
 use held::not_mounted;
 use quorumfs_backends::StoreError;
@@ -42,7 +47,7 @@ use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Compaction,
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, InodeId, Packing, SliceStore, VfsOptions};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, InodeId, Packing};
 use quorumfs_gateway::volume::Volume;
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,6 +70,7 @@ pub(crate) struct Configured {
     memory: Memory,
     held: MountedSessions,
     shown: ShownBefore,
+    costs: CostBasis,
     /// The key is not the one in the state directory.
     is_guest: bool,
 }
@@ -142,6 +148,7 @@ impl Configured {
         let shown = ShownBefore::new(state.join(shown::FILE), volume.id());
         client.shown = shown.recall().sequence;
         let clouds = clouds::of_volume(&configuration, state.path(), &volume)?;
+        let costs = costs::basis(&configuration, state.path(), &clouds, &volume)?;
         let budget = configuration.data.memory()?;
         configuration.cache.check()?;
         configuration.journal.check()?;
@@ -157,6 +164,7 @@ impl Configured {
             memory,
             held,
             shown,
+            costs,
             is_guest: false,
         })
     }
@@ -311,6 +319,7 @@ pub(crate) struct Opened {
     memory: Memory,
     held: MountedSessions,
     shown: ShownBefore,
+    spending: Spending,
     attachment: Attachment,
 }
 
@@ -420,6 +429,7 @@ impl Opened {
             }
         };
         Ok(Self {
+            spending: Spending::begin(configured, volume, &blocks, &metadata).await,
             volume: volume.clone(),
             file_system,
             tier: configured.configuration.mount.tier,
@@ -471,6 +481,11 @@ impl Opened {
     /// The memory budget.
     pub(crate) fn budget(&self) -> &MemoryBudget {
         &self.budget
+    }
+
+    /// What the clouds cost.
+    pub(crate) fn spending(&self) -> &Spending {
+        &self.spending
     }
 
     /// The condition of the disk cache, if one is configured.
@@ -546,41 +561,9 @@ impl Opened {
         }
         let ended = self.file_system.shutdown().await;
         self.keep_shown();
+        self.spending.keep();
         self.blocks.shutdown();
         self.disk_cache.close().await;
         synced.and(ended).map_err(|error| vfs_failure(&error))
-    }
-}
-
-/// The parts of a file system that is to be opened.
-struct FileSystemOver<'a> {
-    configured: &'a Configured,
-    metadata: Arc<MetadataClient>,
-    slices: Arc<dyn SliceStore>,
-    access: Access,
-}
-
-impl FileSystemOver<'_> {
-    /// The file system, after its journal is replayed; and the journal's damage, if any.
-    async fn open(self) -> CommandResult<(FileSystem, Option<String>)> {
-        let volume = self.configured.volume.clone();
-        let options = self.configured.budget.plan().vfs();
-        if !matches!(self.access, Access::Mount { .. }) {
-            let files = FileSystem::new(volume, self.metadata, self.slices, options);
-            return Ok((files, None));
-        }
-        let options = VfsOptions {
-            tier: self.configured.configuration.mount.tier.into(),
-            ..options
-        };
-        let Some(replay) = journal::open(self.configured)? else {
-            let files = FileSystem::new(volume, self.metadata, self.slices, options);
-            return Ok((files, None));
-        };
-        let opened =
-            FileSystem::journalled(volume, self.metadata, self.slices, options, replay).await;
-        let (files, replayed) = opened.map_err(|error| vfs_failure(&error))?;
-        journal::log_replay(&replayed);
-        Ok((files, replayed.damage))
     }
 }

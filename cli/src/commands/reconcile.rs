@@ -17,6 +17,7 @@ use quorumfs_gateway::blocks::{
     BlockStore, Collected, Collection, Compacted, Compaction, CompactionError, Drained,
     PlacementError, Swept,
 };
+use quorumfs_gateway::cost::PaidWork;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -204,7 +205,24 @@ async fn once(
         output.record("collection", &line, CollectionLine::text)?;
         return Ok(Exit::Success);
     }
-    let wants = |task| arguments.only.is_none_or(|only| only == task);
+    let allowance = blocks.allowance();
+    // What is asked for by name is done whatever it costs.
+    let is_paid = |work| arguments.only.is_some() || allowance.allows(work);
+    let wants = |task| {
+        arguments.only.is_none_or(|only| only == task)
+            && match task {
+                ReconcileTask::Compaction => is_paid(PaidWork::Compaction),
+                ReconcileTask::Sweep => is_paid(PaidWork::Sweep),
+                ReconcileTask::Completion | ReconcileTask::Collection | ReconcileTask::Backup => {
+                    true
+                }
+            }
+    };
+    if !is_paid(PaidWork::Compaction) {
+        output.print_text(
+            "The budget of this month is spent: compaction and the sweep wait; --only does them.",
+        )?;
+    }
     let mut exit = Exit::Success;
     let mut stop = Stop::of_a_command()?;
     let work = async {

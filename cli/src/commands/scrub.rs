@@ -18,6 +18,7 @@ use crate::output::Output;
 use crate::stop::Stop;
 use position::{Counts, Position, Wanted};
 use quorumfs_gateway::blocks::{ScrubConfig, ScrubDepth, ScrubReport};
+use quorumfs_gateway::cost::PaidWork;
 use quorumfs_gateway::keys::Secret;
 use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::CloudIndex;
@@ -110,10 +111,20 @@ pub(crate) async fn run(
     };
     let position = Position::find(configured.state(), wanted);
     let opened = Opened::open(&configured, Access::Command).await?;
-    let outcome = scrub(&configured, &opened, &config, position, output).await;
+    let is_paid = arguments.over_budget || opened.blocks().allowance().allows(PaidWork::Scrub);
+    let outcome = match is_paid {
+        true => scrub(&configured, &opened, &config, position, output).await,
+        false => Err(over_budget()),
+    };
     let closed = opened.close().await;
     let exit = outcome?;
     closed.map(|()| exit)
+}
+
+fn over_budget() -> Failure {
+    let message = "the budget of this month is spent, so nothing is scrubbed";
+    Failure::new(Exit::NoSpace, message)
+        .hint("scrub all the same with --over-budget; `quorumfs cost` shows what was spent")
 }
 
 const MIB: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 20) - 1);

@@ -126,9 +126,10 @@ pub(crate) async fn run(
     output: Output,
 ) -> CommandResult {
     let configured = Configured::read(general)?;
-    let (standing, clouds, report, trial) = tokio::join!(
+    let (standing, clouds, keeping, report, trial) = tokio::join!(
         configured.standing(),
         configured.ask_clouds(),
+        configured.ask_keeping(),
         ask_mount(&configured),
         try_order(&configured),
     );
@@ -141,7 +142,10 @@ pub(crate) async fn run(
     let standing = standing?;
     let membership = standing.membership.clone();
     let replicas = members::of(&configured, standing);
-    let clouds = merge(&configured, clouds, report.as_ref());
+    let mut clouds = merge(&configured, clouds, report.as_ref());
+    for (cloud, keeps) in clouds.iter_mut().zip(keeping) {
+        cloud.keeps_deleted = keeps.map(str::to_owned);
+    }
     let found = StatusFindings {
         reported: report.is_some(),
         answers: silent.is_none(),

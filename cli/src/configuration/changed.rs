@@ -31,6 +31,12 @@ free_space_floor_mib = 100
 [journal]
 always = true
 size_mib = 128
+[cost]
+prices = "prices.toml"
+[budget]
+soft = "20 USD"
+hard = "40 USD"
+past_hard = "stop writes"
 [[replica]]
 address = "127.0.0.1:7000"
 key = "00ff"
@@ -44,6 +50,9 @@ location = "s3://bucket/prefix"
 credentials = "a.credentials"
 domain = "provider"
 read_price_per_gib = 0.09
+price = "aws-s3-standard-us-east-1"
+[cloud.budget]
+soft = "5 USD"
 [cloud.limits]
 requests_per_second = 100
 upload_mib_per_second = 10

@@ -77,7 +77,7 @@ pub(crate) use object::decoding;
 pub use object::{
     BlockError, BlockErrorKind, CELL_BYTES, CloudKeys, Compression, FEATURES, FORMAT, Failures,
     Named, PlainSlice, PrincipalName, SEGMENT_BYTES, SealedSlice, Sealer, Stored, StoredObject,
-    TAG_BYTES, Writer, check_processor,
+    TAG_BYTES, Writer, check_processor, proved_cell_bytes, sealed_length, shard_bytes,
 };
 #[doc(hidden)]
 pub use object::{Planted, Sabotage};

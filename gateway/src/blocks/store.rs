@@ -11,6 +11,7 @@ use super::reconcile::{
 };
 use super::shares::{ShareError, ShareStore};
 use super::write::Writes;
+use crate::cost::Allowance;
 use crate::keys::SliceKey;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
@@ -337,6 +338,12 @@ impl BlockStore {
     /// `Configuration` if they do not fit the policy.
     pub fn shares(&self) -> Result<ShareStore, BlockError> {
         ShareStore::of(&self.clouds)
+    }
+
+    /// What the budget lets go on; the caller sets it, and tasks that can wait obey it.
+    #[must_use]
+    pub fn allowance(&self) -> &Arc<Allowance> {
+        self.reconciler.allowance()
     }
 
     /// The most plain bytes in one block.

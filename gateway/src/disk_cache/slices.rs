@@ -2,6 +2,7 @@
 
 use super::cache::{DiskCache, FoundChunks};
 use crate::blocks::ShareStore;
+use crate::cost::PaidWork;
 use crate::metadata::AllocatedId;
 use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
 use async_trait::async_trait;
@@ -148,5 +149,9 @@ impl SliceStore for CachedSlices {
 
     async fn room(&self) -> Option<u64> {
         self.inner.room().await
+    }
+
+    fn allows(&self, work: PaidWork) -> bool {
+        self.inner.allows(work)
     }
 }

@@ -8,6 +8,7 @@ use super::{StoredSlice, VfsError};
 use crate::blocks::{
     BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
 };
+use crate::cost::PaidWork;
 use crate::keys::KeyError;
 use crate::memory::LongBytes;
 use crate::metadata::AllocatedId;
@@ -141,6 +142,10 @@ impl SliceStore for CloudSlices {
 
     async fn room(&self) -> Option<u64> {
         self.blocks.capacity().await
+    }
+
+    fn allows(&self, work: PaidWork) -> bool {
+        self.blocks.allowance().allows(work)
     }
 
     fn committed(&self, object: ObjectId) {

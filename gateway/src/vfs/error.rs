@@ -36,6 +36,13 @@ pub enum VfsError {
         /// How much was free.
         room: u64,
     },
+    /// The month's budget is spent, and its owner wants writes to stop then.
+    #[error(
+        "write: the hard budget of this month is spent, and `past_hard` of `[budget]` stops \
+         writes; \
+         raise `hard` in quorumfs.toml, or wait for the next month (`quorumfs cost`)"
+    )]
+    OverBudget,
     /// Another mount has taken over, or this one's session has ended.
     #[error(
         "this mount was taken over or its session has ended: nothing more can be read or written \
@@ -119,13 +126,17 @@ impl VfsError {
             },
             Self::Data { .. } | Self::Internal { .. } => Errno::IO,
             Self::NoRoom { .. } => Errno::TIMEDOUT,
+            Self::OverBudget => Errno::DQUOT,
         }
     }
 
     /// Whether an operator should see it: any error that is not a plain refusal.
     #[must_use]
     pub fn is_alarming(&self) -> bool {
-        !matches!(self, Self::Refused { .. } | Self::Full { .. })
+        !matches!(
+            self,
+            Self::Refused { .. } | Self::Full { .. } | Self::OverBudget
+        )
     }
 
     /// Whether the reason is that clouds are unreachable now, so that a retry may succeed.

@@ -3,6 +3,7 @@
 use super::content::StoredSlice;
 use super::{VfsError, Warmed};
 use crate::blocks::ShareStore;
+use crate::cost::PaidWork;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -53,6 +54,11 @@ pub trait SliceStore: Send + Sync + 'static {
     /// Free space in bytes; `None` if it is unbounded.
     async fn room(&self) -> Option<u64> {
         None
+    }
+
+    /// Whether the budget lets work of this kind go on.
+    fn allows(&self, _: PaidWork) -> bool {
+        true
     }
 
     /// The slice will not be committed, or it is unknown whether it was.

@@ -16,6 +16,7 @@ use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::{Node, NodeState};
+use crate::cost::PaidWork;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{InodeId, Uid};
@@ -62,6 +63,9 @@ impl FileSystem {
             return Err(VfsError::refused("write", Errno::FBIG));
         }
         inner.metadata.not_fenced()?;
+        if !inner.slices.allows(PaidWork::Write) {
+            return Err(VfsError::OverBudget);
+        }
         let node = &handle.node;
         inner.takes_more(node, data.len() as u64).await?;
         let reserved = inner.reserve(node, data.len() as u64).await?;

@@ -3,6 +3,7 @@
 
 mod access_times;
 mod behaviour;
+mod budget;
 mod cache_validity;
 mod cancellation;
 mod collection;

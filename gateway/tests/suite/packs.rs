@@ -182,20 +182,23 @@ impl Clouds {
     }
 
     pub(crate) fn blocks(&self, client: &Arc<MetadataClient>) -> BlockStore {
-        let clouds: Vec<Cloud> = self
-            .world
-            .volume
-            .clouds()
-            .zip(&self.stores)
-            .map(|((cloud, secret), store)| Cloud {
-                index: cloud.index,
-                store: store.clone(),
-                secret: secret.clone(),
-                read_price: 0,
-            })
-            .collect();
         let volume = &self.world.volume;
-        let config = BlockConfig::new(volume.id(), volume.policy());
+        self.blocks_of(client, BlockConfig::new(volume.id(), volume.policy()))
+    }
+
+    pub(crate) fn blocks_of(
+        &self,
+        client: &Arc<MetadataClient>,
+        config: BlockConfig,
+    ) -> BlockStore {
+        let pairs = self.world.volume.clouds().zip(&self.stores);
+        let clouds = pairs.map(|((cloud, secret), store)| Cloud {
+            index: cloud.index,
+            store: store.clone(),
+            secret: secret.clone(),
+            read_price: 0,
+        });
+        let clouds: Vec<Cloud> = clouds.collect();
         BlockStore::open(config, &clouds, client.clone()).unwrap()
     }
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod broken_mounts;
 mod clouds;
 mod copying;
+mod costs;
 mod crashes;
 mod disk_cache;
 mod documents;

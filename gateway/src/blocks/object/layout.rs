@@ -124,6 +124,19 @@ impl Layout {
     }
 }
 
+/// Bytes of a stored shard of an object whose stream has `length` bytes, over `data` data shards:
+/// for plans, which have no object.
+#[must_use]
+pub fn shard_bytes(length: u32, data: u8, shard: u8) -> u64 {
+    Layout::new(length, data).stored_length(u64::from(shard))
+}
+
+/// Bytes of a full cell of such an object with its path: the least that a read fetches.
+#[must_use]
+pub fn proved_cell_bytes(length: u32, data: u8) -> u64 {
+    u64::from(CELL_BYTES) + Layout::new(length, data).path_length()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,11 +52,11 @@ pub use code::check_processor;
 pub use compress::Compression;
 pub use error::{BlockError, BlockErrorKind, Failures};
 pub use header::{FEATURES, FORMAT};
-pub use layout::CELL_BYTES;
+pub use layout::{CELL_BYTES, proved_cell_bytes, shard_bytes};
 pub use naming::{CloudKeys, Named};
 pub use sabotage::{Planted, Sabotage};
 pub use sealer::Sealer;
-pub use segment::{SEGMENT_BYTES, TAG_BYTES};
+pub use segment::{SEGMENT_BYTES, TAG_BYTES, sealed_length};
 pub use stored::{SealedSlice, Stored, StoredObject};
 pub use stream::PlainSlice;
 pub use writer::{PrincipalName, Writer};
@@ -70,8 +70,6 @@ pub(super) use index::{SliceIndex, sealed_index_length};
 pub(super) use layout::Layout;
 pub(super) use open::{Cells, Opening};
 pub(super) use positions::{AHEAD_BYTES, Positions, check, most_held, opened_index, unshrunk};
-#[cfg(test)]
-pub(super) use segment::sealed_length;
 pub(super) use segment::{SliceCipher, segments};
 pub(super) use shard::{
     Rebuilt, ShardBytes, assemble, cells_range, check_cells, check_whole, encode, encode_sealed,

@@ -64,7 +64,8 @@ pub(in crate::blocks) fn segments(length: u32) -> u32 {
 }
 
 /// Bytes of the sealed stream of a slice of `length` plain bytes; `None` if they exceed 32 bits.
-pub(in crate::blocks) fn sealed_length(length: u32) -> Option<u32> {
+#[must_use]
+pub fn sealed_length(length: u32) -> Option<u32> {
     segments(length).checked_mul(TAG_BYTES)?.checked_add(length)
 }
 

@@ -32,6 +32,7 @@ use super::throttle::Throttle;
 use crate::blocks::clouds::{PackedPage, PlacementError, SparsePack};
 use crate::blocks::object::{BlockError, CELL_BYTES, Rebuilt};
 use crate::blocks::write::Writes;
+use crate::cost::PaidWork;
 use quorumfs_metadata::identity::{Home, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::{MOVE_SLICES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{NewObject, SliceMove};
@@ -182,7 +183,8 @@ impl Task for CompactTask {
         let Some(compaction) = self.compaction else {
             return;
         };
-        if !self.has_the_job().await {
+        let is_paid = self.reconciler.allowance().allows(PaidWork::Compaction);
+        if !is_paid || !self.has_the_job().await {
             *self.due() = None;
             return;
         }

@@ -68,6 +68,7 @@ use super::backup::{BackupStore, Lineage};
 use super::clouds::{Clouds, PlacementError};
 use super::read::Reads;
 use super::write::Writes;
+use crate::cost::Allowance;
 use collect::CollectTask;
 use compact::CompactTask;
 use completion::CompletionTask;
@@ -102,6 +103,8 @@ pub(super) struct Reconciler {
     scrub: Mutex<Option<ScrubReport>>,
     /// The result of the last round of collection.
     collected: Mutex<Collected>,
+    /// What the budget lets go on.
+    allowance: Arc<Allowance>,
     /// The incarnation that this process belongs to, if it is looked for later ones.
     lineage: Option<Lineage>,
     /// How far replaced clouds are drained, as the last pass saw it.
@@ -129,10 +132,16 @@ impl Reconciler {
             repair_backoff: RepairBackoff::new(pause),
             scrub: Mutex::default(),
             collected: Mutex::default(),
+            allowance: Arc::default(),
             lineage,
             drainage: Mutex::default(),
             draining: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// What the budget lets go on.
+    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+        &self.allowance
     }
 
     /// Refuses to delete once the volume goes on in a later incarnation, or if too few clouds say

@@ -31,6 +31,7 @@ use super::task::{Due, Interval, Task, TaskProgress};
 use super::{Collection, Reconciler};
 use crate::blocks::clouds::{Link, PlacementError};
 use crate::blocks::object::{Named, Sabotage, ShardFault};
+use crate::cost::PaidWork;
 use quorumfs_metadata::fleet::CloudState;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId};
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
@@ -50,6 +51,8 @@ const JOB: Duration = Duration::from_secs(300);
 /// How long after the start the first sweep is due, or the interval if that is shorter: a process
 /// that runs for a day is to sweep as well.
 const FIRST: Duration = Duration::from_secs(3600);
+/// When a sweep that the budget did not allow is due again.
+const OVER_BUDGET: Duration = Duration::from_secs(3600);
 
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +146,10 @@ impl Task for SweepTask {
         let Some(collection) = &self.collection else {
             return;
         };
+        if !self.reconciler.allowance().allows(PaidWork::Sweep) {
+            self.interval.pause(OVER_BUDGET);
+            return;
+        }
         if let Err(error) = self.reconciler.sweep_listings(collection).await {
             tracing::warn!(%error, "the sweep of listings failed and will be tried again");
         }
