@@ -18,8 +18,8 @@
 //! the last reference went. A copy of the metadata is of a point that its maker does not choose:
 //! the points are *open* from before the copy on, and narrowed to the copy's when it is known. So
 //! there is no step that condemns an object first; a collector that found it forgettable may delete
-//! its shards at any later time, die, and do it again. Objects that are not forgettable are skipped,
-//! whatever the sender says.
+//! its shards at any later time, die, and do it again. Objects that are not forgettable are
+//! skipped, whatever the sender says.
 //!
 //! Failure mode: a put that a cloud executes after the forget leaves a shard without a row. The
 //! sweep of listings finds it, by [`fates`].

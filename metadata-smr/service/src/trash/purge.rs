@@ -1,9 +1,9 @@
 //! What leaves the trash for good.
 //!
 //! The oldest goes first, by ticks: when its time is over, and while usage and trash exceed the
-//! realm's limit together. While the servers' disks are nearly full each operation takes some along, and
-//! a gateway asks for it when a cloud is full. Content goes through the reap queue, which ticks
-//! drain before they purge more.
+//! realm's limit together. While the servers' disks are nearly full each operation takes some
+//! along, and a gateway asks for it when a cloud is full. Content goes through the reap queue,
+//! which ticks drain before they purge more.
 
 use super::keep::{had_something, take};
 use super::{REALMS, find};
