@@ -256,12 +256,11 @@ pub(crate) struct CloudSection {
 }
 
 impl CloudSection {
-    /// A cloud that was added after the volume's creation, without anything that only this machine
-    /// knows.
-    pub(crate) fn added(name: String, index: u8, location: String) -> Self {
+    /// A cloud with nothing but its name and its place.
+    pub(crate) fn at(name: String, location: String) -> Self {
         Self {
             name,
-            index: Some(index),
+            index: None,
             location,
             credentials: None,
             reader_credentials: None,
@@ -269,6 +268,15 @@ impl CloudSection {
             domain: None,
             read_price_per_gib: None,
             limits: LimitsSection::default(),
+        }
+    }
+
+    /// A cloud that was added after the volume's creation, without anything that only this machine
+    /// knows.
+    pub(crate) fn added(name: String, index: u8, location: String) -> Self {
+        Self {
+            index: Some(index),
+            ..Self::at(name, location)
         }
     }
 }
