@@ -272,12 +272,11 @@ pub(crate) struct CloudSection {
 }
 
 impl CloudSection {
-    /// A cloud that was added after the volume's creation, without anything that only this machine
-    /// knows.
-    pub(crate) fn added(name: String, index: u8, location: String) -> Self {
+    /// A cloud with nothing but its name and its place.
+    pub(crate) fn at(name: String, location: String) -> Self {
         Self {
             name,
-            index: Some(index),
+            index: None,
             location,
             credentials: None,
             reader_credentials: None,
@@ -287,6 +286,15 @@ impl CloudSection {
             price: None,
             budget: CloudBudget::default(),
             limits: LimitsSection::default(),
+        }
+    }
+
+    /// A cloud that was added after the volume's creation, without anything that only this machine
+    /// knows.
+    pub(crate) fn added(name: String, index: u8, location: String) -> Self {
+        Self {
+            index: Some(index),
+            ..Self::at(name, location)
         }
     }
 }

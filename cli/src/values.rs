@@ -2,7 +2,7 @@
 //! name and location, a file with credentials.
 
 use crate::clouds;
-use crate::configuration::{CloudBudget, CloudSection, LimitsSection, ReplicaSection};
+use crate::configuration::{CloudSection, ReplicaSection};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -24,19 +24,7 @@ pub(crate) fn public_key(digits: &str) -> CommandResult<PublicKey> {
 
 /// A cloud's part of the configuration.
 pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
-    CloudSection {
-        name: name.to_string(),
-        index: None,
-        location: location.to_string(),
-        credentials: None,
-        reader_credentials: None,
-        collector_credentials: None,
-        domain: None,
-        read_price_per_gib: None,
-        price: None,
-        budget: CloudBudget::default(),
-        limits: LimitsSection::default(),
-    }
+    CloudSection::at(name.to_string(), location.to_string())
 }
 
 /// The address at which a replica is reached.

@@ -5,14 +5,14 @@
 //! 2 retain: all points from now on
 //! 3 bring the copy of the servers' rows to a checkpoint behind 2
 //! 4 put the rows that changed since the last backup, as parts
-//! 5 put the point on each cloud
-//! 6 narrow what is retained to this point; release what earlier points retained
-//! 7 delete what only those needed
+//! 5 narrow what is retained to this point, for as long as nothing releases it
+//! 6 put the point on each cloud
+//! 7 release what earlier points retained, and delete what only those needed
 //! ```
 //!
 //! A process that dies before 5 leaves the backup before as the newest, and points that are
-//! retained for a day. One that dies after 5 has made a backup that keeps nothing from being
-//! deleted once that day is over; the next backup comes long before.
+//! retained for a day. One that dies after 5 leaves a point that is retained, published or not; the
+//! next backup releases it. So what the newest point on the clouds needs is always retained.
 //!
 //! All rows are written anew when the changes since have become as many: so a recovery reads at
 //! most twice what it needs, and what is written stays within twice what changed. They are written
@@ -46,13 +46,11 @@ use tokio::sync::mpsc;
 const JOB: Duration = Duration::from_secs(600);
 /// How long points stay open if their process dies.
 const OPEN_SECONDS: u32 = 24 * 3600;
-/// Recovery points that are kept: one, since the newest was read back from n − f clouds. What an
-/// older one alone needs is deleted data that would be paid for.
-const KEPT: usize = 1;
 /// Layers after which all rows are written anew: a recovery holds a part of each.
 const LAYERS_MAX: usize = 48;
 /// Parts that wait to be put.
 const QUEUE: usize = 2;
+
 /// What a maker of backups needs.
 #[derive(Debug)]
 pub struct BackupConfig {
@@ -150,22 +148,20 @@ impl BackupMaker {
         self.config.store.superseded(lineage).await?;
         let before = self.retained().await?;
         let (number, from) = self.retain().await?;
-        let made = self.publish(from, taken, &before).await;
-        let made = match made {
+        let made = match self.publish(number, from, taken, &before).await {
             Ok(Some(made)) => made,
             Ok(None) => {
                 self.release(number).await?;
                 return Ok(Round::Unchanged);
             }
             Err(error) => {
-                // Its time is over in a day in any case.
-                let _ = self.release(number).await;
+                // If it cannot be released, the next backup does it, or its time is over in a day.
+                if let Err(error) = self.release(number).await {
+                    tracing::debug!(%error, "points of a failed backup stay retained");
+                }
                 return Err(error);
             }
         };
-        let to = made.sequence;
-        self.order("narrowing", &Operation::Narrow { number, to })
-            .await?;
         self.retire(&before).await?;
         Ok(Round::Made(made))
     }
@@ -215,6 +211,7 @@ impl BackupMaker {
     /// Puts parts and point; `None` if nothing has changed.
     async fn publish(
         &mut self,
+        number: u64,
         from: Sequence,
         taken: Time,
         before: &[(u64, Retention)],
@@ -269,6 +266,9 @@ impl BackupMaker {
             layers,
         };
         let body = point.seal(&self.config.volume)?;
+        let to = point.sequence;
+        self.order("narrowing", &Operation::Narrow { number, to })
+            .await?;
         self.config
             .store
             .put_point(point.id(), body.clone())
@@ -360,30 +360,17 @@ impl BackupMaker {
         Ok(parts)
     }
 
-    /// Releases what earlier points retained, but for the newest of them, and deletes what only
-    /// those needed.
+    /// Releases what earlier points retained, and deletes what only those needed. None is kept
+    /// but the newest, which was read back from n − f clouds: what an older one alone needs is
+    /// deleted data that would be paid for.
     async fn retire(&self, before: &[(u64, Retention)]) -> Result<(), RecoveryError> {
         let incarnation = self.incarnation();
-        let chosen = before.iter().filter(|(_, it)| it.to.is_some());
-        let mut chosen: Vec<_> = chosen.collect();
-        chosen.sort_by_key(|(number, _)| *number);
-        let kept = chosen.split_off(chosen.len().saturating_sub(KEPT - 1));
-        if chosen.is_empty() {
-            return Ok(());
-        }
-        let mut needed: BTreeSet<ObjectId> = self
+        let needed: BTreeSet<ObjectId> = self
             .last
             .iter()
             .flat_map(|last| parts_of(&last.point))
             .collect();
-        for (_, retention) in &kept {
-            if let Some(point) = self.fetch(retention.from).await {
-                needed.extend(parts_of(&point));
-            } else if retention.from != Sequence(0) {
-                // Without it, it is not known what it needs: nothing is deleted now.
-                return Ok(());
-            }
-        }
+        let chosen = before.iter().filter(|(_, it)| it.to.is_some());
         for (number, retention) in chosen {
             self.release(*number).await?;
             let Some(point) = self.fetch(retention.from).await else {

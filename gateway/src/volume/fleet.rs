@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: a change is accepted for an administrator's signature alone, and on no server's
-//! word; changes are accepted in order, and none is ever taken back. Which replaced clouds are
+//! word; changes are accepted in order, and none is ever undone. Which replaced clouds are
 //! *retired* is the servers' word: it decides who is waited for, and not where anything is written.
 //!
 //! A key that was replaced counts for changes up to the key epoch that its succession names, as for

@@ -257,15 +257,7 @@ impl Founding {
             epoch,
             root_owner: new.root_owner,
         };
-        genesis.validate()?;
-        let bytes = genesis.to_bytes();
-        let signature = root.sign(&Genesis::signed_bytes(&bytes));
-        let signed = SignedGenesis {
-            genesis: bytes,
-            root_key: root.public().0,
-            signature,
-        };
-        let genesis = signed.to_bytes();
+        let genesis = signed_genesis(&root, &genesis)?;
         Ok(Created {
             owner: KeyFile {
                 principal: owner,
@@ -298,6 +290,19 @@ impl Founding {
             cloud_secrets: wrap_secrets(&self.volume(), self.clouds(), &id.wrapping)?,
         })
     }
+}
+
+/// A genesis as servers and clients get it, under the root's signature.
+pub(super) fn signed_genesis(root: &VolumeRoot, genesis: &Genesis) -> Result<Vec<u8>, VolumeError> {
+    genesis.validate()?;
+    let bytes = genesis.to_bytes();
+    let signature = root.sign(&Genesis::signed_bytes(&bytes));
+    let signed = SignedGenesis {
+        genesis: bytes,
+        root_key: root.public().0,
+        signature,
+    };
+    Ok(signed.to_bytes())
 }
 
 /// The clouds' secrets, wrapped for a principal.

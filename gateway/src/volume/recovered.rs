@@ -6,9 +6,10 @@
 //! ([`crate::backup`]).
 
 use super::VolumeError;
+use super::founding::signed_genesis;
 use crate::keys::VolumeRoot;
 use quorumfs_bft::identity::Time;
-use quorumfs_metadata::genesis::{Genesis, SignedGenesis};
+use quorumfs_metadata::genesis::Genesis;
 use quorumfs_metadata::identity::{PrincipalId, VolumeIncarnation};
 use quorumfs_metadata::row::ReplicaInfo;
 
@@ -45,13 +46,5 @@ pub fn recovered_genesis(
         replicas: servers.replicas,
         ..before.clone()
     };
-    genesis.validate()?;
-    let bytes = genesis.to_bytes();
-    let signature = root.sign(&Genesis::signed_bytes(&bytes));
-    let signed = SignedGenesis {
-        genesis: bytes,
-        root_key: root.public().0,
-        signature,
-    };
-    Ok(signed.to_bytes())
+    signed_genesis(root, &genesis)
 }

@@ -228,7 +228,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_replacement_that_is_killed_goes_on_and_is_taken_back() {
+fn a_replacement_that_is_killed_goes_on_and_is_reversed() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     fill(&cluster);

@@ -38,7 +38,7 @@ use quorumfs_gateway::volume::{NewServers, Volume, recovered_genesis};
 use quorumfs_metadata::row::ReplicaInfo;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -46,6 +46,8 @@ use tokio::time::Instant;
 const SPOOL: &str = "recovery.rows";
 /// How many points are tried.
 const POINTS_MAX: usize = 8;
+/// The interval of progress lines.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// The pause between two tries to reach the new replicas.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -57,6 +59,13 @@ struct FoundLine {
     rows: u64,
     /// Clouds that could not be asked.
     failures: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ProgressLine {
+    rows: u64,
+    /// `read` or `loaded`.
+    done: &'static str,
 }
 
 #[derive(Serialize)]
@@ -74,6 +83,21 @@ struct RecoveredLine {
     rows: u64,
     #[serde(serialize_with = "crate::output::paths::serialize")]
     state: PathBuf,
+}
+
+/// Says from time to time how many rows are done.
+fn progress(done: &'static str, output: Output) -> impl Fn(u64) + Sync {
+    let last = Mutex::new(Instant::now());
+    move |rows| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= PROGRESS_EVERY {
+            *last = Instant::now();
+            let line = ProgressLine { rows, done };
+            output.announce("progress", &line, |line| {
+                format!("{} rows {} so far", line.rows, line.done)
+            });
+        }
+    }
 }
 
 /// Recovers the volume.
@@ -195,7 +219,7 @@ async fn newest(
     }
     let mut last = None;
     for point in found.points {
-        match spool_rows(blocks, &point, spool, &|_| ()).await {
+        match spool_rows(blocks, &point, spool, &progress("read", output)).await {
             Ok(rows) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 let taken = Duration::from_nanos(point.0.taken.0);
@@ -263,7 +287,7 @@ async fn load(
     let volume = configured.volume();
     let session = Arc::new(Ordered::new(client.clone()));
     let metadata = MetadataClient::new(session, volume.own_credentials());
-    let loaded = load_rows(&metadata, spool, &|_| ()).await;
+    let loaded = load_rows(&metadata, spool, &progress("loaded", output)).await;
     metadata.close().await;
     let loaded = loaded.map_err(|error| recovery_failure(&error))?;
     // The new servers count their operations anew.

@@ -2,7 +2,7 @@
 
 use super::part::{BackupPart, slice_of};
 use super::record::{Lineage, is_incarnation_record};
-use crate::blocks::clouds::{Clouds, Link};
+use crate::blocks::clouds::{Clouds, Link, put_whole};
 use crate::blocks::object::{
     BlockError, Content, Failures, Layout, Named, PlainSlice, SealedSlice, ShardFault, SliceCipher,
     Squeezed, StoredObject, encode, place,
@@ -469,28 +469,15 @@ fn is_absent(fault: &ShardFault) -> bool {
     matches!(fault, ShardFault::Store(error) if error.kind == StoreErrorKind::NotFound)
 }
 
-/// Puts a whole copy under the first of its names that is free or holds it, and reads it back.
+/// Puts a whole copy under one of its names. Of two tries to back one point up, each puts its own.
 async fn put_copy(
     link: &Link,
     class: ObjectClass,
     id: ObjectId,
     body: &Bytes,
 ) -> Result<(), ShardFault> {
-    let mut last = ShardFault::Defect;
-    for attempt in 0..NAMES_MAX {
-        let named = whole(link, class, id, attempt);
-        match link.put(&named, body.clone()).await {
-            Ok(_) => {}
-            Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {}
-            Err(fault) => return Err(fault),
-        }
-        match link.get(&named, body.len() as u64).await {
-            Ok(found) if found == body => return Ok(()),
-            Ok(_) => last = ShardFault::Defect,
-            Err(fault) => return Err(fault),
-        }
-    }
-    Err(last)
+    let names = (0..NAMES_MAX).map(|attempt| whole(link, class, id, attempt));
+    put_whole(link, names, body, false).await
 }
 
 async fn list(link: &Link) -> Result<BTreeSet<(ObjectClass, ObjectId)>, ShardFault> {

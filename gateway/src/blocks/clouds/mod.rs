@@ -65,6 +65,7 @@ pub(super) use cloud::Link;
 pub(super) use counters::Counters;
 pub(super) use evidence::{FaultNote, FaultNotes, comparable};
 pub(super) use latency::Exchange;
+pub(super) use place::put_whole;
 pub(super) use repair_notes::RepairNotes;
 
 use super::object::{

@@ -4,14 +4,45 @@
 //! repeated, or another process was quicker. A name that holds other bytes is passed over, up to a
 //! bound.
 
-use super::Clouds;
-use crate::blocks::object::{ShardFault, StoredObject};
+use super::{Clouds, Link};
+use crate::blocks::object::{Named, ShardFault, StoredObject};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::operation::PlacedShard;
 
 /// How many names a shard is tried under before a writer gives up because all are taken.
 const ATTEMPTS_MAX: u8 = 4;
+
+/// Puts a whole object, which is no shard, under the first of these names that is free or holds it,
+/// and reads it back. `unique`: no other bytes are ever put there, so others convict the cloud.
+pub(in crate::blocks) async fn put_whole(
+    link: &Link,
+    names: impl Iterator<Item = Named>,
+    body: &Bytes,
+    unique: bool,
+) -> Result<(), ShardFault> {
+    let mut last = ShardFault::Defect;
+    for named in names {
+        let taken = match link.put(&named, body.clone()).await {
+            Ok(_) => None,
+            Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {
+                Some(ShardFault::Store(error))
+            }
+            Err(fault) => return Err(fault),
+        };
+        match (link.get(&named, body.len() as u64).await, taken) {
+            (Ok(found), _) if found == body => return Ok(()),
+            (Ok(_), Some(taken)) if !unique => last = taken,
+            (Ok(found), _) => {
+                link.refused.add(1);
+                last = link.refuse(&named, &found);
+            }
+            (Err(fault), _) if fault.wants_repair() => last = fault,
+            (Err(fault), _) => return Err(fault),
+        }
+    }
+    Err(last)
+}
 
 impl Clouds {
     /// Puts a shard under the first of its names, from `attempt` on, that is free or already holds

@@ -20,15 +20,17 @@
 //!   gave a wrong answer once is not asked again, except for objects that lack other shards.
 //! * A crash between the put and the order leaves a shard that the next try finds and takes.
 //!
-//! A poisoned object has no content to be kept. Its places are exchanged without a put, so that it
-//! does not keep the cloud.
+//! An object whose writer is at fault has no content that could be rebuilt. Shards of it that the
+//! replaced cloud still gives move as they are, since they convict the writer. The places of the
+//! others are exchanged without a put, so that no writer can keep a cloud from being retired. Those
+//! places convict no one: while other clouds are down, a read may fail without naming the writer.
 
 use super::Reconciler;
 use super::completion::Completed;
 use super::repair::ATTEMPTS_MAX;
 use super::throttle::Throttle;
 use crate::blocks::clouds::Exchange;
-use crate::blocks::object::{BlockError, ShardBytes, ShardFault, StoredObject, assemble};
+use crate::blocks::object::{ShardBytes, ShardFault, StoredObject, assemble};
 use quorumfs_metadata::fleet::{CloudState, Fleet};
 use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::operation::{PlacedShard, ShardMove};
@@ -75,6 +77,14 @@ pub(super) fn plan(shards: &[Shard], target: usize, fleet: &Fleet) -> Vec<Reloca
             is_put: turn < lacking,
         })
         .collect()
+}
+
+/// The bytes of shards that leave their clouds.
+#[derive(Default)]
+struct Bodies {
+    made: BTreeMap<usize, ShardBytes>,
+    /// The writer is at fault: the others cannot be made.
+    is_poisoned: bool,
 }
 
 /// The moves of an object, to be ordered together, and what is left of it.
@@ -126,18 +136,16 @@ impl Reconciler {
         let shards: Vec<usize> = ready.iter().map(|(it, ..)| it.shard).collect();
         let mut bodies = match self.bodies(object, &shards, known, throttle).await {
             Ok(bodies) => bodies,
-            Err(Completed::Poisoned) => {
-                let places = ready.iter().filter_map(|(it, ..)| unput(it));
-                relocated.moves.extend(places);
-                return relocated;
-            }
             Err(why) => {
                 relocated.outcome = relocated.outcome.max(why);
                 return relocated;
             }
         };
         for (it, moved, attempt) in ready {
-            let (Some(made), Some(row)) = (bodies.remove(&it.shard), object.shard(it.shard)) else {
+            let (Some(made), Some(row)) = (bodies.made.remove(&it.shard), object.shard(it.shard))
+            else {
+                let exchanged = unput(&it).filter(|_| bodies.is_poisoned);
+                relocated.moves.extend(exchanged);
                 continue;
             };
             throttle.pass(made.body.len() as u64).await;
@@ -169,8 +177,8 @@ impl Reconciler {
         shards: &[usize],
         known: &[(usize, ShardFault)],
         throttle: &Throttle,
-    ) -> Result<BTreeMap<usize, ShardBytes>, Completed> {
-        let mut bodies = BTreeMap::new();
+    ) -> Result<Bodies, Completed> {
+        let mut bodies = Bodies::default();
         let mut known = known.to_vec();
         let stored = object.layout().stored_length(0);
         let copied: Vec<usize> = shards
@@ -183,7 +191,7 @@ impl Reconciler {
             for shard in copied {
                 throttle.pass(stored).await;
                 match self.copy(object, shard).await {
-                    Ok(made) => drop(bodies.insert(shard, made)),
+                    Ok(made) => drop(bodies.made.insert(shard, made)),
                     Err(fault) => known.push((shard, fault)),
                 }
             }
@@ -191,7 +199,7 @@ impl Reconciler {
         let rest: Vec<usize> = shards
             .iter()
             .copied()
-            .filter(|shard| !bodies.contains_key(shard))
+            .filter(|shard| !bodies.made.contains_key(shard))
             .collect();
         if rest.is_empty() {
             return Ok(bodies);
@@ -202,10 +210,24 @@ impl Reconciler {
         let last: BTreeSet<usize> = (0..object.shards().len())
             .filter(|shard| self.leaves(object, *shard))
             .collect();
+        let untried: Vec<usize> = rest
+            .iter()
+            .copied()
+            .filter(|shard| known.iter().all(|(bad, _)| bad != shard))
+            .collect();
         let gathered = self.reads.gather_with_last(object, known, &last).await;
         let rebuilt = match gathered {
             Ok(rebuilt) => rebuilt,
-            Err(BlockError::WrittenWrong { .. }) => return Err(Completed::Poisoned),
+            Err(error) if error.writer().is_some() => {
+                for shard in untried {
+                    throttle.pass(stored).await;
+                    if let Ok(made) = self.copy(object, shard).await {
+                        bodies.made.insert(shard, made);
+                    }
+                }
+                bodies.is_poisoned = true;
+                return Ok(bodies);
+            }
             Err(error) => {
                 let error = self.reads.named(error).await;
                 tracing::warn!(%error, "the shards of an object cannot be moved now");
@@ -227,9 +249,10 @@ impl Reconciler {
             let made = rebuilt.shard(shard, header, self.clouds.buffers());
             if made.digest != *digest {
                 self.clouds.counters().written_wrong.add(1);
-                return Err(Completed::Poisoned);
+                bodies.is_poisoned = true;
+                continue;
             }
-            bodies.insert(shard, made);
+            bodies.made.insert(shard, made);
         }
         Ok(bodies)
     }

@@ -1,7 +1,7 @@
 //! The store of shares: placing, fetching, checking and restoring them.
 
 use super::ShareError;
-use crate::blocks::clouds::{Cloud, Clouds, Exchange, Link, Timeouts};
+use crate::blocks::clouds::{Cloud, Clouds, Exchange, Link, Timeouts, put_whole};
 use crate::blocks::object::{
     BlockError, Buffers, Failures, HEADER_BYTES, Header, HeaderBytes, Layout, Named, ShardFault,
     assemble, check_whole,
@@ -510,23 +510,6 @@ fn named(link: &Link, object: ObjectId, attempt: u8) -> Named {
 
 /// Puts a share under the first of its names that is free or holds it already, and reads it back.
 async fn put(link: &Link, object: ObjectId, body: &Bytes) -> Result<(), ShardFault> {
-    let mut last = ShardFault::Defect;
-    for attempt in 0..NAMES_MAX {
-        let named = named(link, object, attempt);
-        match link.put(&named, body.clone()).await {
-            Ok(_) => {}
-            Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {}
-            Err(fault) => return Err(fault),
-        }
-        match link.get(&named, body.len() as u64).await {
-            Ok(found) if found == body => return Ok(()),
-            Ok(found) => {
-                link.refused.add(1);
-                last = link.refuse(&named, &found);
-            }
-            Err(fault) if fault.wants_repair() => last = fault,
-            Err(fault) => return Err(fault),
-        }
-    }
-    Err(last)
+    let names = (0..NAMES_MAX).map(|attempt| named(link, object, attempt));
+    put_whole(link, names, body, true).await
 }
