@@ -131,6 +131,19 @@ pub struct Shard {
     pub coded_for: Option<CloudIndex>,
 }
 
+/// What is claimed about a shard at the place that it moves to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum MovedClaim {
+    /// Nothing: it is put there later, or enough other shards are kept.
+    Awaited,
+    /// Its new cloud has acknowledged it.
+    Acknowledged,
+    /// What was claimed about its old place, as a claim that was withdrawn: the writer is at fault,
+    /// so no one can make the shard's bytes. Without this a writer would be rid of a claim that
+    /// convicts it as soon as a cloud is replaced.
+    Denied,
+}
+
 /// A checksum that a cloud reports for the data that it stored, of a kind that the cloud computes
 /// itself.
 ///
@@ -208,15 +221,22 @@ impl Shard {
         self.coded_for.unwrap_or(self.cloud)
     }
 
-    /// Gives it a new place, where nothing of it is acknowledged. Its header stays as it is.
-    pub fn move_to(&mut self, cloud: CloudIndex, attempt: u8) {
+    /// Gives it a new place, about which this is claimed. Its header stays as it is.
+    pub fn move_to(&mut self, cloud: CloudIndex, attempt: u8, claim: MovedClaim) {
+        let was_claimed = self.is_claimed();
         let header_cloud = self.header_cloud();
         self.coded_for = (header_cloud != cloud).then_some(header_cloud);
         self.cloud = cloud;
         self.attempt = attempt;
-        self.acknowledged = false;
-        self.withdrawn = false;
+        self.acknowledged = claim == MovedClaim::Acknowledged;
+        self.withdrawn = claim == MovedClaim::Denied && was_claimed;
         self.receipt = None;
+    }
+
+    /// Whether its cloud is or was recorded as having acknowledged it.
+    #[must_use]
+    pub const fn is_claimed(&self) -> bool {
+        self.acknowledged || self.withdrawn
     }
 }
 
@@ -331,7 +351,7 @@ mod tests {
         let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
         let length = bytes(&shard).len();
         for cloud in [5, 6] {
-            shard.move_to(CloudIndex(cloud), shard.attempt + 1);
+            shard.move_to(CloudIndex(cloud), shard.attempt + 1, MovedClaim::Awaited);
             assert_eq!(shard.header_cloud(), CloudIndex(3));
             for change in [Shard::acknowledge as fn(&mut Shard), Shard::withdraw] {
                 let moved = bytes(&shard);
@@ -340,7 +360,7 @@ mod tests {
             }
         }
         assert!(!shard.acknowledged && shard.receipt.is_none());
-        shard.move_to(CloudIndex(3), shard.attempt + 1);
+        shard.move_to(CloudIndex(3), shard.attempt + 1, MovedClaim::Awaited);
         assert_eq!((shard.coded_for, shard.attempt), (None, 5));
         assert_eq!(
             bytes(&shard).len(),
@@ -349,6 +369,34 @@ mod tests {
         );
         shard.coded_for = Some(shard.cloud);
         assert!(borsh::from_slice::<Shard>(&bytes(&shard)).is_err());
+    }
+
+    #[test]
+    fn a_move_that_denies_keeps_a_claim_and_makes_none() {
+        let mut shard = Shard {
+            digest: Digest([7; 32]),
+            cloud: CloudIndex(0),
+            attempt: 0,
+            acknowledged: true,
+            withdrawn: false,
+            receipt: None,
+            coded_for: None,
+        };
+        let mut moved = |cloud, claim| {
+            shard.move_to(CloudIndex(cloud), shard.attempt + 1, claim);
+            (shard.acknowledged, shard.withdrawn)
+        };
+        assert_eq!(moved(1, MovedClaim::Denied), (false, true));
+        assert_eq!(moved(2, MovedClaim::Denied), (false, true), "again");
+        assert_eq!(moved(3, MovedClaim::Awaited), (false, false));
+        assert_eq!(moved(4, MovedClaim::Denied), (false, false), "no claim");
+        assert_eq!(moved(5, MovedClaim::Acknowledged), (true, false));
+        // As the flag that it replaces was written.
+        let claims = [MovedClaim::Awaited, MovedClaim::Acknowledged];
+        assert_eq!(
+            borsh::to_vec(&claims).ok(),
+            borsh::to_vec(&[false, true]).ok()
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use quorumfs_metadata::identity::{
     CloudIndex, ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId,
 };
 use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
-use quorumfs_metadata::placement::{Policy, Shard};
+use quorumfs_metadata::placement::{MovedClaim, Policy, Shard};
 use quorumfs_metadata::row::{self, SliceKey};
 use quorumfs_metadata::{identity::Codec, limits::OBJECT_BYTES_MAX};
 
@@ -209,8 +209,7 @@ impl StoredObject {
             if cloud == shard.cloud {
                 shard.attempt = attempt;
             } else {
-                shard.move_to(cloud, attempt);
-                shard.acknowledge();
+                shard.move_to(cloud, attempt, MovedClaim::Acknowledged);
             }
         }
     }
@@ -218,7 +217,8 @@ impl StoredObject {
     /// Moves a shard to the next attempt on another cloud, where nothing is acknowledged.
     pub(in crate::blocks) fn relocate(&mut self, index: usize, to: CloudIndex) {
         if let Some(shard) = self.shards.get_mut(index) {
-            shard.move_to(to, shard.attempt.saturating_add(1));
+            let attempt = shard.attempt.saturating_add(1);
+            shard.move_to(to, attempt, MovedClaim::Awaited);
         }
     }
 

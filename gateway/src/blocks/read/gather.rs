@@ -201,11 +201,10 @@ impl Reads {
         }
         let failures = Failures(faults.iter().map(|(_, fault)| fault.to_string()).collect());
         // Of the clouds that are recorded as having acknowledged a shard, f may lie about it.
-        let is_claimed = |row: &Shard| row.acknowledged || row.withdrawn;
         let denied: BTreeSet<usize> = faults
             .iter()
             .filter(|(shard, fault)| {
-                fault.wants_repair() && object.shard(*shard).is_some_and(is_claimed)
+                fault.wants_repair() && object.shard(*shard).is_some_and(Shard::is_claimed)
             })
             .map(|(shard, _)| *shard)
             .collect();

@@ -22,8 +22,10 @@
 //!
 //! An object whose writer is at fault has no content that could be rebuilt. Shards of it that the
 //! replaced cloud still gives move as they are, since they convict the writer. The places of the
-//! others are exchanged without a put, so that no writer can keep a cloud from being retired. Those
-//! places convict no one: while other clouds are down, a read may fail without naming the writer.
+//! others are exchanged without a put, so that no writer can keep a cloud from being retired. What
+//! was claimed about those stays claimed, as withdrawn: a replaced cloud takes no conviction away.
+//! The place of a shard that is not needed, since enough others are kept, is exchanged without any
+//! claim: nothing about it speaks against its writer.
 
 use super::Reconciler;
 use super::completion::Completed;
@@ -34,7 +36,7 @@ use crate::blocks::object::{ShardBytes, ShardFault, StoredObject, assemble};
 use quorumfs_metadata::fleet::{CloudState, Fleet};
 use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::operation::{PlacedShard, ShardMove};
-use quorumfs_metadata::placement::Shard;
+use quorumfs_metadata::placement::{MovedClaim, Shard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +117,9 @@ impl Reconciler {
         };
         let plan = self.relocations(object);
         let (puts, rest): (Vec<_>, Vec<_>) = plan.into_iter().partition(|it| it.is_put);
-        let unput = |it: &Relocation| unput(object, it);
-        relocated.moves.extend(rest.iter().filter_map(unput));
+        let unput = |it: &Relocation, claim| unput(object, it, claim);
+        let unneeded = rest.iter().filter_map(|it| unput(it, MovedClaim::Awaited));
+        relocated.moves.extend(unneeded);
         let mut ready = Vec::new();
         for it in puts {
             let mut moved = StoredObject::clone(object);
@@ -144,7 +147,7 @@ impl Reconciler {
         for (it, moved, attempt) in ready {
             let (Some(made), Some(row)) = (bodies.made.remove(&it.shard), object.shard(it.shard))
             else {
-                let exchanged = unput(&it).filter(|_| bodies.is_poisoned);
+                let exchanged = unput(&it, MovedClaim::Denied).filter(|_| bodies.is_poisoned);
                 relocated.moves.extend(exchanged);
                 continue;
             };
@@ -158,7 +161,7 @@ impl Reconciler {
                     from: row.cloud,
                     from_attempt: row.attempt,
                     to: placed,
-                    acknowledged: true,
+                    claim: MovedClaim::Acknowledged,
                 }),
                 Err(fault) => {
                     let (object, shard) = (object.id(), it.shard);
@@ -306,7 +309,7 @@ impl Reconciler {
 }
 
 /// The exchange of a shard's place without a put.
-fn unput(object: &StoredObject, it: &Relocation) -> Option<ShardMove> {
+fn unput(object: &StoredObject, it: &Relocation, claim: MovedClaim) -> Option<ShardMove> {
     let row = object.shard(it.shard)?;
     let placed = object.placed(it.shard)?;
     Some(ShardMove {
@@ -317,7 +320,7 @@ fn unput(object: &StoredObject, it: &Relocation) -> Option<ShardMove> {
             attempt: row.attempt.checked_add(1)?,
             ..placed
         },
-        acknowledged: false,
+        claim,
     })
 }
 

@@ -16,7 +16,7 @@ use quorumfs_bft::identity::{ClusterId, PublicKey, Sequence, SessionId, Time};
 use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, ShardMove};
-use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::placement::{MovedClaim, Policy};
 use quorumfs_metadata::row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -199,7 +199,7 @@ impl MemoryLog {
         let row = rows.get_mut(&placed.object).ok_or_else(unknown)?;
         let shard = &mut row.shards[usize::from(placed.shard.0)];
         if shard.cloud != placed.cloud {
-            shard.move_to(placed.cloud, placed.attempt);
+            shard.move_to(placed.cloud, placed.attempt, MovedClaim::Awaited);
         }
         shard.attempt = shard.attempt.max(placed.attempt);
         shard.acknowledge();
@@ -270,8 +270,7 @@ impl PlacementLog for MemoryLog {
             };
             let shard = &mut row.shards[usize::from(step.to.shard.0)];
             if (shard.cloud, shard.attempt) == (step.from, step.from_attempt) {
-                shard.move_to(step.to.cloud, step.to.attempt);
-                shard.acknowledged = step.acknowledged;
+                shard.move_to(step.to.cloud, step.to.attempt, step.claim);
                 drain.shards += 1;
                 drain.bytes += u64::from(row.shard_length);
             }

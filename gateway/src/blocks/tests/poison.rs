@@ -3,6 +3,7 @@
 use super::harness::{
     FOREIGN, MemoryLog, VOLUME, Volume, content, key, object_id, policy, secrets, slice_id,
 };
+use super::replaced::drained;
 use crate::blocks::{
     BlockError, BlockErrorKind, CloudKeys, Named, ScrubConfig, ScrubDepth, SealedSlice, Sealer,
 };
@@ -220,4 +221,32 @@ async fn a_full_scrub_checks_everything_and_reports_poisoned_objects() {
     assert!(is_checked(&volume.log, 1) && !is_checked(&volume.log, 2));
     let poisoned = volume.blocks.status().poisoned;
     assert_eq!(poisoned[0].writer.name.as_ref().unwrap().label, "mallory");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacing_clouds_takes_no_conviction_away() {
+    let mut volume = Volume::new(policy(4, 1, 2));
+    let (_, slice) = brought_in_well(&volume, 1);
+    // No shard is what its row says.
+    for memory in &volume.memories {
+        memory.alter(|body| body.fill(0));
+    }
+    // The replaced clouds are gone, so nothing of the object can move.
+    for (old, new) in [(0, 4), (1, 5)] {
+        volume.plan(
+            usize::from(old),
+            Plan::always(Fault::Refuse(Kind::Unavailable)),
+        );
+        volume.replace(old, new);
+        let (drainage, _) = drained(&volume).await;
+        assert!(drainage.finished, "{drainage:?}");
+    }
+    for down in 2..6 {
+        volume.restart();
+        let clouds: Vec<usize> = (0..6).filter(|cloud| *cloud != down).collect();
+        reach(&volume, &clouds);
+        let error = volume.read(1, &slice, 0..10).await.unwrap_err();
+        let writer = error.writer().and_then(|writer| writer.principal);
+        assert_eq!(writer, Some(FOREIGN), "without cloud {down}: {error}");
+    }
 }

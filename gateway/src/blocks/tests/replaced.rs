@@ -23,7 +23,7 @@ const FAST: Draining = Draining {
 
 impl Volume {
     /// A new cloud takes the place of an active one, or one that was replaced before does.
-    fn replace(&mut self, old: u8, new: u8) {
+    pub(super) fn replace(&mut self, old: u8, new: u8) {
         while self.clouds.len() <= usize::from(new) {
             let memory = Arc::new(MemoryStore::default());
             self.memories.push(Arc::clone(&memory));
@@ -83,7 +83,7 @@ fn gets(volume: &Volume) -> u64 {
 }
 
 /// Drains; returns the result, with the number of whole gets.
-async fn drained(volume: &Volume) -> (Drainage, u64) {
+pub(super) async fn drained(volume: &Volume) -> (Drainage, u64) {
     let before = gets(volume);
     let drainage = volume.blocks.drain_clouds(&FAST).await.unwrap();
     (drainage, gets(volume) - before)

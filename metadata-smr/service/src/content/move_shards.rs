@@ -82,8 +82,7 @@ fn move_one(change: &mut Change<'_, '_>, object: &mut Object, step: &ShardMove) 
     if !is_there || to.cloud == row.cloud || to.attempt <= row.attempt {
         return Ok(false);
     }
-    row.move_to(to.cloud, to.attempt);
-    row.acknowledged = step.acknowledged;
+    row.move_to(to.cloud, to.attempt, step.claim);
     row.receipt = to.receipt;
     Ok(true)
 }

@@ -17,7 +17,7 @@ use crate::fleet::CloudState;
 use crate::identity::{CloudIndex, ObjectId};
 use crate::limits::{CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
 use crate::operation::PlacedShard;
-use crate::placement::{Policy, Shard};
+use crate::placement::{MovedClaim, Policy, Shard};
 use crate::row::{Object, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::{BTreeMap, BTreeSet};
@@ -191,8 +191,11 @@ pub(crate) fn replace(
     let fresh = placed.generation == before.generation
         && (row.cloud != placed.cloud || placed.attempt > row.attempt);
     require(fresh, Error::Changed)?;
-    row.move_to(placed.cloud, placed.attempt);
-    row.acknowledged = acknowledged;
+    let claim = match acknowledged {
+        true => MovedClaim::Acknowledged,
+        false => MovedClaim::Awaited,
+    };
+    row.move_to(placed.cloud, placed.attempt, claim);
     row.receipt = placed.receipt;
     change.uses(placed.cloud)?;
     check_spread(change, id, &after.shards)?;

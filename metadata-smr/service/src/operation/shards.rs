@@ -1,7 +1,7 @@
 //! Places of shards and of slices in packs, as operations name them.
 
 use crate::identity::{CloudIndex, Home, ObjectId, ShardIndex, SliceId};
-use crate::placement::Receipt;
+use crate::placement::{MovedClaim, Receipt};
 use crate::row::FaultKind;
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -51,8 +51,8 @@ pub struct ShardMove {
     pub from_attempt: u8,
     /// Its new place, on an active cloud.
     pub to: PlacedShard,
-    /// Whether the new place has acknowledged it already.
-    pub acknowledged: bool,
+    /// What is claimed about the new place.
+    pub claim: MovedClaim,
 }
 
 /// A cloud's wrong answer about a shard.

@@ -8,6 +8,7 @@ use crate::fleet::{ChangeClouds, CloudChange, CloudState, CloudStep, Fleet, Sign
 use crate::identity::*;
 use crate::limits::{CLOUDS_MAX, MOVE_SHARDS_MAX};
 use crate::operation::{BeginEpoch, Operation, PlacedShard, ShardMove, Step};
+use crate::placement::MovedClaim;
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response};
 use crate::row::*;
@@ -97,7 +98,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         bytes: 6,
     };
     let mut moved = super::fixtures::object_row(&super::harness::object(AllocationId(5), 6, 3));
-    moved.shards[0].move_to(CloudIndex(4), 1);
+    moved.shards[0].move_to(CloudIndex(4), 1, MovedClaim::Awaited);
     let query = Query {
         credentials: Credentials::root(),
         question: Question::CloudChanges { after: 2 },
@@ -161,7 +162,7 @@ fn moving(object: ObjectId, shard: u8, (from, attempt): (u8, u8), to: u8) -> Sha
             attempt: attempt + 1,
             receipt: None,
         },
-        acknowledged: true,
+        claim: MovedClaim::Acknowledged,
     }
 }
 
