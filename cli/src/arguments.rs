@@ -31,7 +31,7 @@ pub(crate) use trash::{
     TrashRestoreArguments,
 };
 pub(crate) use volume::{
-    AcceptRollbackArguments, LockSetting, VolumeBackupArguments, VolumeCommand,
+    AcceptRollbackArguments, LockSetting, RenewKitArguments, VolumeBackupArguments, VolumeCommand,
     VolumeCreateArguments, VolumeRecoverArguments, VolumeRekeyArguments,
 };
 

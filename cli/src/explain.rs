@@ -41,8 +41,11 @@ pub(crate) fn recovery_failure(error: &RecoveryError) -> Failure {
              credentials may list",
         ),
         RecoveryError::TooFewListed { .. } | RecoveryError::TooFewAnswer { .. } => {
-            Failure::new(Exit::CloudsUnreachable, message)
-                .hint("bring one of these clouds back, or give it credentials that may list")
+            Failure::new(Exit::CloudsUnreachable, message).hint(
+                "bring one of these clouds back, or give it credentials that may list; clouds that \
+                 were added after this kit was printed are known to a newer one (`volume \
+                 renew-kit`)",
+            )
         }
         RecoveryError::Backup(BackupError::Blocks(error)) => block_failure(error),
         RecoveryError::Backup(BackupError::Superseded { .. }) => {

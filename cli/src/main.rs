@@ -134,6 +134,9 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Volume(VolumeCommand::Recover(command)) => {
             commands::recover::run(general, &command, output).await
         }
+        Command::Volume(VolumeCommand::RenewKit(command)) => {
+            commands::renew_kit::run(general, command, output).await
+        }
         Command::Volume(VolumeCommand::Backup(command)) => {
             commands::backup::run(general, &command, output).await
         }

@@ -20,6 +20,8 @@ pub(crate) enum VolumeCommand {
     /// Recover the volume with the kit: an owner's state directory on this machine or, with
     /// --new-replica, a volume whose replicas are all lost
     Recover(VolumeRecoverArguments),
+    /// Renew the recovery kit after clouds were added or replaced, so that it knows all of them
+    RenewKit(RenewKitArguments),
     /// Back the metadata up to the clouds now; `reconcile` and a mount that may delete do it hourly
     Backup(VolumeBackupArguments),
     /// Go on with servers that went back in time; everything written since then is lost
@@ -59,6 +61,18 @@ pub(crate) struct VolumeRekeyArguments {
     /// Print what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// `quorumfs volume renew-kit`
+#[derive(Debug, Args)]
+pub(crate) struct RenewKitArguments {
+    /// The file with the present kit, as it was written or as typed in; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kit: PathBuf,
+    /// Where the new kit goes; a file that exists is replaced only if it is the present kit
+    /// (default: recovery-kit.txt in the state directory)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
 }
 
 /// `quorumfs volume backup`

@@ -45,7 +45,7 @@ const TRIES: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Opens the volume, does something, and closes it.
-async fn with_volume<T>(
+pub(super) async fn with_volume<T>(
     general: &General,
     access: Access,
     work: impl AsyncFnOnce(&Configured, &Opened) -> CommandResult<T>,

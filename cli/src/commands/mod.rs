@@ -27,6 +27,7 @@ mod opened;
 pub(crate) mod quota;
 pub(crate) mod reconcile;
 pub(crate) mod recover;
+pub(crate) mod renew_kit;
 pub(crate) mod replica;
 pub(crate) mod rollback;
 pub(crate) mod scrub;

@@ -155,7 +155,8 @@ fn replicas(genesis: &Genesis, moved: &[String]) -> CommandResult<Vec<ReplicaSec
     Ok(sections)
 }
 
-/// The clouds of the genesis, each at its place by the kit or the command line.
+/// The clouds of the genesis and those that were added, each at its place by the kit or the command
+/// line.
 fn clouds(
     state: &StateDirectory,
     genesis: &Genesis,
@@ -168,7 +169,8 @@ fn clouds(
         .map(|it| named(it))
         .collect::<CommandResult<_>>()?;
     let mut sections = Vec::new();
-    for first in &genesis.clouds {
+    let added = kit.changed.iter().flat_map(|changed| &changed.added);
+    for first in genesis.clouds.iter().chain(added.map(|(cloud, _)| cloud)) {
         let moved = moved.iter().find(|it| it.name == first.name).cloned();
         let printed = || {
             let place = kit.clouds.iter().find(|(name, _)| *name == first.name);

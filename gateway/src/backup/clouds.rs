@@ -6,6 +6,7 @@ use crate::blocks::{
 };
 use crate::volume::Volume;
 use async_trait::async_trait;
+use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::operation::PlacedShard;
 use std::sync::Arc;
@@ -50,14 +51,20 @@ impl PlacementLog for NoServers {
     }
 }
 
-/// Opens a volume's clouds without its servers.
+/// Opens a volume's clouds without its servers. `fleet` says which take new shards, if others do
+/// than at the volume's creation.
 ///
 /// # Errors
 /// If the clouds do not fit the volume's policy.
-pub fn clouds_alone(volume: &Volume, clouds: &[Cloud]) -> Result<BlockStore, BlockError> {
+pub fn clouds_alone(
+    volume: &Volume,
+    clouds: &[Cloud],
+    fleet: Option<Fleet>,
+) -> Result<BlockStore, BlockError> {
     let config = BlockConfig {
         restores: false,
         ..BlockConfig::new(volume.id(), volume.policy())
     };
-    BlockStore::open(config, clouds, Arc::new(NoServers))
+    let fleet = fleet.unwrap_or_else(|| volume.fleet());
+    BlockStore::open_with(config, clouds, fleet, Arc::new(NoServers))
 }

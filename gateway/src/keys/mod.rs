@@ -57,7 +57,7 @@ pub use names::{
 };
 pub use passphrase::{Cost, PASSPHRASE_BYTES_MAX, Passphrase};
 pub use principal::{KeyFile, Principal, PrincipalId};
-pub use recovery_kit::RecoveryKit;
+pub use recovery_kit::{ChangedClouds, RecoveryKit};
 pub use sealed_key::{SealedKey, StoredKey, clear_replacement};
 pub use sealing::Sealing;
 pub use secret::Secret;

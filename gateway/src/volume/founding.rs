@@ -268,6 +268,7 @@ impl Founding {
                 recovery: self.recovery,
                 genesis: genesis.clone(),
                 clouds: Vec::new(),
+                changed: None,
             },
             genesis,
         })

@@ -235,3 +235,56 @@ fn a_recovery_without_a_backup_or_with_too_few_clouds_says_so_and_changes_nothin
     }
     assert_eq!(backup(&cluster)["outcome"], "unchanged");
 }
+
+#[test]
+fn a_renewed_kit_recovers_a_volume_most_of_whose_clouds_were_replaced() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let old = cluster.directory().join("old-kit");
+    fs::rename(cluster.volume().join("recovery-kit.txt"), &old).unwrap();
+    let tree = cluster.directory().join("tree");
+    write_tree(&tree, 0..FILES / 2);
+    put(&cluster, &tree);
+    let clouds = cluster.quorumfs().run_with(["cloud", "ls"]).ok();
+    let clouds = clouds.records("cloud");
+    for (number, new) in [(0, "new-0"), (1, "new-1")] {
+        let place = cluster.directory().join("clouds").join(new);
+        let place = place.to_str().unwrap();
+        let add = cluster.quorumfs().args(["cloud", "add", new, place]);
+        add.run().ok();
+        let old = clouds[number]["name"].as_str().unwrap();
+        let replace = cluster.quorumfs().args(["cloud", "replace", old, new]);
+        replace.args(["--wait"]).run().ok();
+        fs::remove_dir_all(cluster.cloud(number)).unwrap();
+    }
+    backup(&cluster);
+    let kit = cluster.directory().join("kit");
+    let renew = |to: &Path| {
+        let renew = cluster.quorumfs().args(["volume", "renew-kit", "--kit"]);
+        renew.args([&old]).args(["--to"]).args([to]).run()
+    };
+    let line = renew(&kit).ok().records("renewed").remove(0);
+    assert_eq!(line["clouds"].as_array().unwrap().len(), 6, "{line}");
+    let renewed = fs::read(&kit).unwrap();
+    renew(&kit).fails(2, "kit", "");
+    assert!(fs::read(&kit).unwrap() == renewed, "it is not replaced");
+    // In its own place it is.
+    let again = cluster.quorumfs().args(["volume", "renew-kit", "--kit"]);
+    again.args([&kit]).args(["--to"]).args([&kit]).run().ok();
+
+    cluster.stop();
+    fs::remove_dir_all(cluster.volume()).unwrap();
+    let with_old = cluster.quorumfs().args(["volume", "recover", "--kit"]);
+    let with_old = with_old
+        .args([&old])
+        .args(["--new-replica", &cluster.replicas[0]]);
+    let with_old = with_old.args(["--failures", "0", "--liars", "0"]).run();
+    with_old.fails(6, "only 2 clouds could be listed", "renew-kit");
+    let recovered = recover(&mut cluster, &kit);
+    assert_eq!(recovered["type"], "recovered", "{recovered}");
+    assert_tree(cluster.quorumfs(), 0..FILES / 2);
+    let more = cluster.directory().join("more").join("tree");
+    write_tree(&more, FILES / 2..FILES);
+    put(&cluster, &more);
+    assert_tree(cluster.quorumfs(), 0..FILES);
+}

@@ -65,6 +65,9 @@ impl ReplacedLine {
                 "\nKey epoch {number} has begun: `{old}` holds no share of the newest key."
             ));
         }
+        text.push_str(&format!(
+            "\nThe recovery kit does not know `{new}`: print a new one, `quorumfs volume renew-kit`."
+        ));
         text
     }
 }

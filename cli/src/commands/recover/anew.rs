@@ -143,7 +143,7 @@ async fn prepare(
         state.path(),
         volume.id(),
     )?;
-    let blocks = open(&volume, &places).await?;
+    let blocks = open(&volume, kit, &places).await?;
     let prepared = async {
         let (point, was) = newest(&blocks, &key, spool, output).await?;
         let store = blocks.backups();
@@ -192,9 +192,16 @@ async fn prepare(
     })
 }
 
-async fn open(volume: &Volume, places: &[NamedCloud]) -> CommandResult<BlockStore> {
+/// The clouds that the kit knows, opened without servers.
+async fn open(
+    volume: &Volume,
+    kit: &RecoveryKit,
+    places: &[NamedCloud],
+) -> CommandResult<BlockStore> {
     let mut clouds = Vec::new();
-    for ((cloud, secret), place) in volume.clouds().zip(places) {
+    let added = kit.changed.iter().flat_map(|changed| &changed.added);
+    let known = volume.clouds().chain(added.map(|(cloud, it)| (cloud, it)));
+    for ((cloud, secret), place) in known.zip(places) {
         clouds.push(Cloud {
             index: cloud.index,
             store: place.store_to_collect().await,
@@ -202,7 +209,8 @@ async fn open(volume: &Volume, places: &[NamedCloud]) -> CommandResult<BlockStor
             read_price: 0,
         });
     }
-    clouds_alone(volume, &clouds).map_err(|error| block_failure(&error))
+    let fleet = kit.changed.as_ref().map(|changed| changed.fleet.clone());
+    clouds_alone(volume, &clouds, fleet).map_err(|error| block_failure(&error))
 }
 
 /// The newest point whose rows are proved, in the spool.
