@@ -23,6 +23,13 @@
 //!   what is garbage here may be needed there, and nothing is deleted any more.
 //! * One process of the volume does it at a time, and every wait has a deadline.
 //!
+//! **Dead sessions.** A process that dies leaves its ids open until its session ends, 30 minutes
+//! later on the lease clock. That clock moves by at most a second with each batch, so in a cluster
+//! where nothing else happens it stands still, and the garbage of the dead would stay for ever.
+//! While garbage is kept for open ids, the task therefore renews its job every second: each renewal
+//! is a batch. It stops after the time that a session lasts: ids that are open then belong to a
+//! process that lives, and whose own batches move the clock.
+//!
 //! Failure modes: *a cloud that cannot be reached* keeps the rows of its objects, and the others'
 //! deletions are repeated when it is back. *A cloud that says that it deleted and did not* keeps
 //! bytes that are paid for; a sweep of listings finds them. *A put that arrives after its object
@@ -38,7 +45,7 @@ use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
 use quorumfs_metadata::placement::Shard;
 use quorumfs_metadata::row::Job;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -49,6 +56,10 @@ const PAGE: u32 = FORGET_OBJECTS_MAX as u32;
 const CONCURRENCY: usize = 32;
 /// How long the job is taken for: several rounds of a queue that never ends.
 const JOB: Duration = Duration::from_secs(300);
+/// How often the lease clock is moved while ids are open: by as much as one batch moves it.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+/// How long: as long as a session lasts, and some renewals that fail.
+const CLOCK_MOVES: Duration = Duration::from_secs(35 * 60);
 
 /// How collection works.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +136,8 @@ pub(super) struct CollectTask {
     reconciler: Arc<Reconciler>,
     collection: Option<Collection>,
     interval: Interval,
+    /// Since when each round has kept garbage for open ids.
+    open_since: Mutex<Option<Instant>>,
 }
 
 impl CollectTask {
@@ -134,6 +147,38 @@ impl CollectTask {
             reconciler: Arc::clone(reconciler),
             collection,
             interval: Interval::from(first),
+            open_since: Mutex::default(),
+        }
+    }
+
+    /// Whether the lease clock is to move before the next round, so that dead sessions end.
+    fn moves_clock(&self, round: Option<Collected>) -> bool {
+        let is_open = round.is_some_and(|it| !it.elsewhere && it.kept.open > 0);
+        let mut since = self
+            .open_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !is_open {
+            *since = None;
+            return false;
+        }
+        since.get_or_insert_with(Instant::now).elapsed() < CLOCK_MOVES
+    }
+
+    /// Moves the lease clock until this much time has passed.
+    async fn move_clock(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            tokio::time::sleep(CLOCK_STEP.min(time)).await;
+            if let Err(error) = self
+                .reconciler
+                .clouds
+                .log()
+                .take_job(Job::Collection, JOB)
+                .await
+            {
+                tracing::debug!(%error, "the lease clock was not moved");
+            }
         }
     }
 }
@@ -152,10 +197,19 @@ impl Task for CollectTask {
         let Some(collection) = &self.collection else {
             return;
         };
-        if let Err(error) = self.reconciler.collect(collection).await {
-            tracing::warn!(%error, "collection failed and will be tried again");
+        let round = match self.reconciler.collect(collection).await {
+            Ok(round) => Some(round),
+            Err(error) => {
+                tracing::warn!(%error, "collection failed and will be tried again");
+                None
+            }
+        };
+        if self.moves_clock(round) {
+            self.move_clock(collection.every).await;
+            self.interval.pause(Duration::ZERO);
+        } else {
+            self.interval.pause(collection.every);
         }
-        self.interval.pause(collection.every);
     }
 
     fn progress(&self) -> TaskProgress {

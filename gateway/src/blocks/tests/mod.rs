@@ -2,6 +2,7 @@
 
 mod backups;
 mod bytes;
+mod collecting;
 mod compressed;
 mod evidence;
 mod faults;
