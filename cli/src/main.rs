@@ -135,7 +135,7 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
             commands::recover::run(general, &command, output).await
         }
         Command::Volume(VolumeCommand::RenewKit(command)) => {
-            commands::renew_kit::run(general, command, output).await
+            commands::renew_kit::run(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Backup(command)) => {
             commands::backup::run(general, &command, output).await

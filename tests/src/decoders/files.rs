@@ -6,7 +6,12 @@ use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft_runtime::link::frame::{Frame, Kind, Reader};
 use quorumfs_bft_runtime::link::hello::{Hello, Role};
-use quorumfs_gateway::keys::{KeyFile, Principal, RecoveryKit, Secret, VolumeRoot};
+use quorumfs_gateway::keys::{
+    ChangedClouds, CloudSecret, KeyFile, Principal, RecoveryKit, Secret, VolumeRoot,
+};
+use quorumfs_metadata::fleet::Fleet;
+use quorumfs_metadata::identity::CloudIndex;
+use quorumfs_metadata::row::Cloud;
 
 /// The limit of a payload for the reader of a connection.
 const PAYLOAD_BYTES_MAX: usize = 4096;
@@ -110,8 +115,23 @@ pub fn key_seeds() -> Vec<Vec<u8>> {
         recovery: principal,
         genesis: vec![3; 100],
         clouds: vec![("a".into(), "/b".into())],
+        changed: None,
     };
-    let texts = [file.to_text(), kit.to_text()];
+    let added = Cloud {
+        index: CloudIndex(1),
+        kind: "local".into(),
+        failure_domain: "d".into(),
+        name: "c".into(),
+    };
+    let changed = ChangedClouds {
+        fleet: Fleet::default(),
+        added: vec![(added, CloudSecret::from_secret(Secret::from_bytes([4; 32])))],
+    };
+    let renewed = RecoveryKit {
+        changed: Some(changed),
+        ..kit.clone()
+    };
+    let texts = [file.to_text(), kit.to_text(), renewed.to_text()];
     let mut seeds: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
     seeds.extend(kept_keys());
     seeds

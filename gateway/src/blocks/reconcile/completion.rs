@@ -210,7 +210,7 @@ impl Reconciler {
         }
         let throttle = Throttle::new(None);
         let Relocated { moves, outcome } = self.relocate(&object, known, &throttle).await;
-        for step in moves.iter().filter(|step| step.acknowledged) {
+        for step in moves.iter().filter(|step| step.is_acknowledged()) {
             if self.replace(step.to).await {
                 self.clouds.counters().shards_completed.add(1);
                 self.clouds.remember_replacement(step.to);

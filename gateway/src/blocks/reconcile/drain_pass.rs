@@ -12,7 +12,6 @@ use crate::blocks::object::StoredObject;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::MOVE_SHARDS_MAX;
 use quorumfs_metadata::operation::ShardMove;
-use quorumfs_metadata::placement::MovedClaim;
 use quorumfs_metadata::row::Job;
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,8 +208,7 @@ impl Reconciler {
         if moves.is_empty() {
             return Ok(moved);
         }
-        let are_there = |step: &&ShardMove| step.claim == MovedClaim::Acknowledged;
-        for step in moves.iter().filter(are_there) {
+        for step in moves.iter().filter(|step| step.is_acknowledged()) {
             self.clouds.remember_replacement(step.to);
         }
         self.clouds.counters().shards_moved.add(moved);

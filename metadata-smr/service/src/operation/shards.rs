@@ -55,6 +55,14 @@ pub struct ShardMove {
     pub claim: MovedClaim,
 }
 
+impl ShardMove {
+    /// Whether the new place has acknowledged the shard.
+    #[must_use]
+    pub fn is_acknowledged(&self) -> bool {
+        self.claim == MovedClaim::Acknowledged
+    }
+}
+
 /// A cloud's wrong answer about a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Finding {
