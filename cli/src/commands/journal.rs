@@ -144,8 +144,8 @@ impl WaitingReport {
         damage: Option<&String>,
     ) -> Self {
         let status: VfsStatus = files.status();
-        let looked = tokio::time::timeout(LOOKED_WITHIN, files.has_rescued()).await;
-        let rescued = looked.ok().and_then(Result::ok).unwrap_or(false);
+        let looked = tokio::time::timeout(LOOKED_WITHIN, files.rescued()).await;
+        let rescued = looked.ok().and_then(Result::ok).flatten();
         let journal = status.journal.unwrap_or_default();
         let exists = journal.bytes_max > 0;
         Self {
@@ -158,7 +158,7 @@ impl WaitingReport {
             journal_disk_full: journal.disk_full,
             journal_broken: journal.broken,
             journal_damaged: damage.cloned(),
-            rescued: rescued.then(|| point.join(RESCUE_DIRECTORY).display().to_string()),
+            rescued: rescued.map(|name| point.join(name).display().to_string()),
             queue: files
                 .queue()
                 .iter()

@@ -149,6 +149,36 @@ fn data_and_holes_are_found_where_they_are() {
     );
 }
 
+#[test]
+fn a_tiny_file_has_its_data_where_it_was_written() {
+    let mut world = MountedVolume::new();
+    let files = [("before", 130), ("after", 0)].map(|(name, at)| {
+        let file = open(&world.path(name));
+        file.write_all_at(b"x", at).unwrap();
+        file.sync_all().unwrap();
+        file.set_len(4000).unwrap();
+        assert_eq!(data(&file), [(at, at + 1)], "{name}");
+        file.sync_all().unwrap();
+        assert_eq!(data(&file), [(at, at + 1)], "{name}, committed");
+        (name, at)
+    });
+    world.remount();
+    for (name, at) in files {
+        let file = open(&world.path(name));
+        assert_eq!(data(&file), [(at, at + 1)], "{name}, from the servers");
+        let mut bytes = vec![1; 4000];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let mut expected = vec![0; 4000];
+        expected[at as usize] = b'x';
+        assert!(bytes == expected, "{name}");
+        // What is written next to it joins it, and what is written apart does not.
+        file.write_all_at(b"y", at + 1).unwrap();
+        file.write_all_at(b"z", 900).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(data(&file), [(at, at + 2), (900, 901)], "{name}");
+    }
+}
+
 fn copy(from: (&File, u64), to: (&File, u64), length: usize) -> rustix::io::Result<usize> {
     let (mut source, mut target) = (from.1, to.1);
     rustix::fs::copy_file_range(from.0, Some(&mut source), to.0, Some(&mut target), length)

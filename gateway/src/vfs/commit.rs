@@ -244,7 +244,12 @@ impl FileSystemCore {
             let size = base.size.max(end);
             let tiny = content.is_empty() || inline.is_some();
             if tiny && size <= u64::from(INLINE_BYTES_MAX) {
-                return self.commit_inline(&base, departure, &content, size).await;
+                let before = inline.cloned().unwrap_or_default();
+                let all = over_inline(&before, &departure.runs());
+                // Inline bytes begin at 0 and have no holes.
+                if !all.has_gaps() {
+                    return self.commit_inline(&base, departure, &all, size).await;
+                }
             }
         }
         let upload = upload.get_or_insert_with(|| {
@@ -308,12 +313,10 @@ impl FileSystemCore {
         &self,
         base: &Attributes,
         departure: &Departure,
-        content: &ContentMap,
+        all: &FrozenRuns,
         size: u64,
     ) -> Result<(Attributes, ContentMap), VfsError> {
-        let before = content.inline_bytes().cloned().unwrap_or_default();
-        let length = usize::try_from(size).unwrap_or(0);
-        let plain = over_inline(&before, &departure.runs()).flatten(length);
+        let plain = all.flatten(usize::try_from(all.end()).unwrap_or(0));
         let key = self.volume.current_key()?;
         let binding = ValueBinding::content(base.inode);
         let next = InodeVersion(base.version.0.saturating_add(1));

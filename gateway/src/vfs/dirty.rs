@@ -239,6 +239,16 @@ impl FrozenRuns {
         self.runs.iter().map(|(&start, run)| (start, run))
     }
 
+    /// Whether a byte before the end was not written.
+    pub(crate) fn has_gaps(&self) -> bool {
+        let mut end = 0;
+        self.iter().any(|(offset, run)| {
+            let begins_late = offset > end;
+            end = offset.saturating_add(run.len() as u64);
+            begins_late
+        })
+    }
+
     /// The bytes from 0 to `length`, zeros in the gaps.
     pub(crate) fn flatten(&self, length: usize) -> Vec<u8> {
         let mut buffer = vec![0; length];

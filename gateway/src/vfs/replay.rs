@@ -6,7 +6,8 @@
 //! are down.
 //!
 //! Data that must not go in place ([`Verdict`]) goes to a file of its own in [`RESCUE_DIRECTORY`]
-//! at the root of the volume: the written bytes at their offsets, holes elsewhere, named after the
+//! at the root of the volume, or in a directory with a number behind that name if a user has
+//! something else there: the written bytes at their offsets, holes elsewhere, named after the
 //! inode's number. The user looks at it and removes it. The journal drops the bytes only once the
 //! file is as safe as the tier says; a crash before that rescues them again.
 
@@ -33,6 +34,8 @@ use std::sync::Arc;
 
 /// Where bytes go that cannot go in place, at the root of the volume.
 pub const RESCUE_DIRECTORY: &str = ".quorumfs-rescued";
+/// Names of directories that are tried before rescues are given up.
+const DIRECTORIES_MAX: u32 = 100;
 /// File names that are tried for one inode before its rescue is given up.
 const NAMES_MAX: u32 = 1000;
 
@@ -177,17 +180,56 @@ impl FileSystem {
         Ok(Some(reason))
     }
 
-    /// Whether there are rescued files to look at.
+    /// The name of a directory with rescued files to look at, if there is one.
     ///
     /// # Errors
     /// If the servers do not answer.
     #[boxed]
-    pub async fn has_rescued(&self) -> Result<bool, VfsError> {
+    pub async fn rescued(&self) -> Result<Option<String>, VfsError> {
+        for number in 0..DIRECTORIES_MAX {
+            let name = directory_name(number);
+            match self.look_up_rescue_directory(&name).await? {
+                None => return Ok(None),
+                Some((_, true)) => return Ok(Some(name)),
+                Some((_, false)) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is at the root under this name, and whether it is a directory of this principal.
+    async fn look_up_rescue_directory(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Attributes, bool)>, VfsError> {
         let own = self.inner.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
-        let name = RESCUE_DIRECTORY.as_bytes();
-        let found = self.lookup(&caller, self.root(), name).await?;
-        Ok(found.is_some())
+        let found = self.lookup(&caller, self.root(), name.as_bytes()).await?;
+        Ok(found.map(|found| {
+            let is_own = found.file_type() == FileType::Directory && found.uid == own.uid;
+            (found, is_own)
+        }))
+    }
+
+    /// A directory of this principal for rescued files: one that is there, or a new one.
+    async fn rescue_directory(&self) -> Result<Attributes, VfsError> {
+        let own = self.inner.metadata.own();
+        let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
+        for number in 0..DIRECTORIES_MAX {
+            let name = directory_name(number);
+            let made = self.mkdir(&caller, self.root(), name.as_bytes(), 0o700);
+            match made.await {
+                Err(VfsError::Refused {
+                    errno: Errno::EXIST,
+                    ..
+                }) => {}
+                outcome => return outcome,
+            }
+            if let Some((found, true)) = self.look_up_rescue_directory(&name).await? {
+                return Ok(found);
+            }
+        }
+        Err(VfsError::refused("rescue", Errno::EXIST))
     }
 
     async fn rescue(&self, inode: InodeId, waiting: Waiting) -> Result<(), VfsError> {
@@ -222,17 +264,7 @@ impl FileSystem {
     async fn rescue_file(&self, inode: InodeId) -> Result<HandleId, VfsError> {
         let own = self.inner.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
-        let (root, name) = (self.root(), RESCUE_DIRECTORY.as_bytes());
-        let directory = match self.mkdir(&caller, root, name, 0o700).await {
-            Err(VfsError::Refused {
-                errno: Errno::EXIST,
-                ..
-            }) => self.lookup(&caller, root, name).await?,
-            outcome => Some(outcome?),
-        };
-        let Some(directory) = directory else {
-            return Err(VfsError::refused("rescue", Errno::NOENT));
-        };
+        let directory = self.rescue_directory().await?;
         for number in 0..NAMES_MAX {
             let name = match number {
                 0 => format!("inode-{inode}"),
@@ -251,6 +283,14 @@ impl FileSystem {
             }
         }
         Err(VfsError::refused("rescue", Errno::EXIST))
+    }
+}
+
+/// The name of the directory for rescued files that is tried in this turn.
+fn directory_name(number: u32) -> String {
+    match number {
+        0 => RESCUE_DIRECTORY.to_owned(),
+        number => format!("{RESCUE_DIRECTORY}-{number}"),
     }
 }
 

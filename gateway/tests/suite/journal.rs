@@ -77,7 +77,8 @@ async fn committed(world: &TestVolume, inode: InodeId) -> Vec<u8> {
 
 /// The content of the only rescued file.
 async fn rescued(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
-    let directory = lookup(fs, RESCUE_DIRECTORY).await.unwrap();
+    let name = fs.rescued().await.unwrap().unwrap();
+    let directory = lookup(fs, &name).await.unwrap();
     assert_eq!(fs.getattr(directory).await.unwrap().mode, Mode(0o700));
     let name = format!("inode-{inode}");
     let found = fs.lookup(&root(), directory, name.as_bytes()).await;
@@ -213,6 +214,42 @@ async fn changes_by_another_client_stay_and_journalled_bytes_are_rescued() {
     clouds_fail(&world, false);
     fs.shutdown().await.unwrap();
     assert_eq!(names(&again).len(), 0);
+}
+
+#[tokio::test]
+async fn what_a_user_has_in_the_place_of_rescued_files_stays_and_keeps_no_mount_from_starting() {
+    let (world, journal) = (TestVolume::new(), new_journal());
+    let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    fs.write(handle, 0, b"of the deleted").await.unwrap();
+    fs.fsync(handle).await.unwrap();
+    let killed = killed(&journal);
+    let newer = world.mount(VfsOptions::default()).await;
+    newer.unlink(&root(), newer.root(), b"file").await.unwrap();
+    let (taken, handle) = new_file(&newer, RESCUE_DIRECTORY.as_bytes()).await;
+    newer.write(handle, 0, b"a user's").await.unwrap();
+    newer.release(handle).await.unwrap();
+    let second = format!("{RESCUE_DIRECTORY}-1");
+    let stranger = Caller::user(4321, 4321, Vec::new());
+    let all = AttributeChange {
+        mode: Some(0o777),
+        ..AttributeChange::default()
+    };
+    newer
+        .setattr(&root(), newer.root(), None, all)
+        .await
+        .unwrap();
+    let made = newer.mkdir(&stranger, newer.root(), second.as_bytes(), 0o777);
+    made.await.unwrap();
+    assert_eq!(newer.rescued().await.unwrap(), None);
+    newer.shutdown().await.unwrap();
+    let (fs, replayed, _) = world.mount_journalled(local(), at(&killed)).await;
+    assert_eq!(replayed.rescued, [(inode, Reason::Deleted)]);
+    let place = fs.rescued().await.unwrap();
+    assert_eq!(place, Some(format!("{RESCUE_DIRECTORY}-2")));
+    assert_eq!(rescued(&fs, inode).await, b"of the deleted");
+    assert_eq!(content(&fs, taken).await, b"a user's");
+    fs.shutdown().await.unwrap();
 }
 
 #[tokio::test]
