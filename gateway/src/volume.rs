@@ -38,12 +38,12 @@ pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
 
 use crate::blocks::{Lineage, ShareError};
+use crate::error::VfsError;
 use crate::keys::{
     CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, RootKey, Sealing, ShareCache,
     SliceKey, WrappingKey,
 };
 use crate::metadata::MetadataError;
-use crate::vfs::VfsError;
 use fleet::KnownFleet;
 use keyring::Keyring;
 use membership::parse;

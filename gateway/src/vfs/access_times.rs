@@ -12,7 +12,8 @@
 //! Source: Linux, `fs/inode.c` (`relatime_need_update`).
 
 use super::file_system::{FileSystem, FileSystemCore};
-use super::{VfsError, clock};
+use crate::clock;
+use crate::error::VfsError;
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::ACCESSED_MAX;

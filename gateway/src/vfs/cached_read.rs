@@ -3,10 +3,11 @@
 //! Most reads end here, so they have a path of their own. A read that has to wait, or that covers
 //! uncommitted data, takes the general path ([`read`](super::read)).
 
-use super::chunk_cache::{CHUNK_BYTES, ChunkRange};
+use super::chunk_cache::ChunkRange;
 use super::content::ReadSource;
 use super::file_system::FileSystemCore;
 use super::read::by_chunk;
+use crate::slices::CHUNK_BYTES;
 use bytes::Bytes;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 //! A request has a deadline, and its future is dropped when that passes. Work that counts handles,
 //! or enters an operation's outcome into the caches, must not be dropped between two of its steps.
 
-use super::VfsError;
+use crate::error::VfsError;
 
 /// Runs `work` as a task of its own and waits for it.
 pub(crate) async fn cancel_safe<T: Send + 'static>(

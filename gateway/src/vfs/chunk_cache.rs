@@ -11,15 +11,13 @@
 //! The least recently used chunk is evicted. That is exact but for a tolerance: a chunk that was
 //! used recently is not moved to the front again, which spares most uses the work.
 
+use crate::slices::CHUNK_BYTES;
 use bytes::Bytes;
 use quorumfs_metadata::identity::SliceId;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
-
-/// Bytes of plaintext in one chunk: two kernel readahead windows.
-pub(crate) const CHUNK_BYTES: u32 = 256 << 10;
 
 /// A chunk is moved to the front if more than 1/TOLERANCE of all were, since it was.
 const TOLERANCE: u64 = 4;

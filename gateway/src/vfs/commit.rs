@@ -24,16 +24,16 @@
 //!   same bytes to the same places twice changes nothing. Bytes outside the runs, and a length,
 //!   that other sessions wrote stay.
 
-use super::VfsError;
-use super::clock;
-use super::content::{ContentMap, Piece, StoredSlice};
+use super::content::{ContentMap, Piece};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::FileSystemCore;
 use super::node::{Departure, Node};
-use super::slice_store::{SliceStore, WrittenSlice};
 use super::upload::Uploads;
+use crate::clock;
+use crate::error::VfsError;
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
+use crate::slices::{SliceStore, StoredSlice, WrittenSlice};
 use bytes::Bytes;
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};

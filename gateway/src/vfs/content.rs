@@ -4,27 +4,16 @@
 //! with the inode's version: entries of another version are dropped. Bytes that no extent covers
 //! read as zeros.
 
+use crate::slices::StoredSlice;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
-use quorumfs_metadata::identity::{InodeVersion, SliceId};
-use quorumfs_metadata::row::{Object, Slice};
+use quorumfs_metadata::identity::InodeVersion;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Extents cached for one file; beyond this the map starts anew.
 const EXTENTS_MAX: usize = 1 << 16;
-
-/// A slice with its object: all that is needed to read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredSlice {
-    /// The slice's id, on which its key depends.
-    pub id: SliceId,
-    /// The slice.
-    pub slice: Slice,
-    /// The object in which it lies.
-    pub object: Object,
-}
 
 /// A run of a file within a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -334,10 +323,10 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use quorumfs_bft::identity::{Sequence, SessionId, Time};
     use quorumfs_metadata::identity::{
-        AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
+        AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId,
     };
     use quorumfs_metadata::placement::Policy;
-    use quorumfs_metadata::row::{SliceKey, SliceSalt};
+    use quorumfs_metadata::row::{Object, Slice, SliceKey, SliceSalt};
 
     fn stored(counter: u32) -> Arc<StoredSlice> {
         let allocation = AllocationId(1);

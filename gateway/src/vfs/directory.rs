@@ -10,7 +10,6 @@
 //! ([`ListingCache`]), but only for their names: attributes change without their directory, so for
 //! a cached page they have to be known separately.
 
-use super::VfsError;
 use super::cache::{Known, Stamp};
 use super::caller::Caller;
 use super::file_system::{FileSystem, FileSystemCore};
@@ -18,6 +17,7 @@ use super::handle::{DirectoryHandle, HandleId};
 use super::names::WHOLE_DIRECTORY;
 use super::segmented_lru::SegmentedLru;
 use super::validity::VALID_FOR;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};

@@ -43,10 +43,10 @@
 //!
 //! [`replay`]: super::replay
 
-use super::VfsError;
-use super::clock;
 use super::file_system::FileSystemCore;
 use super::node::{Departure, Node, NodeState};
+use crate::clock;
+use crate::error::VfsError;
 use crate::journal::{Entry, Ground, Journal, Record, Sequence, WRITE_BYTES_MAX};
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;

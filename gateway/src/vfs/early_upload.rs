@@ -10,9 +10,9 @@
 //! clouds would be idle meanwhile. The servers do not have these slices until the next commit names
 //! them. A run that is overwritten before that goes back, and its slice is abandoned.
 
-use super::VfsError;
 use super::commit::Stored;
 use super::dirty::{DirtyRuns, FrozenRuns};
+use crate::error::VfsError;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Open files and directories.
 
+use super::directory::Listing;
 use super::node::Node;
 use super::readahead::{Prefetch, Readahead};
-use super::{VfsError, directory::Listing};
+use crate::error::VfsError;
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -11,9 +11,9 @@
 //! Data that is still sealed under older epochs is counted from time to time, piece by piece: a
 //! holder of their keys can read it until it is overwritten.
 
-use super::VfsError;
 use super::file_system::FileSystemCore;
 use crate::blocks::ShareState;
+use crate::error::VfsError;
 use crate::keys::{KeyError, RealmEpochKey};
 use quorumfs_metadata::attributes::{Attributes, Detail};
 use quorumfs_metadata::identity::RealmEpoch;

@@ -4,10 +4,10 @@
 //! lookup carries the previous generation too while the directory has one. A name that does not
 //! decrypt is shown as a stand-in, which leads back to the entry by its cookie.
 
-use super::VfsError;
 use super::cache::Known;
 use super::file_system::FileSystemCore;
 use crate::blocks::BlockErrorKind;
+use crate::error::VfsError;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};

@@ -1,5 +1,6 @@
 //! Opening, creating and closing files.
 
+use super::AttributeChange;
 use super::caller::Caller;
 use super::cancel_safe::cancel_safe;
 use super::content::ContentMap;
@@ -8,7 +9,7 @@ use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::{FileHandle, HandleId, OpenMode, Prefetcher};
 use super::node::{Node, NodeState};
 use super::segmented_lru::SegmentedLru;
-use super::{AttributeChange, VfsError};
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};

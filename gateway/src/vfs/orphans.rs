@@ -11,7 +11,8 @@
 //! ([`Gone`]), because these processes can ask for nothing else.
 
 use super::file_system::FileSystemCore;
-use super::{VfsError, clock};
+use crate::clock;
+use crate::error::VfsError;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::Step;

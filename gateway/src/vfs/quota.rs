@@ -24,9 +24,9 @@
 //! this mount, and waits for the commit if that is not certain. Promised bytes are not given up,
 //! and none are added to them unless they fit for certain.
 
-use super::VfsError;
 use super::file_system::FileSystemCore;
 use super::node::{Node, NodeState};
+use crate::error::VfsError;
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::row::{Limit, RealmQuota, Resource, UserQuota};
 use std::collections::HashMap;

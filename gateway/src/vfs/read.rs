@@ -1,14 +1,15 @@
 //! Reading: dirty over early uploads over frozen over committed, as of one moment, with prefetch.
 
-use super::VfsError;
-use super::chunk_cache::{CHUNK_BYTES, Chunk, ChunkRange};
-use super::content::{ContentMap, Piece, ReadSource, StoredSlice};
+use super::chunk_cache::{Chunk, ChunkRange};
+use super::content::{ContentMap, Piece, ReadSource};
 use super::dirty::part_of;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::{Node, NodeState};
 use crate::blocks::BlockErrorKind;
+use crate::error::VfsError;
 use crate::keys::ValueBinding;
+use crate::slices::{CHUNK_BYTES, StoredSlice};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures_util::FutureExt;

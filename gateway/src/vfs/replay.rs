@@ -16,14 +16,16 @@ use super::dirty::DirtyRuns;
 use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::node::Pending;
-use super::slice_store::SliceStore;
-use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions, clock};
+use super::{Caller, HandleId, OpenMode, VfsOptions};
+use crate::clock;
+use crate::error::VfsError;
 use crate::journal::{
     Disk, Entry, Ground, Journal, JournalError, JournalOptions, Reason, Record, Recovered,
     Sequence, Tail, Verdict,
 };
 use crate::keys::Secret;
 use crate::metadata::MetadataClient;
+use crate::slices::SliceStore;
 use crate::volume::Volume;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};

@@ -3,10 +3,10 @@
 //! Uncommitted writes are data; committed data is where extents are. Bytes that happen to be zeros
 //! are data like all others. The end of the file counts as a hole.
 
-use super::VfsError;
 use super::file_system::FileSystem;
 use super::handle::HandleId;
 use super::node::NodeState;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use rustix::io::Errno;
 

@@ -1,13 +1,13 @@
 //! Uploads of slices: those of a commit, and early ones of the next. Their number at a time follows
 //! the capacity of the link ([`window`](super::window)).
 
-use super::VfsError;
 use super::commit::Stored;
 use super::dirty::{FrozenRuns, RUN_BYTES_MAX};
 use super::durability::Tier;
 use super::early_upload::EarlyUpload;
 use super::file_system::FileSystemCore;
 use super::node::{Node, NodeState};
+use crate::error::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;

@@ -3,10 +3,11 @@
 //! It bypasses the file system's memory cache and its readers, so that it evicts nothing that they
 //! need. Pending data is brought when it is committed.
 
-use super::VfsError;
 use super::content::ReadSource;
 use super::file_system::FileSystem;
 use super::handle::OpenMode;
+use crate::error::VfsError;
+use crate::slices::Warmed;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::FileType;
 use quorumfs_metadata::identity::InodeId;
@@ -17,27 +18,6 @@ use std::ops::Range;
 const PAGES_MAX: u32 = 64;
 /// Parts of slices that are brought in parallel.
 const PARTS_AT_ONCE: usize = 4;
-
-/// The outcome for a part of a file, in bytes, rounded up to whole chunks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Warmed {
-    /// They were on the disk already.
-    pub present: u64,
-    /// They were brought there.
-    pub brought: u64,
-    /// The disk did not take them.
-    pub refused: u64,
-}
-
-impl Warmed {
-    fn and(self, other: Self) -> Self {
-        Self {
-            present: self.present.saturating_add(other.present),
-            brought: self.brought.saturating_add(other.brought),
-            refused: self.refused.saturating_add(other.refused),
-        }
-    }
-}
 
 impl FileSystem {
     /// Brings the committed data of a part of a file to this machine's disk.

@@ -6,17 +6,17 @@
 //! caller that gives up does not interrupt one. The file's tier decides what flush and fsync wait
 //! for ([`durability`](super::durability)).
 
-use super::VfsError;
 use super::budget::Reservation;
 use super::caller::Caller;
 use super::cancel_safe::cancel_safe;
-use super::clock;
 use super::dirty::RUN_BYTES_MAX;
 use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::{Node, NodeState};
+use crate::clock;
 use crate::cost::PaidWork;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{InodeId, Uid};

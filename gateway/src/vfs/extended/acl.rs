@@ -9,7 +9,7 @@ use super::super::attributes::AttributeChange;
 use super::super::caller::Caller;
 use super::super::file_system::FileSystem;
 use super::{ExtendedChange, NONE};
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{Acl, AclKind, Named};
 use quorumfs_metadata::attributes::FileType;

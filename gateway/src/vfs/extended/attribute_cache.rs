@@ -4,7 +4,7 @@
 //! that version stays valid. Memory is bounded in bytes.
 
 use super::name::Name;
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use crate::vfs::segmented_lru::SegmentedLru;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};

@@ -1,7 +1,7 @@
 //! Names of extended attributes, taken apart.
 
+use crate::error::VfsError;
 use crate::keys::NAME_BYTES_MAX;
-use crate::vfs::VfsError;
 use quorumfs_metadata::attributes::Namespace;
 use rustix::io::Errno;
 

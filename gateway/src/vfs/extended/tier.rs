@@ -17,7 +17,7 @@ use super::super::file_system::FileSystemCore;
 use super::super::namespace::Made;
 use super::name::Name;
 use super::{ExtendedChange, Value};
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Attributes, FileType, Namespace};
 use quorumfs_metadata::identity::InodeId;

@@ -1,14 +1,13 @@
 //! Slices on the volume's clouds: the block store with the volume's keys.
 
-use super::chunk_cache::CHUNK_BYTES;
 use super::outage::Outages;
 use super::packer::{Packer, Packing, SMALL_BYTES};
-use super::slice_store::{SliceStore, WrittenSlice};
-use super::{StoredSlice, VfsError};
+use super::{CHUNK_BYTES, SliceStore, StoredSlice, WrittenSlice};
 use crate::blocks::{
     BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
 };
 use crate::cost::PaidWork;
+use crate::error::VfsError;
 use crate::keys::KeyError;
 use crate::memory::LongBytes;
 use crate::metadata::AllocatedId;

@@ -17,7 +17,7 @@
 //! swallow requests: none begins after the call's own patience, and each has the block store's
 //! bounds.
 
-use super::VfsError;
+use crate::error::VfsError;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,15 +1,26 @@
 //! The interface to the store of slices.
 
-use super::content::StoredSlice;
-use super::{VfsError, Warmed};
 use crate::blocks::ShareStore;
 use crate::cost::PaidWork;
+use crate::error::VfsError;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::identity::{ObjectId, SliceId};
 use quorumfs_metadata::operation::{NewObject, NewSlice};
+use quorumfs_metadata::row::{Object, Slice};
 use std::ops::Range;
+
+/// A slice with its object: all that is needed to read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSlice {
+    /// The slice's id, on which its key depends.
+    pub id: SliceId,
+    /// The slice.
+    pub slice: Slice,
+    /// The object in which it lies.
+    pub object: Object,
+}
 
 /// A slice that w clouds have acknowledged, as it is sent to the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +32,28 @@ pub struct WrittenSlice {
     /// The id from which the object's id is, if it is not the slice's own. Held, as the slice's,
     /// until the slice is committed or abandoned.
     pub lease: Option<AllocatedId>,
+}
+
+/// The outcome of warming, in bytes, rounded up to whole chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Warmed {
+    /// They were on the disk already.
+    pub present: u64,
+    /// They were brought there.
+    pub brought: u64,
+    /// The disk did not take them.
+    pub refused: u64,
+}
+
+impl Warmed {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            present: self.present.saturating_add(other.present),
+            brought: self.brought.saturating_add(other.brought),
+            refused: self.refused.saturating_add(other.refused),
+        }
+    }
 }
 
 /// Seals, stores and returns slices.

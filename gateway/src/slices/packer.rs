@@ -31,7 +31,7 @@
 //! Memory: the slices that wait here count in their writers' dirty bytes, which are bounded; the
 //! block store reserves its own memory before it seals a pack.
 
-use super::slice_store::WrittenSlice;
+use super::WrittenSlice;
 use crate::blocks::{BlockError, BlockStore, PlainSlice, SealedSlice};
 use crate::keys::SliceKey;
 use crate::metadata::AllocatedId;
