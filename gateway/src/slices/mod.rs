@@ -20,11 +20,13 @@ mod cloud_slices;
 mod outage;
 mod packer;
 mod store;
+mod stored;
 
 pub use cloud_slices::CloudSlices;
 pub(crate) use outage::Outages;
 pub use packer::Packing;
 pub use store::{SliceStore, StoredSlice, Warmed, WrittenSlice};
+pub(crate) use stored::Stored;
 
 /// Bytes of plaintext in one chunk, the unit in which content is cached: two kernel readahead
 /// windows.

@@ -39,7 +39,7 @@ struct PendingTimes {
 
 /// Times that the servers do not have yet.
 #[derive(Debug, Default)]
-pub(crate) struct AccessTimes {
+pub(super) struct AccessTimes {
     pending: Mutex<PendingTimes>,
     /// Held while sending.
     sending: tokio::sync::Mutex<()>,
@@ -71,7 +71,7 @@ impl AccessTimes {
     }
 
     /// An inode with these attributes, as callers see them, is read.
-    pub(crate) fn note(&self, attributes: &Attributes) {
+    pub(super) fn note(&self, attributes: &Attributes) {
         let Some(time) = updated_atime(attributes, clock::now()) else {
             return;
         };
@@ -84,7 +84,7 @@ impl AccessTimes {
     }
 
     /// Attributes with the pending time.
-    pub(crate) fn with_pending(&self, mut attributes: Attributes) -> Attributes {
+    pub(super) fn with_pending(&self, mut attributes: Attributes) -> Attributes {
         if let Some(time) = self.pending().times.get(&attributes.inode) {
             attributes.atime = attributes.atime.max(*time);
         }
@@ -93,7 +93,7 @@ impl AccessTimes {
 
     /// A caller sets an inode's time of access: the pending one is void, and one that is being sent
     /// does not arrive later.
-    pub(crate) async fn discard(&self, inode: InodeId) {
+    pub(super) async fn discard(&self, inode: InodeId) {
         let _sending = self.sending.lock().await;
         self.pending().times.remove(&inode);
     }
@@ -136,9 +136,13 @@ impl AccessTimes {
 
 impl FileSystemCore {
     /// Sends pending times to the servers, in a task of its own, if they are due.
-    pub(crate) fn send_access_times_if_due(self: &Arc<Self>) {
+    pub(super) fn send_access_times_if_due(self: &Arc<Self>) {
         let busy = self.access_times.sending.try_lock().is_err();
-        if busy || !self.access_times.are_due(self.options.access_times_after) {
+        if busy
+            || !self
+                .access_times
+                .are_due(self.services.options.access_times_after)
+        {
             return;
         }
         self.access_times.postpone();
@@ -158,14 +162,18 @@ impl FileSystemCore {
             if some.is_empty() {
                 break;
             }
-            let (own, step) = (self.metadata.own(), Step::Accessed(some.clone()));
-            let sent = self.metadata.step("read", own, clock::now(), step).await;
+            let (own, step) = (self.services.metadata.own(), Step::Accessed(some.clone()));
+            let sent = self
+                .services
+                .metadata
+                .step("read", own, clock::now(), step)
+                .await;
             if let Err(error) = sent {
                 self.access_times.postpone();
                 return Err(error);
             }
             for accessed in &some {
-                self.cache.accessed(accessed.inode, accessed.time);
+                self.known.accessed(accessed.inode, accessed.time);
                 if let Some(node) = self.node(accessed.inode) {
                     let base = &mut node.state().base;
                     base.atime = base.atime.max(accessed.time);
@@ -179,7 +187,7 @@ impl FileSystemCore {
 
 impl FileSystem {
     /// Sends the rest at the end of the session, if the servers answer.
-    pub(crate) async fn send_last_access_times(&self) {
+    pub(super) async fn send_last_access_times(&self) {
         let sending = self.inner.send_access_times();
         match tokio::time::timeout(LAST_TRY, sending).await {
             Ok(Ok(())) => {}

@@ -9,11 +9,11 @@
 //! change takes several; a crash between them leaves a part of it. Bytes inline in the inode are
 //! sealed together, so zeros are written there instead.
 
-use super::cancel_safe::cancel_safe;
 use super::commit::{TRIES, commit_of};
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::Node;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
@@ -88,7 +88,7 @@ impl FileSystemCore {
                     if state.base.version == before {
                         let now = clock::now();
                         state.pending.mtime = Some(now);
-                        state.pending.changed = Some(self.metadata.agreed(now));
+                        state.pending.changed = Some(self.services.metadata.agreed(now));
                         state.wait_for_commit();
                     }
                     return Ok(());
@@ -173,7 +173,7 @@ impl FileSystemCore {
 
     /// One operation that changes a file's content without new data; the caller holds `content` and
     /// has committed pending data. Returns the new attributes.
-    pub(crate) async fn commit_content(
+    pub(super) async fn commit_content(
         &self,
         what: &'static str,
         node: &Arc<Node>,
@@ -187,15 +187,18 @@ impl FileSystemCore {
             mtime: Some(now),
             ..commit_of(base, content)
         };
-        let (own, asked) = (self.metadata.own(), self.cache.query_stamp());
-        let done = self.metadata.step(what, own, now, Step::Commit(commit));
+        let (own, asked) = (self.services.metadata.own(), self.known.query_stamp());
+        let done = self
+            .services
+            .metadata
+            .step(what, own, now, Step::Commit(commit));
         match done.await? {
             StepDone::Committed(attributes) => {
-                self.cache.learn(&attributes, asked);
+                self.known.learn(&attributes, asked);
                 node.state().resized(&attributes);
                 Ok(attributes)
             }
-            other => Err(self.metadata.mismatch(what, &other)),
+            other => Err(self.services.metadata.mismatch(what, &other)),
         }
     }
 }

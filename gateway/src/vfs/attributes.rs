@@ -8,12 +8,12 @@
 //! any local file system. Everything else is one ordered operation, after pending data of the same
 //! inode is committed.
 
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
 use super::commit::{TRIES, unchanged};
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::{Departure, Node, NodeState, Pending};
+use super::services::Caller;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::metadata::MetadataClient;
@@ -114,8 +114,9 @@ impl FileSystem {
     pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
         // A mode whose commit is pending must count.
         self.inner.flush_inode(inode).await?;
-        let credentials = self.inner.credentials(caller);
+        let credentials = self.inner.services.credentials(caller);
         self.inner
+            .services
             .metadata
             .access(credentials, inode, Access(mask))
             .await
@@ -153,7 +154,7 @@ impl FileSystem {
     /// caller that does this to a file that is open for writing gets success.
     async fn chown_to_same(&self, caller: &Caller, inode: InodeId) -> Result<Attributes, VfsError> {
         let seen = self.inner.attributes(inode).await?;
-        let keeps = self.inner.may_keep_group(caller, &seen);
+        let keeps = self.inner.services.may_keep_group(caller, &seen);
         let without = seen.mode.without_set_id(keeps);
         let takes_bits = seen.file_type() != FileType::Directory && seen.mode != without;
         if takes_bits && caller.uid != Uid::ROOT.0 && caller.uid != seen.uid.0 {
@@ -170,7 +171,7 @@ impl FileSystem {
         };
         // A principal that may not act as the superuser leaves the decision to the servers.
         let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
-        let speaks = self.inner.metadata.own().uid == Uid::ROOT;
+        let speaks = self.inner.services.metadata.own().uid == Uid::ROOT;
         let caller = if speaks { &superuser } else { caller };
         self.inner
             .set_attributes(caller, inode, false, change)
@@ -189,9 +190,9 @@ impl FileSystem {
         /// fills up first.
         const BLOCKS: u64 = (1 << 50) / BLOCK_BYTES as u64;
         const FILES: u64 = 1 << 47;
-        let (inodes, allocated) = self.inner.metadata.usage().await?;
-        let free_bytes = self.inner.slices.room().await;
-        let realm = self.inner.metadata.realm_quota().await?;
+        let (inodes, allocated) = self.inner.services.metadata.usage().await?;
+        let free_bytes = self.inner.services.slices.room().await;
+        let realm = self.inner.services.metadata.realm_quota().await?;
         let left = |of| realm.limit.remaining(of, &realm.used);
         let free = free_bytes.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
         let free = free.min(left(Resource::Bytes) / u64::from(BLOCK_BYTES));
@@ -216,7 +217,7 @@ fn to_set(change: TimeChange) -> SetTime {
 }
 
 impl FileSystemCore {
-    pub(crate) async fn set_attributes(
+    pub(super) async fn set_attributes(
         self: &Arc<Self>,
         caller: &Caller,
         inode: InodeId,
@@ -237,7 +238,7 @@ impl FileSystemCore {
         };
         {
             let mut state = node.state();
-            let metadata = &self.metadata;
+            let metadata = &self.services.metadata;
             if let Some(attributes) =
                 defer_to_commit(&mut state, caller, by_handle, change, metadata)
             {
@@ -336,7 +337,7 @@ impl FileSystemCore {
         if !pending.is_empty() {
             let departure = Departure::of_pending(pending);
             let (attributes, _) = self.commit(node, &departure).await?;
-            self.learn_own(&attributes, self.cache.unconfirmed());
+            self.learn_own(&attributes, self.known.unconfirmed());
         }
         Ok(())
     }
@@ -393,10 +394,11 @@ impl FileSystemCore {
             by_handle,
             ..SetAttributes::of(inode)
         });
-        let credentials = self.credentials(caller);
+        let credentials = self.services.credentials(caller);
         let preconditions = self.preconditions_of(inode, change).await?;
-        let asked = self.cache.query_stamp();
+        let asked = self.known.query_stamp();
         let done = self
+            .services
             .metadata
             .compound("setattr", credentials, now, preconditions, vec![step])
             .await?;
@@ -410,7 +412,7 @@ impl FileSystemCore {
                 }
                 Ok(*attributes)
             }
-            other => Err(self.metadata.mismatch("setattr", &other)),
+            other => Err(self.services.metadata.mismatch("setattr", &other)),
         }
     }
 }

@@ -10,7 +10,6 @@ use super::node::Node;
 use crate::memory::give_back_spare;
 use quorumfs_metadata::identity::InodeId;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -28,7 +27,7 @@ const SMALL_AT_ONCE: usize = 512;
 const SMALL_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs until the file system is shut down or dropped.
-pub(crate) fn spawn(inner: &Arc<FileSystemCore>) {
+pub(super) fn spawn(inner: &Arc<FileSystemCore>) {
     let weak = Arc::downgrade(inner);
     tokio::spawn(async move {
         let mut swept = Instant::now();
@@ -39,7 +38,7 @@ pub(crate) fn spawn(inner: &Arc<FileSystemCore>) {
 
 /// Releases orphans in a task of its own, if the last time was long ago.
 fn sweep(inner: &Arc<FileSystemCore>, swept: &mut Instant) {
-    if swept.elapsed() < inner.options.orphans_every {
+    if swept.elapsed() < inner.services.options.orphans_every {
         return;
     }
     *swept = Instant::now();
@@ -65,11 +64,11 @@ async fn flush(inner: Arc<FileSystemCore>, node: Arc<Node>) {
 
 async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Large) -> Option<()> {
     let inner = weak.upgrade()?;
-    if inner.stopped.load(Ordering::Acquire) {
+    if inner.services.is_stopped() {
         return None;
     }
     sweep(&inner, swept);
-    inner.refresh_keys_if_due();
+    inner.services.refresh_keys_if_due();
     inner.send_access_times_if_due();
     give_back_spare();
     large.retain(|_, flush| !flush.is_finished());
@@ -77,7 +76,7 @@ async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Lar
     if due.is_empty() {
         // Only a weak reference is held while waiting, so that dropping the last file system ends
         // this task.
-        let pressure = inner.pressure.clone();
+        let pressure = inner.services.pressure.clone();
         drop(inner);
         // In both cases: look again.
         let _ = tokio::time::timeout(PERIOD, pressure.notified()).await;
@@ -136,7 +135,8 @@ fn due(inner: &FileSystemCore, large: &Large) -> Vec<Arc<Node>> {
         .into_iter()
         .enumerate()
         .filter(|(rank, (since, _))| {
-            now.duration_since(*since) >= inner.options.commit_after || (pressed && *rank < AT_ONCE)
+            now.duration_since(*since) >= inner.services.options.commit_after
+                || (pressed && *rank < AT_ONCE)
         })
         .map(|(_, (_, node))| node)
         .take(SMALL_AT_ONCE)

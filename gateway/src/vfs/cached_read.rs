@@ -4,8 +4,8 @@
 //! uncommitted data, takes the general path ([`read`](super::read)).
 
 use super::chunk_cache::ChunkRange;
-use super::content::ReadSource;
 use super::file_system::FileSystemCore;
+use super::known::ReadSource;
 use super::read::by_chunk;
 use crate::slices::CHUNK_BYTES;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn length_of(range: &Range<u64>) -> usize {
 impl FileSystemCore {
     /// The bytes of consecutive sources, with zeros behind them up to `count`; `None` if some are
     /// not in memory.
-    pub(crate) fn cached_read(&self, count: usize, sources: &[ReadSource]) -> Option<Bytes> {
+    pub(super) fn cached_read(&self, count: usize, sources: &[ReadSource]) -> Option<Bytes> {
         let mut pieces: Vec<Piece<'_>> = Vec::new();
         for source in sources {
             match source {

@@ -8,11 +8,11 @@
 //! Files whose bytes lie in the inode have no slices: the call fails with `EOPNOTSUPP`, and the
 //! kernel copies through memory, a kilobyte at most or enough to be worth a slice.
 
-use super::cancel_safe::cancel_safe;
 use super::commit::TRIES;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::Node;
+use super::services::cancel_safe;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;

@@ -24,16 +24,15 @@
 //!   same bytes to the same places twice changes nothing. Bytes outside the runs, and a length,
 //!   that other sessions wrote stay.
 
-use super::content::{ContentMap, Piece};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::FileSystemCore;
+use super::known::{ContentMap, Piece};
 use super::node::{Departure, Node};
 use super::upload::Uploads;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::ValueBinding;
-use crate::metadata::AllocatedId;
-use crate::slices::{SliceStore, StoredSlice, WrittenSlice};
+use crate::slices::{Stored, StoredSlice};
 use bytes::Bytes;
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
@@ -50,40 +49,7 @@ use std::sync::Arc;
 
 /// How often a commit reads the attributes again and starts over before it fails, to be retried
 /// later.
-pub(crate) const TRIES: u32 = 16;
-
-/// A run of the file with its slice. Abandoned when it is dropped uncommitted.
-pub(crate) struct Stored {
-    pub(super) offset: u64,
-    pub(super) written: WrittenSlice,
-    pub(super) slices: Arc<dyn SliceStore>,
-    pub(super) committed: bool,
-    /// Keeps the allocation open until the commit.
-    pub(super) _id: AllocatedId,
-}
-
-impl Stored {
-    fn committed(&mut self) {
-        // It may be committed in several parts.
-        if !std::mem::replace(&mut self.committed, true) {
-            self.slices.committed(self.written.object.id);
-        }
-    }
-}
-
-impl std::fmt::Debug for Stored {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Stored({}, {:?})", self.offset, self.written.slice.id)
-    }
-}
-
-impl Drop for Stored {
-    fn drop(&mut self) {
-        if !self.committed {
-            self.slices.abandoned(self.written.object.id);
-        }
-    }
-}
+pub(super) const TRIES: u32 = 16;
 
 /// A run of a slice that is to become an extent.
 #[derive(Clone, Copy)]
@@ -191,7 +157,7 @@ impl Upload {
 
 impl FileSystemCore {
     /// Commits a departure; returns the new attributes and the known content.
-    pub(crate) async fn commit(
+    pub(super) async fn commit(
         self: &Arc<Self>,
         node: &Arc<Node>,
         departure: &Departure,
@@ -214,9 +180,9 @@ impl FileSystemCore {
     }
 
     /// The cached attributes of an inode are out of date: asks for them.
-    pub(crate) async fn refresh_attributes(&self, inode: InodeId) -> Result<(), VfsError> {
-        let asked = self.cache.query_stamp();
-        let attributes = self.metadata.attributes(inode).await?;
+    pub(super) async fn refresh_attributes(&self, inode: InodeId) -> Result<(), VfsError> {
+        let asked = self.known.query_stamp();
+        let attributes = self.services.metadata.attributes(inode).await?;
         self.learn(&attributes, asked);
         Ok(())
     }
@@ -283,7 +249,8 @@ impl FileSystemCore {
             state.arrive_until(upload.end(), departure, &base, &content);
             if !content.is_unknown() && state.base.version == base.version {
                 let size = state.size();
-                self.last_open
+                self.known
+                    .last_open()
                     .committed(before, &Attributes { size, ..base });
             }
             self.book(&mut state);
@@ -292,7 +259,7 @@ impl FileSystemCore {
     }
 
     /// What a commit is based on: attributes, and how the content is stored at that version.
-    pub(crate) async fn commit_base(
+    pub(super) async fn commit_base(
         &self,
         node: &Arc<Node>,
     ) -> Result<(Attributes, ContentMap), VfsError> {
@@ -317,7 +284,7 @@ impl FileSystemCore {
         size: u64,
     ) -> Result<(Attributes, ContentMap), VfsError> {
         let plain = all.flatten(usize::try_from(all.end()).unwrap_or(0));
-        let key = self.volume.current_key()?;
+        let key = self.services.volume.current_key()?;
         let binding = ValueBinding::content(base.inode);
         let next = InodeVersion(base.version.0.saturating_add(1));
         let bytes = key.small_value_key().seal(binding, next, &plain)?;
@@ -393,15 +360,16 @@ impl FileSystemCore {
         base: &Attributes,
         commit: Commit,
     ) -> Result<Attributes, VfsError> {
-        let credentials = committer(departure, base, self.metadata.own());
+        let credentials = committer(departure, base, self.services.metadata.own());
         let step = Step::Commit(commit);
         match self
+            .services
             .metadata
             .step("commit", credentials, departure.done_at(), step)
             .await?
         {
             StepDone::Committed(attributes) => Ok(attributes),
-            other => Err(self.metadata.mismatch("commit", &other)),
+            other => Err(self.services.metadata.mismatch("commit", &other)),
         }
     }
 
@@ -429,10 +397,11 @@ impl FileSystemCore {
             steps.push(Step::SetAttributes(change));
         }
         let count = steps.len() as u64;
-        let credentials = committer(departure, base, self.metadata.own());
+        let credentials = committer(departure, base, self.services.metadata.own());
         let preconditions = vec![unchanged(base.inode, base.version)];
         let at = departure.done_at();
         let done = self
+            .services
             .metadata
             .compound("commit", credentials, at, preconditions, steps)
             .await?;
@@ -440,14 +409,14 @@ impl FileSystemCore {
             Some(StepDone::Committed(attributes) | StepDone::Set(attributes)) => {
                 Ok((count, *attributes))
             }
-            other => Err(self.metadata.mismatch("commit", &other)),
+            other => Err(self.services.metadata.mismatch("commit", &other)),
         }
     }
 }
 
 /// The inode must be as we know it. An operation whose answer was lost may be executed much later;
 /// this keeps it from being executed over later changes.
-pub(crate) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
+pub(super) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
     Precondition::Unchanged {
         inode,
         version: Some(version),
@@ -488,7 +457,7 @@ fn over_inline(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
     all.freeze()
 }
 
-pub(crate) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
+pub(super) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
     Commit {
         inode: base.inode,
         expected: Some(base.version),
@@ -507,7 +476,7 @@ fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[CommitPart]) -> 
         let Some(stored) = all.get(part.of) else {
             continue;
         };
-        if !stored.committed {
+        if !stored.is_committed() {
             // Several slices may share an object, with each other and with those of other files.
             if named.insert(stored.written.object.id) {
                 objects.push(stored.written.object.clone());

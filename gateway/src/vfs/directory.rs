@@ -10,103 +10,32 @@
 //! ([`ListingCache`]), but only for their names: attributes change without their directory, so for
 //! a cached page they have to be known separately.
 
-use super::cache::{Known, Stamp};
-use super::caller::Caller;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::{DirectoryHandle, HandleId};
+use super::known::VALID_FOR;
+use super::known::{DirectoryEntry, Known, Page};
 use super::names::WHOLE_DIRECTORY;
-use super::segmented_lru::SegmentedLru;
-use super::validity::VALID_FOR;
+use super::services::Caller;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// How often to list anew while the directory changes under the listing.
 const LISTINGS: u32 = 3;
 
-/// An entry as `readdir` shows it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DirectoryEntry {
-    /// The inode of the entry.
-    pub inode: InodeId,
-    /// The inode's type.
-    pub file_type: FileType,
-    /// Its position: where the next piece continues.
-    pub cookie: Cookie,
-    /// Its name.
-    pub name: Vec<u8>,
-}
-
 type Listed = (DirectoryEntry, Option<Attributes>);
 
 /// The page that an open directory holds.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(super) struct Listing {
     page: Option<Arc<Page>>,
     /// The attributes that came with it, entry by entry, and when; none if it was cached.
     attributes: Vec<Attributes>,
     received: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Page {
-    after: Cookie,
-    entries: Vec<DirectoryEntry>,
-    directory: Attributes,
-    more: bool,
-    /// The directory's state when the query was sent.
-    stamp: Stamp,
-}
-
-type Pages = SegmentedLru<(InodeId, Cookie), Arc<Page>>;
-
-/// Pages of recently listed directories; bounded by their entries.
-#[derive(Debug)]
-pub(crate) struct ListingCache(Mutex<Pages>);
-
-impl ListingCache {
-    /// With at most so many entries.
-    pub(crate) fn new(most: usize) -> Self {
-        Self(Mutex::new(SegmentedLru::new(most)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn get(&self, directory: InodeId, after: Cookie) -> Option<Arc<Page>> {
-        self.lock().get(&(directory, after)).cloned()
-    }
-
-    fn insert(&self, page: &Arc<Page>) {
-        // An empty page takes space as well.
-        let weight = page.entries.len().saturating_add(1);
-        let place = (page.directory.inode, page.after);
-        self.lock().insert_weighted(weight, place, page.clone());
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
-    }
-}
-
-impl Page {
-    /// Whether the entries after `after` are on this page.
-    fn covers(&self, after: Cookie) -> bool {
-        let last = self.entries.last().map_or(self.after, |entry| entry.cookie);
-        let after = after.max(Cookie::PARENT);
-        after >= self.after && (after < last || !self.more)
-    }
-
-    /// How many entries are not after `after`.
-    fn up_to(&self, after: Cookie) -> usize {
-        self.entries.partition_point(|entry| entry.cookie <= after)
-    }
 }
 
 impl FileSystem {
@@ -139,20 +68,6 @@ impl FileSystem {
             directory: inode,
             listing,
         }))
-    }
-
-    /// Whether a process that has listed a directory may cache the listing as long as its
-    /// attributes, and use it again. Only a listing of a single page: the kernel finds its position
-    /// in its cache by the last entry, which may be missing in a later listing.
-    #[must_use]
-    pub fn may_cache_listing(&self, directory: InodeId) -> bool {
-        let inner = &self.inner;
-        let page = inner.pages.get(directory, Cookie::START);
-        page.is_some_and(|page| {
-            !page.more
-                && inner.cache.is_revalidated(page.stamp.asked)
-                && inner.page_is_current(&page)
-        })
     }
 
     /// Entries after `offset` (0: from the beginning), at most `limit`; none at the end.
@@ -205,15 +120,15 @@ impl FileSystem {
         if offset == Cookie::START {
             // A new listing shows what is there now.
             *listing = Listing::default();
-            inner.revalidate().await;
+            inner.known.revalidate().await;
         }
         let place = if offset <= Cookie::PARENT {
             Cookie::START
         } else {
             offset
         };
-        let cached = inner.pages.get(directory, place);
-        let mut cached = cached.filter(|page| inner.cache.is_usable(page.stamp.asked));
+        let cached = inner.known.page(directory, place);
+        let mut cached = cached.filter(|page| inner.known.is_usable(page.stamp.asked));
         for _ in 0..LISTINGS {
             if let Some(page) = &listing.page
                 && page.covers(offset)
@@ -263,13 +178,13 @@ impl FileSystem {
 
 impl FileSystemCore {
     /// Whether a page still shows the directory's entries, as far as is known.
-    fn page_is_current(&self, page: &Page) -> bool {
-        self.cache.is_current(page.directory.inode, page.stamp)
+    pub(super) fn page_is_current(&self, page: &Page) -> bool {
+        self.known.is_current(page.directory.inode, page.stamp)
     }
 
     /// Whether there is known to be no such name.
     fn is_absent(&self, directory: InodeId, name: &[u8]) -> bool {
-        self.cache.name(directory, name) == Some(Known::Absent)
+        self.known.name(directory, name) == Some(Known::Absent)
     }
 
     /// Entries of a page after `offset`; `None` if their attributes have to be exact and are not
@@ -304,7 +219,7 @@ impl FileSystemCore {
             let attributes = match (exact, listing.attributes.get(at)) {
                 (false, _) => None,
                 (true, Some(listed)) if new => Some(self.seen(listed)),
-                (true, _) => match self.cache.attributes(entry.inode) {
+                (true, _) => match self.known.attributes(entry.inode) {
                     Some(known) => Some(self.seen(&known)),
                     None => return Ok(None),
                 },
@@ -316,8 +231,9 @@ impl FileSystemCore {
 
     /// Asks for the page after `after`.
     async fn page(&self, directory: InodeId, after: Cookie) -> Result<Listing, VfsError> {
-        let stamp = self.cache.stamp(directory);
+        let stamp = self.known.stamp(directory);
         let page = self
+            .services
             .metadata
             .list(directory, after, WHOLE_DIRECTORY)
             .await?;
@@ -338,7 +254,7 @@ impl FileSystemCore {
             more: page.more,
             stamp,
         });
-        self.pages.insert(&cached);
+        self.known.learn_page(&cached);
         Ok(Listing {
             page: Some(cached),
             attributes: page.entries.iter().map(|entry| entry.inode).collect(),

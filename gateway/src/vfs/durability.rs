@@ -7,7 +7,7 @@
 //! clouds    committed, on w = k + f clouds      more than f clouds
 //! ```
 //!
-//! The tier is the mount's, unless the file has one of its own ([`tier`](super::extended::tier)).
+//! The tier is the mount's, unless the file has one of its own (`vfs/extended/tier.rs`).
 //!
 //! At every tier the content goes on to the clouds in the background, and names are ordered at
 //! once. At `local`, all pending data is in the journal as well:
@@ -45,6 +45,7 @@
 
 use super::file_system::FileSystemCore;
 use super::node::{Departure, Node, NodeState};
+use super::services::Tier;
 use crate::clock;
 use crate::error::VfsError;
 use crate::journal::{Entry, Ground, Journal, Record, Sequence, WRITE_BYTES_MAX};
@@ -53,42 +54,10 @@ use quorumfs_metadata::attributes::Attributes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What close and fsync wait for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Tier {
-    /// Nothing: written data may be lost with this process, until it is committed.
-    Memory,
-    /// The journal on this host. Without one, as [`Tier::Clouds`].
-    Local,
-    /// The commit, after w clouds have acknowledged.
-    #[default]
-    Clouds,
-}
-
-impl Tier {
-    /// The name of the tier.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Local => "local",
-            Self::Clouds => "clouds",
-        }
-    }
-
-    /// The tier of this name.
-    #[must_use]
-    pub fn named(name: &[u8]) -> Option<Self> {
-        [Self::Memory, Self::Local, Self::Clouds]
-            .into_iter()
-            .find(|tier| tier.name().as_bytes() == name)
-    }
-}
-
 impl FileSystemCore {
     /// What close and fsync of the file wait for.
-    pub(crate) fn tier_of(&self, state: &NodeState) -> Tier {
-        state.tier().unwrap_or(self.options.tier)
+    pub(super) fn tier_of(&self, state: &NodeState) -> Tier {
+        state.tier().unwrap_or(self.services.options.tier)
     }
 
     /// The journal, if writes to the file go there.
@@ -101,12 +70,12 @@ impl FileSystemCore {
     }
 
     /// The journal, if writes to the file go there and it is full.
-    pub(crate) fn full_journal(&self, node: &Node) -> Option<&Journal> {
+    pub(super) fn full_journal(&self, node: &Node) -> Option<&Journal> {
         let journal = self.journal_for(&node.state())?;
         (!journal.has_space()).then_some(journal)
     }
 
-    pub(crate) fn journal_is_pressed(&self) -> bool {
+    pub(super) fn journal_is_pressed(&self) -> bool {
         self.journal.as_deref().is_some_and(Journal::is_pressed)
     }
 
@@ -128,13 +97,13 @@ impl FileSystemCore {
     }
 
     /// Takes in written bytes, here and in the journal.
-    pub(crate) fn take_in(&self, node: &Node, state: &mut NodeState, offset: u64, data: &Bytes) {
+    pub(super) fn take_in(&self, node: &Node, state: &mut NodeState, offset: u64, data: &Bytes) {
         let mtime = clock::now();
         state.dirty.write(offset, data);
         state.close_failed = false;
         self.free_space.note_written(data.len() as u64);
         state.pending.mtime = Some(mtime);
-        state.pending.changed = Some(self.metadata.agreed(mtime));
+        state.pending.changed = Some(self.services.metadata.agreed(mtime));
         state.wait_for_commit();
         if self.journal_for(state).is_none() {
             state.unjournalled = true;
@@ -154,7 +123,7 @@ impl FileSystemCore {
     }
 
     /// Journals attributes that ride with the next commit.
-    pub(crate) fn journal_pending(&self, node: &Node, state: &mut NodeState) {
+    pub(super) fn journal_pending(&self, node: &Node, state: &mut NodeState) {
         if state.pending.is_empty() {
             return;
         }
@@ -168,7 +137,7 @@ impl FileSystemCore {
     }
 
     /// Journals that an operation of ours changed the inode, and not its content.
-    pub(crate) fn journal_base(&self, node: &Node, state: &NodeState) {
+    pub(super) fn journal_base(&self, node: &Node, state: &NodeState) {
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Stands {
                 inode: node.inode,
@@ -179,7 +148,7 @@ impl FileSystemCore {
     }
 
     /// Journals that an operation of ours that changes the inode is about to be sent.
-    pub(crate) fn journal_change(&self, node: &Node) {
+    pub(super) fn journal_change(&self, node: &Node) {
         let state = node.state();
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Ordering {
@@ -191,7 +160,7 @@ impl FileSystemCore {
     }
 
     /// Makes durable that a commit is about to be ordered.
-    pub(crate) async fn journal_commit(&self, node: &Node, departure: &Departure) {
+    pub(super) async fn journal_commit(&self, node: &Node, departure: &Departure) {
         let Some(journal) = &self.journal else {
             return;
         };
@@ -216,7 +185,7 @@ impl FileSystemCore {
     }
 
     /// Journals that the departed data is in the clouds, and the file as `attributes` say.
-    pub(crate) fn settle(
+    pub(super) fn settle(
         &self,
         state: &mut NodeState,
         through: Option<Sequence>,
@@ -237,7 +206,7 @@ impl FileSystemCore {
 
     /// Commits the file's pending data, and makes durable that it did; the caller holds `content`
     /// and is about to change it.
-    pub(crate) async fn flush_settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(super) async fn flush_settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         self.flush_locked(node).await?;
         let settled = node.state().settled.take();
         if let (Some(journal), Some(settled)) = (&self.journal, settled) {
@@ -247,21 +216,21 @@ impl FileSystemCore {
     }
 
     /// Drops pending data that will not be committed and that no process can see.
-    pub(crate) fn give_up(&self, node: &Node, state: &mut NodeState) {
+    pub(super) fn give_up(&self, node: &Node, state: &mut NodeState) {
         self.drop_journalled(node, state);
         state.give_up(None);
         self.book(state);
     }
 
     /// Voids the journal's records of the file.
-    pub(crate) fn drop_journalled(&self, node: &Node, state: &mut NodeState) {
+    pub(super) fn drop_journalled(&self, node: &Node, state: &mut NodeState) {
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled.take()) {
             journal.push(Entry::from(Record::GivenUp { inode: node.inode }));
         }
     }
 
     /// Pending data can never be committed through this mount; later calls report it.
-    pub(crate) fn lose(
+    pub(super) fn lose(
         &self,
         node: &Node,
         state: &mut NodeState,
@@ -290,13 +259,13 @@ impl FileSystemCore {
 
     /// Makes the file's pending data as safe as its tier says, and reports data that was given up
     /// earlier.
-    pub(crate) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(super) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         let tier = self.tier_of(&node.state());
         self.make_safe_at(node, tier).await
     }
 
     /// As [`FileSystemCore::make_safe`], at a tier of the caller's choice.
-    pub(crate) async fn make_safe_at(
+    pub(super) async fn make_safe_at(
         self: &Arc<Self>,
         node: &Arc<Node>,
         tier: Tier,

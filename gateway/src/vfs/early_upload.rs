@@ -10,9 +10,9 @@
 //! clouds would be idle meanwhile. The servers do not have these slices until the next commit names
 //! them. A run that is overwritten before that goes back, and its slice is abandoned.
 
-use super::commit::Stored;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use crate::error::VfsError;
+use crate::slices::Stored;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use tokio::task::JoinHandle;
 
 /// A slice being uploaded; aborted when this is dropped.
 #[derive(Debug)]
-pub(crate) struct EarlyUpload(JoinHandle<Result<Stored, VfsError>>);
+pub(super) struct EarlyUpload(JoinHandle<Result<Stored, VfsError>>);
 
 impl EarlyUpload {
-    pub(crate) fn new(task: JoinHandle<Result<Stored, VfsError>>) -> Self {
+    pub(super) fn new(task: JoinHandle<Result<Stored, VfsError>>) -> Self {
         Self(task)
     }
 
     /// Waits for it; `None` if it failed.
-    pub(crate) async fn finished(mut self) -> Option<Stored> {
+    pub(super) async fn finished(mut self) -> Option<Stored> {
         (&mut self.0).await.ok()?.ok()
     }
 }
@@ -41,7 +41,7 @@ impl Drop for EarlyUpload {
 
 /// The early uploads of one file.
 #[derive(Debug, Default)]
-pub(crate) struct EarlyUploads {
+pub(super) struct EarlyUploads {
     runs: FrozenRuns,
     uploads: BTreeMap<u64, EarlyUpload>,
     /// One clone for each upload in flight.
@@ -50,41 +50,41 @@ pub(crate) struct EarlyUploads {
 
 /// See [`EarlyUploads::position`].
 #[derive(Debug)]
-pub(crate) struct UploadPosition {
+pub(super) struct UploadPosition {
     _held: Arc<()>,
 }
 
 impl EarlyUploads {
     /// How many are in flight. One that has arrived frees its position for the next: at the end of
     /// a commit, when the clouds would be idle, the first ones have long arrived.
-    pub(crate) fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         // One reference is ours.
         Arc::strong_count(&self.positions).saturating_sub(1)
     }
 
     /// How many there are, arrived or not.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.uploads.len()
     }
 
     /// A position among those in flight, until it is dropped.
-    pub(crate) fn position(&self) -> UploadPosition {
+    pub(super) fn position(&self) -> UploadPosition {
         UploadPosition {
             _held: self.positions.clone(),
         }
     }
 
-    pub(crate) fn runs(&self) -> &FrozenRuns {
+    pub(super) fn runs(&self) -> &FrozenRuns {
         &self.runs
     }
 
-    pub(crate) fn insert(&mut self, offset: u64, run: Bytes, upload: EarlyUpload) {
+    pub(super) fn insert(&mut self, offset: u64, run: Bytes, upload: EarlyUpload) {
         self.runs.insert(offset, run);
         self.uploads.insert(offset, upload);
     }
 
     /// Moves everything back beneath the dirty runs.
-    pub(crate) fn put_back(&mut self, dirty: &mut DirtyRuns) {
+    pub(super) fn put_back(&mut self, dirty: &mut DirtyRuns) {
         let Self { runs, .. } = std::mem::take(self);
         if !runs.is_empty() {
             dirty.put_beneath(runs);
@@ -93,7 +93,7 @@ impl EarlyUploads {
 
     /// Departs with the dirty runs: returns all runs, and the uploads of those that were not
     /// overwritten.
-    pub(crate) fn depart(
+    pub(super) fn depart(
         &mut self,
         dirty: &mut DirtyRuns,
     ) -> (FrozenRuns, BTreeMap<u64, EarlyUpload>) {

@@ -20,27 +20,23 @@
 //! checked again here and, for changes, by the servers.
 
 mod acl;
-mod attribute_cache;
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) mod decoding;
-mod name;
-pub(crate) mod tier;
+pub(super) mod tier;
 
-pub(crate) use attribute_cache::AttributeCache;
 pub use quorumfs_metadata::operation::SetMode;
 
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
 use super::commit::TRIES;
-use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
+use super::known::{DecryptedAttributes, Name, Plain, Value};
+use super::services::Caller;
+use super::services::Tier;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::ValueBinding;
 use async_recursion::async_recursion as boxed;
-use attribute_cache::{DecryptedAttributes, Plain, Value};
 use bytes::Bytes;
-use name::Name;
 use quorumfs_metadata::acl::{AccessAcl, Acl, AclKind, permits};
 use quorumfs_metadata::attributes::{Access, Attributes, FileType, Namespace};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, Uid};
@@ -190,7 +186,7 @@ impl FileSystem {
         // file is written, in the writer's name. A principal that may not act as the superuser
         // leaves the decision to the servers.
         let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
-        let speaks = self.inner.metadata.own().uid == Uid::ROOT;
+        let speaks = self.inner.services.metadata.own().uid == Uid::ROOT;
         let caller = match change.is_of_capability() && speaks {
             true => &superuser,
             false => caller,
@@ -282,8 +278,9 @@ impl FileSystemCore {
                 ("removexattr", Step::RemoveExtended(place))
             }
         };
-        let (credentials, asked) = (self.credentials(caller), self.cache.query_stamp());
+        let (credentials, asked) = (self.services.credentials(caller), self.known.query_stamp());
         match self
+            .services
             .metadata
             .step(call, credentials, clock::now(), step)
             .await?
@@ -292,7 +289,7 @@ impl FileSystemCore {
                 self.learn_own(&attributes, asked);
                 Ok(())
             }
-            other => Err(self.metadata.mismatch(call, &other)),
+            other => Err(self.services.metadata.mismatch(call, &other)),
         }
     }
 
@@ -304,11 +301,15 @@ impl FileSystemCore {
     ) -> Result<(AttributePlace, Vec<u8>), VfsError> {
         let known = self.attributes(inode).await?.extended;
         let generation = if known.count == 0 {
-            self.volume.current_key()?.epoch()
+            self.services.volume.current_key()?.epoch()
         } else {
             known.generation
         };
-        let keys = self.key_of(generation).await?.attribute_keys(inode);
+        let keys = self
+            .services
+            .key_of(generation)
+            .await?
+            .attribute_keys(inode);
         let place = AttributePlace {
             inode,
             namespace: name.namespace,
@@ -326,7 +327,7 @@ impl FileSystemCore {
         mode: SetMode,
     ) -> Result<SetExtended, VfsError> {
         let (place, name) = self.place_extended(inode, name).await?;
-        let current = self.volume.current_key()?;
+        let current = self.services.volume.current_key()?;
         let binding = ValueBinding::attribute(inode, place.namespace, place.hash);
         let key = current.small_value_key();
         let value = Sealed {
@@ -343,24 +344,25 @@ impl FileSystemCore {
 
     /// An inode's attributes, decrypted: the cached ones, if they are still the same.
     async fn extended(&self, known: &Attributes) -> Result<Arc<DecryptedAttributes>, VfsError> {
-        if let Some(cached) = self
-            .attribute_cache
-            .get(known.inode, known.extended.changed)
-        {
+        if let Some(cached) = self.known.extended(known.inode, known.extended.changed) {
             return Ok(cached);
         }
         let question = Question::Extended(known.inode);
-        let (own, asked) = (self.metadata.own(), self.cache.query_stamp());
-        let (attributes, listed, acl, default_acl) =
-            match self.metadata.ask("listxattr", own, question).await? {
-                QueryResult::Extended {
-                    attributes,
-                    listed,
-                    acl,
-                    default_acl,
-                } => (attributes, listed, acl, default_acl),
-                other => return Err(self.metadata.mismatch("listxattr", &other)),
-            };
+        let (own, asked) = (self.services.metadata.own(), self.known.query_stamp());
+        let (attributes, listed, acl, default_acl) = match self
+            .services
+            .metadata
+            .ask("listxattr", own, question)
+            .await?
+        {
+            QueryResult::Extended {
+                attributes,
+                listed,
+                acl,
+                default_acl,
+            } => (attributes, listed, acl, default_acl),
+            other => return Err(self.services.metadata.mismatch("listxattr", &other)),
+        };
         self.learn(&attributes, asked);
         let mut all = Vec::with_capacity(listed.len());
         for attribute in listed {
@@ -372,7 +374,7 @@ impl FileSystemCore {
             acl,
             default_acl,
         };
-        Ok(self.attribute_cache.insert(known.inode, changed, opened))
+        Ok(self.known.learn_extended(known.inode, changed, opened))
     }
 
     /// Decrypts an attribute; `None` if its name does not decrypt.
@@ -381,7 +383,7 @@ impl FileSystemCore {
         of: &Attributes,
         listed: ListedExtended,
     ) -> Result<Option<Plain>, VfsError> {
-        let generation = self.key_of(of.extended.generation).await?;
+        let generation = self.services.key_of(of.extended.generation).await?;
         let keys = generation.attribute_keys(of.inode);
         let (namespace, hash) = (listed.namespace, listed.hash);
         let rest = match keys.open(namespace, hash, &listed.name) {
@@ -394,7 +396,7 @@ impl FileSystemCore {
         let value = match listed.value {
             None => Value::Hidden,
             Some(sealed) => {
-                let key = self.key_of(sealed.epoch).await?.small_value_key();
+                let key = self.services.key_of(sealed.epoch).await?.small_value_key();
                 let binding = ValueBinding::attribute(of.inode, namespace, hash);
                 match key.open(binding, &sealed.bytes) {
                     Ok(value) => Value::Known(value.into()),
@@ -418,7 +420,8 @@ impl FileSystemCore {
     /// Whether the caller may read the inode's content.
     fn reads(&self, caller: &Caller, attributes: &Attributes, acl: Option<&AccessAcl>) -> bool {
         let of = (attributes.uid, attributes.gid, attributes.mode);
-        caller.uid == Uid::ROOT.0 || permits(of, acl, &self.credentials(caller), Access::READ)
+        caller.uid == Uid::ROOT.0
+            || permits(of, acl, &self.services.credentials(caller), Access::READ)
     }
 }
 

@@ -48,21 +48,21 @@ impl OpenMode {
 
 /// An open file.
 #[derive(Debug)]
-pub(crate) struct FileHandle {
-    pub(crate) node: Arc<Node>,
-    pub(crate) mode: OpenMode,
-    pub(crate) prefetcher: Mutex<Prefetcher>,
+pub(super) struct FileHandle {
+    pub(super) node: Arc<Node>,
+    pub(super) mode: OpenMode,
+    pub(super) prefetcher: Mutex<Prefetcher>,
 }
 
 /// Prefetches for one reader; stops with the handle.
 #[derive(Debug)]
-pub(crate) struct Prefetcher {
+pub(super) struct Prefetcher {
     readahead: Readahead,
     fetching: JoinSet<()>,
 }
 
 impl Prefetcher {
-    pub(crate) fn new(window_max: u64) -> Self {
+    pub(super) fn new(window_max: u64) -> Self {
         Self {
             readahead: Readahead::new(window_max),
             fetching: JoinSet::new(),
@@ -70,7 +70,7 @@ impl Prefetcher {
     }
 
     /// A read begins; returns what to prefetch, and stops fetches that are not wanted any more.
-    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
+    pub(super) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
         while self.fetching.try_join_next().is_some() {}
         match self.readahead.on_read(offset, length) {
             Prefetch::Fetch(range) => Some(range),
@@ -83,16 +83,16 @@ impl Prefetcher {
     }
 
     /// Begins a fetch that was wanted.
-    pub(crate) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
         self.fetching.spawn(fetch);
     }
 }
 
 /// An open directory.
 #[derive(Debug)]
-pub(crate) struct DirectoryHandle {
-    pub(crate) directory: InodeId,
-    pub(crate) listing: tokio::sync::Mutex<Listing>,
+pub(super) struct DirectoryHandle {
+    pub(super) directory: InodeId,
+    pub(super) listing: tokio::sync::Mutex<Listing>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ enum Handle {
 
 /// Everything that is open. The kernel bounds it by its limits on open files.
 #[derive(Debug, Default)]
-pub(crate) struct Handles {
+pub(super) struct Handles {
     next: AtomicU64,
     open: Mutex<Open>,
 }
@@ -126,7 +126,7 @@ const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BA
 
 impl FileHandle {
     /// Prefetches for this file.
-    pub(crate) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
+    pub(super) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
         self.prefetcher
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -144,15 +144,15 @@ impl Handles {
         id
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.open().handles.len()
     }
 
-    pub(crate) fn add_file(&self, handle: FileHandle) -> HandleId {
+    pub(super) fn add_file(&self, handle: FileHandle) -> HandleId {
         self.insert(Handle::File(Arc::new(handle)))
     }
 
-    pub(crate) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
+    pub(super) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
         {
             let mut open = self.open();
             let directory = open.directories.entry(handle.directory).or_default();
@@ -162,32 +162,32 @@ impl Handles {
     }
 
     /// Whether the directory is open.
-    pub(crate) fn has_directory(&self, inode: InodeId) -> bool {
+    pub(super) fn has_directory(&self, inode: InodeId) -> bool {
         self.open().directories.contains_key(&inode)
     }
 
     /// A directory lost its name. Returns whether it is open, so that the last close releases it.
-    pub(crate) fn unlink_directory(&self, inode: InodeId) -> bool {
+    pub(super) fn unlink_directory(&self, inode: InodeId) -> bool {
         let mut open = self.open();
         let directory = open.directories.get_mut(&inode);
         directory.map(|it| it.unlinked = true).is_some()
     }
 
-    pub(crate) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+    pub(super) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
         match self.open().handles.get(&id) {
             Some(Handle::File(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
     }
 
-    pub(crate) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
+    pub(super) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
         match self.open().handles.get(&id) {
             Some(Handle::Directory(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
     }
 
-    pub(crate) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+    pub(super) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
         let mut open = self.open();
         match open.handles.get(&id) {
             Some(Handle::File(handle)) => {
@@ -200,7 +200,7 @@ impl Handles {
     }
 
     /// Closes a directory; returns its inode if that was the last handle of one without a name.
-    pub(crate) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
+    pub(super) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
         let mut open = self.open();
         let Some(Handle::Directory(handle)) = open.handles.get(&id) else {
             return None;

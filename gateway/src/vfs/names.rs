@@ -4,8 +4,8 @@
 //! lookup carries the previous generation too while the directory has one. A name that does not
 //! decrypt is shown as a stand-in, which leads back to the entry by its cookie.
 
-use super::cache::Known;
 use super::file_system::FileSystemCore;
+use super::known::{Known, Scope};
 use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
@@ -17,7 +17,7 @@ use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
 
 /// Entries asked for when a whole directory is wanted.
-pub(crate) const WHOLE_DIRECTORY: u32 = 512;
+pub(super) const WHOLE_DIRECTORY: u32 = 512;
 
 /// The generations of a directory's names; refused if some are sealed under another realm's keys.
 fn own_generations(attributes: &Attributes) -> Result<Option<NameGenerations>, VfsError> {
@@ -46,10 +46,10 @@ impl FileSystemCore {
             current: RealmEpoch(0),
             previous: None,
         };
-        let mut known = self.cache.attributes(directory);
-        if known.is_none() && self.volume.current_epoch() > Some(FIRST.current) {
-            let asked = self.cache.query_stamp();
-            let found = self.metadata.attributes(directory).await?;
+        let mut known = self.known.attributes(directory);
+        if known.is_none() && self.services.volume.current_epoch() > Some(FIRST.current) {
+            let asked = self.known.query_stamp();
+            let found = self.services.metadata.attributes(directory).await?;
             self.learn(&found, asked);
             known = Some(found);
         }
@@ -64,7 +64,7 @@ impl FileSystemCore {
         directory: InodeId,
         generation: RealmEpoch,
     ) -> Result<NameKeys, VfsError> {
-        Ok(self.key_of(generation).await?.name_keys(directory))
+        Ok(self.services.key_of(generation).await?.name_keys(directory))
     }
 
     async fn seal_name(
@@ -83,7 +83,7 @@ impl FileSystemCore {
     }
 
     /// The place of `name` in queries and operations, whether or not it exists.
-    pub(crate) async fn place(
+    pub(super) async fn place(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -107,7 +107,7 @@ impl FileSystemCore {
     }
 
     /// As [`FileSystemCore::place`], for an existing name: a stand-in leads to its entry.
-    pub(crate) async fn place_of(
+    pub(super) async fn place_of(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -128,7 +128,7 @@ impl FileSystemCore {
     }
 
     /// The entry that a stand-in stands for, if `name` is one.
-    pub(crate) async fn stands_for(
+    pub(super) async fn stands_for(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -137,7 +137,7 @@ impl FileSystemCore {
             return Ok(None);
         };
         let after = Cookie(cookie.0.saturating_sub(1));
-        let page = self.metadata.list(directory, after, 1).await?;
+        let page = self.services.metadata.list(directory, after, 1).await?;
         let entry = page
             .entries
             .into_iter()
@@ -155,7 +155,7 @@ impl FileSystemCore {
     }
 
     /// The names on a page; one that does not decrypt gets a stand-in.
-    pub(crate) async fn plain_names(
+    pub(super) async fn plain_names(
         &self,
         directory: InodeId,
         entries: &[ListedEntry],
@@ -175,12 +175,12 @@ impl FileSystemCore {
     }
 
     /// Enters a page of a directory into the cache.
-    pub(crate) fn learn_page(
+    pub(super) fn learn_page(
         &self,
         page: &DirectoryPage,
         names: &[Vec<u8>],
         whole: bool,
-        stamp: super::cache::Stamp,
+        stamp: super::known::Stamp,
     ) {
         let directory = page.directory.inode;
         self.learn(&page.directory, stamp.asked);
@@ -192,25 +192,25 @@ impl FileSystemCore {
             .zip(&page.entries)
             .map(|(name, entry)| (name.as_slice(), entry.inode.inode));
         if whole {
-            self.cache.learn_directory(stamp, directory, known);
+            self.known.learn_directory(stamp, directory, known);
         } else {
             for (name, inode) in known {
-                self.cache
+                self.known
                     .learn_name(stamp, directory, name, Known::Entry(inode));
             }
         }
     }
 
     /// The inode that `name` leads to, from the cache or by a query.
-    pub(crate) async fn find(
+    pub(super) async fn find(
         &self,
         credentials: impl Fn() -> Credentials,
         directory: InodeId,
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
-        self.revalidate().await;
+        self.known.revalidate().await;
         for _ in 0..2 {
-            match self.cache.name(directory, name) {
+            match self.known.name(directory, name) {
                 Some(Known::Absent) => return Ok(None),
                 Some(Known::Entry(inode)) => match self.attributes(inode).await {
                     Ok(attributes) => return Ok(Some(attributes)),
@@ -219,12 +219,12 @@ impl FileSystemCore {
                         errno: Errno::STALE | Errno::NOENT,
                         ..
                     }) => {
-                        self.cache.invalidate_name(directory, name);
+                        self.known.invalidate(Scope::Name(directory, name));
                     }
                     Err(error) => return Err(error),
                 },
                 None => {
-                    if !self.lookups.wants_whole(directory) {
+                    if !self.known.lookups().wants_whole(directory) {
                         break;
                     }
                     if !self.learn_whole(directory).await? {
@@ -242,39 +242,42 @@ impl FileSystemCore {
         directory: InodeId,
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
-        let stamp = self.cache.stamp(directory);
+        let stamp = self.known.stamp(directory);
         let place = self.place(directory, name).await?;
-        if let Some((attributes, parent)) = self.metadata.lookup(credentials, place).await? {
+        if let Some((attributes, parent)) =
+            self.services.metadata.lookup(credentials, place).await?
+        {
             self.learn(&parent, stamp.asked);
             self.learn(&attributes, stamp.asked);
             let known = Known::Entry(attributes.inode);
-            self.cache.learn_name(stamp, directory, name, known);
+            self.known.learn_name(stamp, directory, name, known);
             return Ok(Some(self.seen(&attributes)));
         }
         if let Some(entry) = self.stands_for(directory, name).await? {
             self.learn(&entry.inode, stamp.asked);
             return Ok(Some(self.seen(&entry.inode)));
         }
-        self.cache.learn_name(stamp, directory, name, Known::Absent);
+        self.known.learn_name(stamp, directory, name, Known::Absent);
         Ok(None)
     }
 
     /// Lists a directory with many lookups; returns whether it is known completely now.
     async fn learn_whole(&self, directory: InodeId) -> Result<bool, VfsError> {
-        let _one_at_a_time = self.lookups.listing(directory).await;
-        let stamp = self.cache.stamp(directory);
-        if !self.lookups.wants_whole(directory) {
+        let _one_at_a_time = self.known.lookups().listing(directory).await;
+        let stamp = self.known.stamp(directory);
+        if !self.known.lookups().wants_whole(directory) {
             // Another task has just done it.
             return Ok(true);
         }
         let page = self
+            .services
             .metadata
             .list(directory, Cookie::START, WHOLE_DIRECTORY)
             .await?;
         let names = self.plain_names(directory, &page.entries).await;
         let whole = !page.more;
         self.learn_page(&page, &names, whole, stamp);
-        self.lookups.listed(directory, whole);
+        self.known.lookups().listed(directory, whole);
         Ok(whole)
     }
 }

@@ -4,13 +4,13 @@
 //! committed before a rename or link of it is sent, so that no crash shows a new name with old
 //! content; content that is about to be deleted is not committed first.
 
-use super::cache::Known;
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
-use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
+use super::known::QueryStamp;
+use super::known::{Known, Scope};
 use super::orphans::is_special;
-use super::validity::QueryStamp;
+use super::services::Caller;
+use super::services::Tier;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::NAME_BYTES_MAX;
@@ -31,10 +31,10 @@ pub use quorumfs_metadata::operation::RenameMode;
 const KIND_MASK: u32 = 0o170_000;
 
 /// An inode that was made, or existed already.
-pub(crate) struct Made {
-    pub(crate) attributes: Attributes,
-    pub(crate) existed: bool,
-    pub(crate) tier: Option<Tier>,
+pub(super) struct Made {
+    pub(super) attributes: Attributes,
+    pub(super) existed: bool,
+    pub(super) tier: Option<Tier>,
 }
 
 /// A call that removes a name.
@@ -74,7 +74,7 @@ impl FileSystem {
             return Err(VfsError::refused("lookup", Errno::NAMETOOLONG));
         }
         inner
-            .find(|| inner.credentials(caller), directory, name)
+            .find(|| inner.services.credentials(caller), directory, name)
             .await
     }
 
@@ -118,13 +118,13 @@ impl FileSystem {
         name: &[u8],
         mode: u32,
     ) -> Result<Attributes, VfsError> {
-        let (kind, asked) = (NewInode::Directory, self.inner.cache.query_stamp());
+        let (kind, asked) = (NewInode::Directory, self.inner.known.query_stamp());
         let made = self
             .inner
             .make("mkdir", caller, directory, name, kind, mode, true)
             .await?;
         self.inner
-            .cache
+            .known
             .made_directory(made.attributes.inode, asked);
         Ok(made.attributes)
     }
@@ -148,7 +148,7 @@ impl FileSystem {
             .ok()
             .filter(|length| usize::from(*length) <= SYMLINK_BYTES_MAX)
             .ok_or(VfsError::refused("symlink", Errno::NAMETOOLONG))?;
-        let key = self.inner.volume.current_key()?;
+        let key = self.inner.services.volume.current_key()?;
         let binding = ValueBinding::symlink_target();
         let bytes = key
             .small_value_key()
@@ -173,13 +173,18 @@ impl FileSystem {
     /// If it is no symbolic link, or its target does not decrypt.
     #[boxed]
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
-        let sealed = self.inner.metadata.symlink(inode).await?;
+        let sealed = self.inner.services.metadata.symlink(inode).await?;
         // A query for the attributes would cost more than the target did.
-        if let Some(attributes) = self.inner.cache.attributes(inode) {
+        if let Some(attributes) = self.inner.known.attributes(inode) {
             let seen = self.inner.access_times.with_pending(attributes);
             self.inner.access_times.note(&seen);
         }
-        let key = self.inner.key_of(sealed.epoch).await?.small_value_key();
+        let key = self
+            .inner
+            .services
+            .key_of(sealed.epoch)
+            .await?
+            .small_value_key();
         Ok(key.open(ValueBinding::symlink_target(), &sealed.bytes)?)
     }
 
@@ -210,9 +215,10 @@ impl FileSystem {
         inner.flush_inode(inode).await?;
         let place = inner.place(directory, name).await?;
         let step = Step::Link { inode, place };
-        let stamp = inner.cache.stamp(directory);
-        let credentials = inner.credentials(caller);
+        let stamp = inner.known.stamp(directory);
+        let credentials = inner.services.credentials(caller);
         match inner
+            .services
             .metadata
             .step("link", credentials, clock::now(), step)
             .await
@@ -225,10 +231,10 @@ impl FileSystem {
                 inner.learn_own(&parent, stamp.asked);
                 inner.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
-                inner.cache.change_names(&[(stamp, directory, name, known)]);
+                inner.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(inner.seen(&attributes))
             }
-            Ok(other) => Err(inner.metadata.mismatch("link", &other)),
+            Ok(other) => Err(inner.services.metadata.mismatch("link", &other)),
             Err(error) => Err(inner.invalidate_name(directory, name, error)),
         }
     }
@@ -285,7 +291,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<(), VfsError> {
         let inner = &self.inner;
-        let credentials = || inner.credentials(caller);
+        let credentials = || inner.services.credentials(caller);
         let place = inner.place_of(directory, name).await?;
         let target = inner.find(credentials, directory, name).await?;
         let Some(target) = target else {
@@ -306,8 +312,9 @@ impl FileSystem {
             expected: Some(target.inode),
             held: inner.may_be_open(&target),
         });
-        let stamp = inner.cache.stamp(directory);
+        let stamp = inner.known.stamp(directory);
         match inner
+            .services
             .metadata
             .step(removal.call, credentials(), clock::now(), step)
             .await
@@ -315,12 +322,12 @@ impl FileSystem {
             Ok(StepDone::Removed { removed, parent }) => {
                 inner.learn_own(&parent, stamp.asked);
                 inner
-                    .cache
+                    .known
                     .change_names(&[(stamp, directory, name, Known::Absent)]);
                 inner.removed(&removed);
                 Ok(())
             }
-            Ok(other) => Err(inner.metadata.mismatch(removal.call, &other)),
+            Ok(other) => Err(inner.services.metadata.mismatch(removal.call, &other)),
             Err(error) => Err(inner.invalidate_name(directory, name, error)),
         }
     }
@@ -360,7 +367,7 @@ impl FileSystem {
         mode: RenameMode,
     ) -> Result<(), VfsError> {
         let inner = &self.inner;
-        let credentials = || inner.credentials(caller);
+        let credentials = || inner.services.credentials(caller);
         let from = inner.place_of(directory, name).await?;
         let to = match mode {
             RenameMode::Exchange => inner.place_of(new_directory, new_name).await?,
@@ -404,15 +411,16 @@ impl FileSystem {
                 .is_some_and(|target| inner.may_be_open(target)),
         });
         let stamps = (
-            inner.cache.stamp(directory),
-            inner.cache.stamp(new_directory),
+            inner.known.stamp(directory),
+            inner.known.stamp(new_directory),
         );
         let outcome = inner
+            .services
             .metadata
             .step("rename", credentials(), clock::now(), step)
             .await;
         let done = outcome.map_err(|error| {
-            inner.cache.invalidate_name(directory, name);
+            inner.known.invalidate(Scope::Name(directory, name));
             inner.invalidate_name(new_directory, new_name, error)
         })?;
         let StepDone::Renamed {
@@ -424,14 +432,14 @@ impl FileSystem {
             ..
         } = done
         else {
-            return Err(inner.metadata.mismatch("rename", &done));
+            return Err(inner.services.metadata.mismatch("rename", &done));
         };
         for attributes in [&from_parent, &to_parent] {
             inner.learn_own(attributes, stamps.0.asked);
         }
         for attributes in [Some(&moved), exchanged.as_ref()].into_iter().flatten() {
             inner.learn_own(attributes, stamps.0.asked);
-            inner.cache.moved_directory(attributes.inode);
+            inner.known.moved_directory(attributes.inode);
         }
         let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
         // Renaming one of two links of an inode onto the other does nothing.
@@ -439,10 +447,10 @@ impl FileSystem {
         let arrived = Known::Entry(moved.inode);
         let arrives = (stamps.1, new_directory, new_name, arrived);
         if same {
-            inner.cache.change_names(&[arrives]);
+            inner.known.change_names(&[arrives]);
         } else {
             let leaves = (stamps.0, directory, name, left);
-            inner.cache.change_names(&[leaves, arrives]);
+            inner.known.change_names(&[leaves, arrives]);
         }
         if let Some(replaced) = &replaced {
             inner.removed(replaced);
@@ -471,7 +479,7 @@ impl FileSystem {
 impl FileSystemCore {
     /// Makes an inode and its entry.
     #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
-    pub(crate) async fn make(
+    pub(super) async fn make(
         self: &Arc<Self>,
         what: &'static str,
         caller: &Caller,
@@ -491,7 +499,7 @@ impl FileSystemCore {
             exclusive,
             number: None,
         });
-        let credentials = self.credentials(caller);
+        let credentials = self.services.credentials(caller);
         let (inner, name) = (self.clone(), name.to_vec());
         let order = async move {
             let made = inner.order_creation(what, credentials, directory, &name, step);
@@ -508,8 +516,9 @@ impl FileSystemCore {
         name: &[u8],
         step: Step,
     ) -> Result<Made, VfsError> {
-        let stamp = self.cache.stamp(directory);
+        let stamp = self.known.stamp(directory);
         match self
+            .services
             .metadata
             .step(what, credentials, clock::now(), step)
             .await
@@ -523,21 +532,21 @@ impl FileSystemCore {
                 self.learn_own(&parent, stamp.asked);
                 self.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(attributes.inode);
-                self.cache.change_names(&[(stamp, directory, name, known)]);
+                self.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(Made {
                     attributes: self.seen(&attributes),
                     existed,
                     tier: None,
                 })
             }
-            Ok(other) => Err(self.metadata.mismatch(what, &other)),
+            Ok(other) => Err(self.services.metadata.mismatch(what, &other)),
             Err(error) => Err(self.invalidate_name(directory, name, error)),
         }
     }
 
     /// Our own operation changed an inode, but not its content; `asked` was taken before it.
-    pub(crate) fn learn_own(&self, attributes: &Attributes, asked: QueryStamp) {
-        self.cache.learn(attributes, asked);
+    pub(super) fn learn_own(&self, attributes: &Attributes, asked: QueryStamp) {
+        self.known.learn(attributes, asked);
         if let Some(node) = self.node(attributes.inode) {
             let mut state = node.state();
             let next = InodeVersion(state.base.version.0.saturating_add(1));
@@ -554,8 +563,8 @@ impl FileSystemCore {
 
     /// After a failure the state of a name is unknown.
     fn invalidate_name(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
-        self.cache.invalidate_name(directory, name);
-        self.cache.forget(directory);
+        self.known.invalidate(Scope::Name(directory, name));
+        self.known.invalidate(Scope::Inode(directory));
         error
     }
 

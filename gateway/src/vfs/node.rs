@@ -14,11 +14,11 @@
 //! each other; readers and writers take only the short lock on the state. Attributes that ride with
 //! the next commit are *pending*: callers see them at once.
 
-use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
-use super::durability::Tier;
 use super::early_upload::{EarlyUpload, EarlyUploads};
+use super::known::ContentMap;
 use super::quota::Full;
+use super::services::Tier;
 use crate::clock;
 use crate::error::VfsError;
 use crate::journal::Sequence;
@@ -31,16 +31,16 @@ use tokio::time::Instant;
 
 /// Attributes that wait for a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pending {
-    pub(crate) mode: Option<Mode>,
-    pub(crate) atime: Option<Timestamp>,
-    pub(crate) mtime: Option<Timestamp>,
+pub(super) struct Pending {
+    pub(super) mode: Option<Mode>,
+    pub(super) atime: Option<Timestamp>,
+    pub(super) mtime: Option<Timestamp>,
     /// When the last of them, or the content that they ride with, was changed.
-    pub(crate) changed: Option<Timestamp>,
+    pub(super) changed: Option<Timestamp>,
 }
 
 impl Pending {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.mode.is_none() && self.atime.is_none() && self.mtime.is_none()
     }
 
@@ -57,21 +57,21 @@ impl Pending {
 
 /// What a flush takes to commit.
 #[derive(Debug, Default)]
-pub(crate) struct Departure {
+pub(super) struct Departure {
     /// Runs that are not committed yet.
     frozen: Mutex<FrozenRuns>,
     /// Where the last run ended; `None` for attributes alone.
-    pub(crate) end: Option<u64>,
-    pub(crate) pending: Pending,
+    pub(super) end: Option<u64>,
+    pub(super) pending: Pending,
     /// Early uploads of some of the runs, by their offsets, until they are taken.
-    pub(crate) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
+    pub(super) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
     /// Its last record in the journal, if there is one.
-    pub(crate) through: Option<Sequence>,
+    pub(super) through: Option<Sequence>,
 }
 
 impl Departure {
     /// For attributes alone.
-    pub(crate) fn of_pending(pending: Pending) -> Self {
+    pub(super) fn of_pending(pending: Pending) -> Self {
         Self {
             pending,
             ..Self::default()
@@ -92,73 +92,73 @@ impl Departure {
     }
 
     /// The runs that are not committed yet.
-    pub(crate) fn runs(&self) -> FrozenRuns {
+    pub(super) fn runs(&self) -> FrozenRuns {
         self.frozen().clone()
     }
 
     /// When it was changed: callers have seen this ctime already.
-    pub(crate) fn done_at(&self) -> Timestamp {
+    pub(super) fn done_at(&self) -> Timestamp {
         self.pending.changed.unwrap_or_else(clock::now)
     }
 
     /// Takes the uploads that have begun already.
-    pub(crate) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
+    pub(super) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
         std::mem::take(&mut *self.uploads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct NodeState {
+pub(super) struct NodeState {
     /// The servers' attributes, as far as known.
-    pub(crate) base: Attributes,
-    pub(crate) dirty: DirtyRuns,
+    pub(super) base: Attributes,
+    pub(super) dirty: DirtyRuns,
     /// Full runs that are uploaded before a commit needs them.
-    pub(crate) early_uploads: EarlyUploads,
-    pub(crate) frozen: FrozenRuns,
-    pub(crate) pending: Pending,
+    pub(super) early_uploads: EarlyUploads,
+    pub(super) frozen: FrozenRuns,
+    pub(super) pending: Pending,
     /// Attributes of the commit under way: callers still see them.
-    pub(crate) departing: Pending,
+    pub(super) departing: Pending,
     /// Since when the oldest pending change has waited for its commit.
-    pub(crate) waiting_since: Option<Instant>,
-    pub(crate) content: ContentMap,
+    pub(super) waiting_since: Option<Instant>,
+    pub(super) content: ContentMap,
     /// Open handles, and how many of them can write.
-    pub(crate) handles: u32,
-    pub(crate) writers: u32,
+    pub(super) handles: u32,
+    pub(super) writers: u32,
     /// The last entry is gone; the inode lives until the last handle closes.
-    pub(crate) unlinked: bool,
+    pub(super) unlinked: bool,
     /// Data was given up; every close and fsync reports it from now on.
-    pub(crate) lost: Option<VfsError>,
+    pub(super) lost: Option<VfsError>,
     /// Why a quota refused pending data, if it did.
-    pub(crate) full: Option<Full>,
+    pub(super) full: Option<Full>,
     /// The last close reported that pending data could not be committed.
-    pub(crate) close_failed: bool,
+    pub(super) close_failed: bool,
     /// Pending data was promised to be safe before its commit.
-    pub(crate) promised: bool,
+    pub(super) promised: bool,
     /// The last record of pending data in the journal, if there is one.
-    pub(crate) journalled: Option<Sequence>,
+    pub(super) journalled: Option<Sequence>,
     /// The record that says that earlier data is in the clouds.
-    pub(crate) settled: Option<Sequence>,
+    pub(super) settled: Option<Sequence>,
     /// Some pending data is not in the journal.
-    pub(crate) unjournalled: bool,
+    pub(super) unjournalled: bool,
     /// The file's own tier, if it has one, and the version of the inode's attributes that says so.
     tier: (InodeVersion, Option<Tier>),
     /// The bytes of this file in the budget.
-    pub(crate) booked: u64,
+    pub(super) booked: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) inode: InodeId,
+pub(super) struct Node {
+    pub(super) inode: InodeId,
     state: Mutex<NodeState>,
     /// Held while committed content changes.
-    pub(crate) content: tokio::sync::Mutex<()>,
+    pub(super) content: tokio::sync::Mutex<()>,
     /// Notified when dirty bytes have departed.
-    pub(crate) left: Notify,
+    pub(super) left: Notify,
 }
 
 impl Node {
-    pub(crate) fn new(base: Attributes, content: ContentMap) -> Self {
+    pub(super) fn new(base: Attributes, content: ContentMap) -> Self {
         Self {
             inode: base.inode,
             state: Mutex::new(NodeState {
@@ -189,29 +189,29 @@ impl Node {
     }
 
     /// The short lock: never held across an await.
-    pub(crate) fn state(&self) -> MutexGuard<'_, NodeState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl NodeState {
     /// Whether something waits to be committed.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         self.holds_written() || !self.pending.is_empty() || !self.departing.is_empty()
     }
 
     /// Whether there is uncommitted content.
-    pub(crate) fn holds_written(&self) -> bool {
+    pub(super) fn holds_written(&self) -> bool {
         !self.dirty.is_empty() || !self.early_uploads.runs().is_empty() || !self.frozen.is_empty()
     }
 
     /// Whether the node is neither open nor dirty.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.handles == 0 && !self.is_waiting()
     }
 
     /// The attributes that callers see: committed ones with local changes over them.
-    pub(crate) fn attributes(&self) -> Attributes {
+    pub(super) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
         let nothing = self.early_uploads.runs().is_empty() && self.frozen.is_empty();
         if !self.dirty.is_empty() || !nothing {
@@ -238,7 +238,7 @@ impl NodeState {
 
     /// The file's length with uncommitted writes. A file is shortened only by an ordered operation,
     /// so no run reaches beyond that.
-    pub(crate) fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         let written = self.dirty.end().max(self.frozen.end());
         self.base
             .size
@@ -247,7 +247,7 @@ impl NodeState {
     }
 
     /// Whether the file has no bytes at all, so that truncating it changes none.
-    pub(crate) fn holds_nothing(&self) -> bool {
+    pub(super) fn holds_nothing(&self) -> bool {
         self.base.size == 0
             && self.dirty.is_empty()
             && self.early_uploads.runs().is_empty()
@@ -256,7 +256,7 @@ impl NodeState {
     }
 
     /// Enters attributes from the servers.
-    pub(crate) fn learn(&mut self, attributes: &Attributes) {
+    pub(super) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.base.version {
             return;
         }
@@ -270,7 +270,7 @@ impl NodeState {
 
     /// A writer, in the file's group or not, may not keep its set-id bits. Returns whether it had
     /// any.
-    pub(crate) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
+    pub(super) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
         let mode = self.attributes().mode;
         let without = mode.without_set_id(in_group);
         if without != mode {
@@ -283,24 +283,24 @@ impl NodeState {
     }
 
     /// The file's own tier, if it has one.
-    pub(crate) fn tier(&self) -> Option<Tier> {
+    pub(super) fn tier(&self) -> Option<Tier> {
         self.tier.1
     }
 
     /// Its attributes, as of `of`, say which tier it has; newer ones may have been seen already.
-    pub(crate) fn learn_tier(&mut self, of: &Attributes, tier: Option<Tier>) {
+    pub(super) fn learn_tier(&mut self, of: &Attributes, tier: Option<Tier>) {
         if of.extended.changed >= self.tier.0 {
             self.tier = (of.extended.changed, tier);
         }
     }
 
     /// Something now waits to be committed.
-    pub(crate) fn wait_for_commit(&mut self) {
+    pub(super) fn wait_for_commit(&mut self) {
         self.waiting_since.get_or_insert_with(Instant::now);
     }
 
     /// Takes everything that waits to be committed; `None` if nothing does.
-    pub(crate) fn depart(&mut self) -> Option<Departure> {
+    pub(super) fn depart(&mut self) -> Option<Departure> {
         let nothing = self.dirty.is_empty() && self.early_uploads.runs().is_empty();
         if nothing && self.pending.is_empty() {
             return None;
@@ -319,7 +319,7 @@ impl NodeState {
 
     /// Takes aside data that a truncation to nothing will make void. Callers see it until the
     /// truncation is certain; if that fails, [`NodeState::put_back`] makes it pending again.
-    pub(crate) fn set_aside(&mut self) -> Departure {
+    pub(super) fn set_aside(&mut self) -> Departure {
         self.early_uploads.put_back(&mut self.dirty);
         self.frozen = self.dirty.freeze();
         self.departing = std::mem::take(&mut self.pending);
@@ -327,7 +327,7 @@ impl NodeState {
     }
 
     /// The file was truncated to nothing: data that was taken aside is void.
-    pub(crate) fn cut(&mut self, attributes: &Attributes) {
+    pub(super) fn cut(&mut self, attributes: &Attributes) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
         self.clear_refusals();
@@ -340,7 +340,7 @@ impl NodeState {
 
     /// The servers have changed the file's length: extents beyond the new end are gone, and those
     /// that cross it are shorter.
-    pub(crate) fn resized(&mut self, attributes: &Attributes) {
+    pub(super) fn resized(&mut self, attributes: &Attributes) {
         self.learn(attributes);
         if attributes.version == self.base.version {
             self.content = if attributes.size == 0 {
@@ -353,7 +353,7 @@ impl NodeState {
 
     /// A part of the commit is done, the file's runs up to `until`: `attributes` are the committed
     /// ones. The memory of the runs is freed now, since the rest may take long.
-    pub(crate) fn arrive_until(
+    pub(super) fn arrive_until(
         &mut self,
         until: u64,
         departure: &Departure,
@@ -369,7 +369,7 @@ impl NodeState {
     }
 
     /// The commit is done: `attributes` are the committed ones.
-    pub(crate) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
+    pub(super) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
         self.unjournalled &= self.is_waiting();
@@ -391,7 +391,7 @@ impl NodeState {
     }
 
     /// The commit failed: its data is pending again, beneath newer data.
-    pub(crate) fn put_back(&mut self, departure: &Departure) {
+    pub(super) fn put_back(&mut self, departure: &Departure) {
         self.early_uploads.put_back(&mut self.dirty);
         let frozen = std::mem::take(&mut self.frozen);
         self.dirty.put_beneath(frozen);
@@ -403,7 +403,7 @@ impl NodeState {
     }
 
     /// Gives up data that cannot be committed any more.
-    pub(crate) fn give_up(&mut self, error: Option<VfsError>) {
+    pub(super) fn give_up(&mut self, error: Option<VfsError>) {
         self.dirty.clear();
         self.early_uploads = EarlyUploads::default();
         self.frozen = FrozenRuns::default();

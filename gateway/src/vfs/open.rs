@@ -1,21 +1,20 @@
 //! Opening, creating and closing files.
 
 use super::AttributeChange;
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
-use super::content::ContentMap;
-use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::{FileHandle, HandleId, OpenMode, Prefetcher};
+use super::known::ContentMap;
 use super::node::{Node, NodeState};
-use super::segmented_lru::SegmentedLru;
+use super::services::Caller;
+use super::services::Tier;
+use super::services::cancel_safe;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
-use quorumfs_metadata::identity::{InodeId, InodeVersion};
+use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +156,7 @@ impl FileSystemCore {
             FileType::Symlink => return Err(VfsError::refused("open", Errno::LOOP)),
             _ => return Err(VfsError::refused("open", Errno::NXIO)),
         }
-        let keep_pages = self.last_open.is_unchanged(&attributes);
+        let keep_pages = self.known.last_open().is_unchanged(&attributes);
         if mode.read && !mode.keep_atime {
             self.access_times.note(&attributes);
         }
@@ -193,7 +192,7 @@ impl FileSystemCore {
             }
         };
         let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
-        let prefetcher = Mutex::new(Prefetcher::new(self.options.readahead_bytes_max));
+        let prefetcher = Mutex::new(Prefetcher::new(self.services.options.readahead_bytes_max));
         let handle = self.handles.add_file(FileHandle {
             node,
             mode,
@@ -238,53 +237,12 @@ impl FileSystemCore {
             if gone {
                 self.give_up(node, &mut state);
             } else {
-                self.last_open.remember(&state.attributes());
+                self.known.last_open().remember(&state.attributes());
                 self.give_up_if_abandoned(node, &mut state);
             }
             gone
         };
         self.retire(node);
         gone
-    }
-}
-
-type OpenVersions = SegmentedLru<InodeId, (InodeVersion, u64)>;
-
-/// The content of files of which the kernel may still have pages.
-#[derive(Debug)]
-pub(crate) struct LastOpen(Mutex<OpenVersions>);
-
-impl LastOpen {
-    /// Of at most so many files.
-    pub(crate) fn new(most: usize) -> Self {
-        Self(Mutex::new(SegmentedLru::new(most)))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenVersions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember(&self, attributes: &Attributes) {
-        let seen = (attributes.version, attributes.size);
-        self.lock().insert(attributes.inode, seen);
-    }
-
-    /// Writes through the kernel are committed, and no other client has changed anything since
-    /// version `before`: the kernel's pages are as valid as they were.
-    pub(crate) fn committed(&self, before: InodeVersion, now: &Attributes) {
-        if let Some(last) = self.lock().get_mut(&now.inode)
-            && *last == (before, now.size)
-        {
-            last.0 = now.version;
-        }
-    }
-
-    /// The kernel's pages of the file may be wrong.
-    pub(crate) fn forget(&self, inode: InodeId) {
-        self.lock().remove(&inode);
-    }
-
-    fn is_unchanged(&self, attributes: &Attributes) -> bool {
-        self.lock().get(&attributes.inode) == Some(&(attributes.version, attributes.size))
     }
 }

@@ -11,6 +11,7 @@
 //! ([`Gone`]), because these processes can ask for nothing else.
 
 use super::file_system::FileSystemCore;
+use super::known::Scope;
 use crate::clock;
 use crate::error::VfsError;
 use quorumfs_metadata::attributes::{Attributes, FileType};
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SPECIALS_HELD: usize = 256;
 
 /// Whether only the kernel knows if it is open.
-pub(crate) fn is_special(attributes: &Attributes) -> bool {
+pub(super) fn is_special(attributes: &Attributes) -> bool {
     use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
     let file_type = attributes.file_type();
     matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
@@ -34,7 +35,7 @@ pub(crate) fn is_special(attributes: &Attributes) -> bool {
 /// Attributes of recently removed inodes. Bounded: when the young generation is full, the old one
 /// goes.
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
+pub(super) struct Gone {
     generations: Mutex<(HashMap<InodeId, Attributes>, HashMap<InodeId, Attributes>)>,
 }
 
@@ -52,7 +53,7 @@ impl Gone {
     }
 
     /// It is there again, restored from the trash.
-    pub(crate) fn forget(&self, inode: InodeId) {
+    pub(super) fn forget(&self, inode: InodeId) {
         let generations = &self.generations;
         let mut both = generations.lock().unwrap_or_else(PoisonError::into_inner);
         both.0.remove(&inode);
@@ -60,7 +61,7 @@ impl Gone {
     }
 
     /// Its last attributes.
-    pub(crate) fn get(&self, inode: InodeId) -> Option<Attributes> {
+    pub(super) fn get(&self, inode: InodeId) -> Option<Attributes> {
         let generations = &self.generations;
         let both = generations.lock().unwrap_or_else(PoisonError::into_inner);
         both.0.get(&inode).or_else(|| both.1.get(&inode)).copied()
@@ -72,13 +73,13 @@ impl FileSystemCore {
     pub(super) fn removed(self: &Arc<Self>, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
-            self.learn_own(attributes, self.cache.unconfirmed());
+            self.learn_own(attributes, self.known.unconfirmed());
             return;
         }
-        self.cache.forget(attributes.inode);
+        self.known.invalidate(Scope::Inode(attributes.inode));
         let open_directory = self.handles.unlink_directory(attributes.inode);
         if removed.held && (open_directory || is_special(attributes)) {
-            self.learn_own(attributes, self.cache.unconfirmed());
+            self.learn_own(attributes, self.known.unconfirmed());
         }
         if removed.held && is_special(attributes) {
             self.hold_special(attributes.inode);
@@ -96,7 +97,7 @@ impl FileSystemCore {
             self.drop_journalled(&node, &mut state);
             if removed.held {
                 drop(state);
-                self.learn_own(attributes, self.cache.unconfirmed());
+                self.learn_own(attributes, self.known.unconfirmed());
             } else {
                 // No process can see its data any more.
                 self.give_up(&node, &mut state);
@@ -106,10 +107,10 @@ impl FileSystemCore {
     }
 
     /// Releases every orphan of the session that is not open.
-    pub(crate) async fn release_orphans(self: &Arc<Self>) -> Result<(), VfsError> {
+    pub(super) async fn release_orphans(self: &Arc<Self>) -> Result<(), VfsError> {
         let mut after = None;
         loop {
-            let (inodes, more) = self.metadata.orphans(after).await?;
+            let (inodes, more) = self.services.metadata.orphans(after).await?;
             for inode in inodes {
                 self.release_unless_open(inode).await?;
                 after = Some(inode);
@@ -151,7 +152,7 @@ impl FileSystemCore {
     }
 
     /// A special file lost its last name; beyond the bound the oldest such file is released.
-    pub(crate) fn hold_special(self: &Arc<Self>, inode: InodeId) {
+    pub(super) fn hold_special(self: &Arc<Self>, inode: InodeId) {
         let oldest = {
             let mut held = self.specials();
             held.push_back(inode);
@@ -173,11 +174,12 @@ impl FileSystemCore {
     }
 
     /// The last handle of an inode without a name is closed: the servers may delete it.
-    pub(crate) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
-        self.cache.forget(inode);
-        let credentials = self.metadata.own();
+    pub(super) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
+        self.known.invalidate(Scope::Inode(inode));
+        let credentials = self.services.metadata.own();
         let step = Step::Release { inode };
         match self
+            .services
             .metadata
             .step("close", credentials, clock::now(), step)
             .await

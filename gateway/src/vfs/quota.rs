@@ -46,22 +46,22 @@ const KNOWN_MAX: usize = 1024;
 
 /// A refused commit of a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Full {
+pub(super) struct Full {
     /// The error.
-    pub(crate) error: VfsError,
+    pub(super) error: VfsError,
     /// The user whose quota it is; `None` for the realm's.
     uid: Option<Uid>,
     of: Resource,
     /// How much was free.
     free: u64,
     /// When the background checks again.
-    pub(crate) retry_at: Instant,
+    pub(super) retry_at: Instant,
     pause: Duration,
 }
 
 impl NodeState {
     /// Notes that a quota refused a commit, if `error` says so.
-    pub(crate) fn note_full(&mut self, error: &VfsError, first: Duration) {
+    pub(super) fn note_full(&mut self, error: &VfsError, first: Duration) {
         let VfsError::Full { uid, of, room, .. } = error else {
             return;
         };
@@ -100,7 +100,7 @@ struct KnownSpace {
 
 /// Free space of users, and how much was written.
 #[derive(Debug, Default)]
-pub(crate) struct FreeSpaceCache {
+pub(super) struct FreeSpaceCache {
     users: Mutex<HashMap<Uid, KnownSpace>>,
     written: AtomicU64,
 }
@@ -111,7 +111,7 @@ impl FreeSpaceCache {
     }
 
     /// So many bytes were taken in.
-    pub(crate) fn note_written(&self, bytes: u64) {
+    pub(super) fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::AcqRel);
     }
 
@@ -147,7 +147,7 @@ fn free_space_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -
 
 impl FileSystemCore {
     /// Whether all pending bytes and `more` fit for certain, even if all were this user's.
-    pub(crate) async fn surely_fits(&self, uid: Uid, more: u64) -> bool {
+    pub(super) async fn surely_fits(&self, uid: Uid, more: u64) -> bool {
         let last = self.free_space.users().get(&uid).copied();
         if let Some(known) = last
             && known.at.elapsed() < KNOWN_FOR
@@ -158,7 +158,7 @@ impl FileSystemCore {
         // Before the query: bytes committed while it is answered count twice at worst.
         let written = self.free_space.written.load(Ordering::Acquire);
         let waited = self.budget.used();
-        let asked = self.metadata.quota(uid);
+        let asked = self.services.metadata.quota(uid);
         let known = match tokio::time::timeout(ASK_FOR, asked).await {
             Ok(Ok((realm, user))) => {
                 let (own, of_all) = free_space_of(uid, &realm, &user, Resource::Bytes);
@@ -189,7 +189,7 @@ impl FileSystemCore {
 
     /// Why the file's pending data cannot be committed, if a quota refused it and there is no more
     /// space since. A commit finds out about any other change.
-    pub(crate) async fn still_full(&self, node: &Node) -> Option<VfsError> {
+    pub(super) async fn still_full(&self, node: &Node) -> Option<VfsError> {
         let (full, owner) = {
             let mut state = node.state();
             if !state.holds_written() {
@@ -200,8 +200,8 @@ impl FileSystemCore {
         if full.uid.is_some_and(|uid| uid != owner) {
             return None;
         }
-        let uid = full.uid.unwrap_or_else(|| self.metadata.own().uid);
-        let (realm, user) = match self.metadata.quota(uid).await {
+        let uid = full.uid.unwrap_or_else(|| self.services.metadata.own().uid);
+        let (realm, user) = match self.services.metadata.quota(uid).await {
             Ok(quota) => quota,
             Err(VfsError::Refused { .. }) => return None,
             Err(error) => return Some(error),
@@ -213,22 +213,22 @@ impl FileSystemCore {
 
     /// A commit failed; if a quota refused it, the file is full. The caller has put back the
     /// uncommitted data.
-    pub(crate) fn note_full(&self, node: &Node, state: &mut NodeState, error: &VfsError) {
-        state.note_full(error, self.options.commit_after);
+    pub(super) fn note_full(&self, node: &Node, state: &mut NodeState, error: &VfsError) {
+        state.note_full(error, self.services.options.commit_after);
         if state.is_abandoned() {
             self.give_up_full(node, state);
         }
     }
 
     /// The last writer may have closed. Data of a commit under way is left to it.
-    pub(crate) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
+    pub(super) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
         if state.is_abandoned() && state.frozen.is_empty() {
             self.give_up_full(node, state);
         }
     }
 
     /// Memory is short, and other files need it more than data that does not fit.
-    pub(crate) fn give_up_under_pressure(&self, node: &Node) {
+    pub(super) fn give_up_under_pressure(&self, node: &Node) {
         let mut state = node.state();
         if state.full.is_some() && !state.promised && state.frozen.is_empty() {
             self.give_up_full(node, &mut state);
@@ -250,13 +250,13 @@ impl FileSystemCore {
         });
         state.give_up(lost);
         // The kernel may have pages of it.
-        self.last_open.forget(inode);
+        self.known.last_open().forget(inode);
         self.book(state);
     }
 
     /// Refuses a write to a full file; and adds bytes to promised ones only if they fit for
     /// certain.
-    pub(crate) async fn takes_more(
+    pub(super) async fn takes_more(
         self: &Arc<Self>,
         node: &Arc<Node>,
         bytes: u64,

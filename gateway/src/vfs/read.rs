@@ -1,10 +1,10 @@
 //! Reading: dirty over early uploads over frozen over committed, as of one moment, with prefetch.
 
 use super::chunk_cache::{Chunk, ChunkRange};
-use super::content::{ContentMap, Piece, ReadSource};
 use super::dirty::part_of;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
+use super::known::{ContentMap, Piece, ReadSource};
 use super::node::{Node, NodeState};
 use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
@@ -145,14 +145,14 @@ impl FileSystemCore {
     }
 
     /// Asks the servers where the bytes from `from` on are.
-    pub(crate) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
-        let asked = self.cache.query_stamp();
-        let page = self.metadata.content(node.inode, from).await?;
+    pub(super) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
+        let asked = self.known.query_stamp();
+        let page = self.services.metadata.content(node.inode, from).await?;
         let inline = match &page.inline {
             Some(inline) => Some(self.open_inline(node.inode, inline).await?),
             None => None,
         };
-        self.cache.learn(&page.attributes, asked);
+        self.known.learn(&page.attributes, asked);
         let mut state = node.state();
         state.learn(&page.attributes);
         if state.base.version != page.attributes.version {
@@ -176,7 +176,11 @@ impl FileSystemCore {
 
     /// The plain bytes of a tiny file.
     async fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
-        let key = self.key_of(inline.sealed.epoch).await?.small_value_key();
+        let key = self
+            .services
+            .key_of(inline.sealed.epoch)
+            .await?
+            .small_value_key();
         let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
         // A truncation shortened it, but could not cut the ciphertext.
         plain.truncate(usize::from(inline.length));
@@ -244,8 +248,8 @@ impl FileSystemCore {
         let begin = number.saturating_mul(CHUNK_BYTES);
         let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
         let fetch = async {
-            self.key_of(stored.slice.epoch()).await?;
-            let bytes = self.slices.read(stored, begin..end).await?;
+            self.services.key_of(stored.slice.epoch()).await?;
+            let bytes = self.services.slices.read(stored, begin..end).await?;
             let alone = number..number.saturating_add(1);
             Ok::<_, VfsError>(Chunk::of_run(&bytes, &alone, number))
         };
@@ -338,8 +342,8 @@ impl FileSystemCore {
         let begin = at(numbers.start);
         let range = begin..at(numbers.end);
         let read = async {
-            self.key_of(stored.slice.epoch()).await?;
-            self.slices.read(stored, range).await
+            self.services.key_of(stored.slice.epoch()).await?;
+            self.services.slices.read(stored, range).await
         };
         let read = read.shared();
         let chunks = numbers.clone().map(|number| {

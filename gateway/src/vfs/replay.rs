@@ -11,11 +11,11 @@
 //! inode's number. The user looks at it and removes it. The journal drops the bytes only once the
 //! file is as safe as the tier says; a crash before that rescues them again.
 
-use super::content::ContentMap;
 use super::dirty::DirtyRuns;
-use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
+use super::known::ContentMap;
 use super::node::Pending;
+use super::services::Tier;
 use super::{Caller, HandleId, OpenMode, VfsOptions};
 use crate::clock;
 use crate::error::VfsError;
@@ -160,7 +160,7 @@ impl FileSystem {
         tail: &Tail,
         waiting: Waiting,
     ) -> Result<Option<Reason>, VfsError> {
-        let found = match self.inner.metadata.attributes(inode).await {
+        let found = match self.inner.services.metadata.attributes(inode).await {
             Ok(found) if found.links > 0 && found.file_type() == FileType::File => Some(found),
             Ok(_) => None,
             Err(VfsError::Refused {
@@ -204,7 +204,7 @@ impl FileSystem {
         &self,
         name: &str,
     ) -> Result<Option<(Attributes, bool)>, VfsError> {
-        let own = self.inner.metadata.own();
+        let own = self.inner.services.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
         let found = self.lookup(&caller, self.root(), name.as_bytes()).await?;
         Ok(found.map(|found| {
@@ -215,7 +215,7 @@ impl FileSystem {
 
     /// A directory of this principal for rescued files: one that is there, or a new one.
     async fn rescue_directory(&self) -> Result<Attributes, VfsError> {
-        let own = self.inner.metadata.own();
+        let own = self.inner.services.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
         for number in 0..DIRECTORIES_MAX {
             let name = directory_name(number);
@@ -264,7 +264,7 @@ impl FileSystem {
 
     /// A new file in the directory of rescued ones, which only its owner may read.
     async fn rescue_file(&self, inode: InodeId) -> Result<HandleId, VfsError> {
-        let own = self.inner.metadata.own();
+        let own = self.inner.services.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
         let directory = self.rescue_directory().await?;
         for number in 0..NAMES_MAX {
@@ -299,7 +299,7 @@ fn directory_name(number: u32) -> String {
 impl FileSystemCore {
     /// As if it had just been written.
     fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
-        self.learn(found, self.cache.unconfirmed());
+        self.learn(found, self.known.unconfirmed());
         let Waiting {
             runs,
             mut pending,

@@ -5,10 +5,10 @@
 //! ordered operation: a tree is restored from its top, by a caller who can begin again at any point
 //! (a directory that is back is no longer in the trash, and what is still there names it).
 
-use super::cache::Known;
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
 use super::file_system::{FileSystem, FileSystemCore};
+use super::known::{Known, Scope};
+use super::services::Caller;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::metadata::{TrashCursor, TrashPage};
@@ -55,8 +55,13 @@ impl FileSystem {
         caller: &Caller,
         after: Option<TrashCursor>,
     ) -> Result<(Vec<InTrash>, Option<TrashCursor>), VfsError> {
-        let credentials = self.inner.credentials(caller);
-        let page = self.inner.metadata.trash(credentials, after).await?;
+        let credentials = self.inner.services.credentials(caller);
+        let page = self
+            .inner
+            .services
+            .metadata
+            .trash(credentials, after)
+            .await?;
         Ok(self.inner.plain_trash(page).await)
     }
 
@@ -72,9 +77,10 @@ impl FileSystem {
         directory: InodeId,
         after: Option<TrashCursor>,
     ) -> Result<(Vec<InTrash>, Option<TrashCursor>), VfsError> {
-        let credentials = self.inner.credentials(caller);
+        let credentials = self.inner.services.credentials(caller);
         let asked = self
             .inner
+            .services
             .metadata
             .trashed_in(credentials, directory, after);
         Ok(self.inner.plain_trash(asked.await?).await)
@@ -90,8 +96,14 @@ impl FileSystem {
         caller: &Caller,
         inode: InodeId,
     ) -> Result<Option<InTrash>, VfsError> {
-        let credentials = self.inner.credentials(caller);
-        match self.inner.metadata.trashed(credentials, inode).await? {
+        let credentials = self.inner.services.credentials(caller);
+        match self
+            .inner
+            .services
+            .metadata
+            .trashed(credentials, inode)
+            .await?
+        {
             Some(entry) => Ok(Some(self.inner.plain_entry(entry).await)),
             None => Ok(None),
         }
@@ -125,9 +137,10 @@ impl FileSystem {
         let inner = &self.inner;
         let place = inner.place(directory, name).await?;
         let step = Step::Restore(Restore { inode, place });
-        let stamp = inner.cache.stamp(directory);
-        let credentials = inner.credentials(caller);
+        let stamp = inner.known.stamp(directory);
+        let credentials = inner.services.credentials(caller);
         match inner
+            .services
             .metadata
             .step("restore", credentials, clock::now(), step)
             .await
@@ -141,13 +154,13 @@ impl FileSystem {
                 inner.learn_own(&parent, stamp.asked);
                 inner.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
-                inner.cache.change_names(&[(stamp, directory, name, known)]);
+                inner.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(inner.seen(&attributes))
             }
-            Ok(other) => Err(inner.metadata.mismatch("restore", &other)),
+            Ok(other) => Err(inner.services.metadata.mismatch("restore", &other)),
             Err(error) => {
-                inner.cache.invalidate_name(directory, name);
-                inner.cache.forget(directory);
+                inner.known.invalidate(Scope::Name(directory, name));
+                inner.known.invalidate(Scope::Inode(directory));
                 Err(error)
             }
         }
@@ -161,8 +174,8 @@ impl FileSystem {
     /// is still in the trash.
     #[boxed]
     pub async fn purge(&self, caller: &Caller, inodes: &[InodeId]) -> Result<u32, VfsError> {
-        let metadata = &self.inner.metadata;
-        let credentials = self.inner.credentials(caller);
+        let metadata = &self.inner.services.metadata;
+        let credentials = self.inner.services.credentials(caller);
         let step = Step::Purge(inodes.to_vec());
         match metadata
             .step("purge", credentials, clock::now(), step)
@@ -184,7 +197,7 @@ impl FileSystem {
         directory: InodeId,
     ) -> Result<Option<(InodeId, Vec<u8>)>, VfsError> {
         let inner = &self.inner;
-        let attributes = inner.metadata.attributes(directory).await?;
+        let attributes = inner.services.metadata.attributes(directory).await?;
         let Detail::Directory { parent, .. } = attributes.detail else {
             return Ok(None);
         };
@@ -193,7 +206,10 @@ impl FileSystem {
         }
         let mut after = Cookie::START;
         loop {
-            let listed = inner.metadata.list(parent, after, DIRECTORY_PAGE_MAX);
+            let listed = inner
+                .services
+                .metadata
+                .list(parent, after, DIRECTORY_PAGE_MAX);
             let page = listed.await?;
             let found = page
                 .entries
@@ -224,7 +240,7 @@ impl FileSystemCore {
     async fn plain_entry(&self, entry: TrashedEntry) -> InTrash {
         let TrashedEntry { at, entry, inode } = entry;
         let (directory, sealed) = (entry.directory, entry.name);
-        let keys = self.key_of(sealed.generation).await.ok();
+        let keys = self.services.key_of(sealed.generation).await.ok();
         let name = keys.and_then(|key| {
             let keys = key.name_keys(directory);
             keys.open(&sealed.bytes, sealed.cookie).ok()
@@ -240,14 +256,14 @@ impl FileSystemCore {
 
     /// Clouds are full: some of the trash goes. The clouds' objects follow once a reconciler has
     /// deleted them.
-    pub(crate) fn relieve_trash(self: &Arc<Self>) {
+    pub(super) fn relieve_trash(self: &Arc<Self>) {
         if self.relieving.swap(true, Ordering::AcqRel) {
             return;
         }
         let weak = Arc::downgrade(self);
         tokio::spawn(async move {
             if let Some(inner) = weak.upgrade() {
-                match inner.metadata.relieve_trash().await {
+                match inner.services.metadata.relieve_trash().await {
                     Ok(0) => {}
                     Ok(inodes) => {
                         tracing::warn!(inodes, "clouds are full: the oldest trash is purged");

@@ -1,13 +1,13 @@
 //! Uploads of slices: those of a commit, and early ones of the next. Their number at a time follows
 //! the capacity of the link ([`window`](super::window)).
 
-use super::commit::Stored;
 use super::dirty::{FrozenRuns, RUN_BYTES_MAX};
-use super::durability::Tier;
 use super::early_upload::EarlyUpload;
 use super::file_system::FileSystemCore;
 use super::node::{Node, NodeState};
+use super::services::Tier;
 use crate::error::VfsError;
+use crate::slices::Stored;
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
@@ -73,7 +73,7 @@ impl Uploads {
             if self.failed.is_none() {
                 self.begin(inner, inode);
             }
-            if self.is_part(inner.options.part_bytes) {
+            if self.is_part(inner.services.options.part_bytes) {
                 self.handed_out = Instant::now();
                 let part = self.take_part();
                 return match self.failed.take() {
@@ -118,7 +118,7 @@ impl Uploads {
     /// share objects.
     fn begin(&mut self, inner: &Arc<FileSystemCore>, inode: InodeId) {
         let most = inner.window.slices();
-        let most = most.min(inner.options.slices_in_flight).max(1);
+        let most = most.min(inner.services.options.slices_in_flight).max(1);
         while let Some((_, run)) = self.rest.front()
             && (self.tasks.len() < most
                 || (self.tasks.len() < PACK_SLICES_MAX as usize
@@ -175,10 +175,10 @@ impl FileSystemCore {
     ) -> Result<Stored, VfsError> {
         let mut tries = self.outages.tries();
         let (id, written) = loop {
-            let id = self.metadata.allocate().await?;
+            let id = self.services.metadata.allocate().await?;
             let id = id.in_turn(turn(inode, offset));
             let permit = self.window.enter(run.len()).await;
-            let written = self.slices.write(&id, run.clone()).await;
+            let written = self.services.slices.write(&id, run.clone()).await;
             permit.ended(written.is_ok(), Instant::now());
             match written {
                 Ok(written) => break (id, written),
@@ -192,19 +192,18 @@ impl FileSystemCore {
         };
         self.outages.over();
         self.budget.uploaded();
-        Ok(Stored {
+        Ok(Stored::new(
             offset,
             written,
-            slices: self.slices.clone(),
-            committed: false,
-            _id: id,
-        })
+            self.services.slices.clone(),
+            id,
+        ))
     }
 
     /// Begins to upload full runs that no commit has taken yet, while a commit is under way. Each
     /// that arrives starts the next: the writer may wait meanwhile, or be done.
-    pub(crate) fn upload_early(self: &Arc<Self>, node: &Arc<Node>, state: &mut NodeState) {
-        let bytes_max = self.options.file_dirty_bytes_max;
+    pub(super) fn upload_early(self: &Arc<Self>, node: &Arc<Node>, state: &mut NodeState) {
+        let bytes_max = self.services.options.file_dirty_bytes_max;
         // At tiers that do not wait for the clouds, these may be idle for a while.
         let waits = self.tier_of(state) == Tier::Clouds;
         let counted = |state: &NodeState| match waits {
@@ -215,7 +214,7 @@ impl FileSystemCore {
             < self
                 .window
                 .early_uploads()
-                .min(self.options.slices_in_flight)
+                .min(self.services.options.slices_in_flight)
             && state.early_uploads.runs().bytes() < bytes_max
             && let Some((offset, run)) = state.dirty.take_full()
         {

@@ -3,9 +3,9 @@
 //! It bypasses the file system's memory cache and its readers, so that it evicts nothing that they
 //! need. Pending data is brought when it is committed.
 
-use super::content::ReadSource;
 use super::file_system::FileSystem;
 use super::handle::OpenMode;
+use super::known::ReadSource;
 use crate::error::VfsError;
 use crate::slices::Warmed;
 use async_recursion::async_recursion as boxed;
@@ -67,8 +67,8 @@ impl FileSystem {
                 let end = begin.saturating_add(length.unwrap_or(u32::MAX));
                 let inner = inner.clone();
                 parts.spawn(async move {
-                    inner.key_of(stored.slice.epoch()).await?;
-                    inner.slices.warm(&stored, begin..end).await
+                    inner.services.key_of(stored.slice.epoch()).await?;
+                    inner.services.slices.warm(&stored, begin..end).await
                 });
             }
             match parts.join_next().await {

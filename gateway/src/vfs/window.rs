@@ -40,7 +40,7 @@ struct WindowState {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(super) struct Window {
     most: usize,
     state: Mutex<WindowState>,
     /// Held by the next to enter.
@@ -50,7 +50,7 @@ pub(crate) struct Window {
 
 /// Space for one slice; its outcome is to be reported before it is dropped.
 #[derive(Debug)]
-pub(crate) struct UploadPermit<'a> {
+pub(super) struct UploadPermit<'a> {
     window: &'a Window,
     bytes: usize,
     began: Instant,
@@ -58,7 +58,7 @@ pub(crate) struct UploadPermit<'a> {
 
 impl Window {
     /// A window of at most so many long slices.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
             state: Mutex::new(WindowState {
@@ -76,12 +76,12 @@ impl Window {
     }
 
     /// How many long slices may be in flight.
-    pub(crate) fn slices(&self) -> usize {
+    pub(super) fn slices(&self) -> usize {
         self.state().slices
     }
 
     /// How many of them may be early uploads.
-    pub(crate) fn early_uploads(&self) -> usize {
+    pub(super) fn early_uploads(&self) -> usize {
         match self.slices() {
             1 if self.most > 1 => 0,
             slices => slices,
@@ -89,7 +89,7 @@ impl Window {
     }
 
     /// Waits for space for so many bytes.
-    pub(crate) async fn enter(&self, bytes: usize) -> UploadPermit<'_> {
+    pub(super) async fn enter(&self, bytes: usize) -> UploadPermit<'_> {
         let _turn = self.turn.lock().await;
         loop {
             let changed = self.changed.notified();
@@ -120,7 +120,7 @@ impl Window {
 
 impl UploadPermit<'_> {
     /// It has arrived, or was given up.
-    pub(crate) fn ended(self, well: bool, now: Instant) {
+    pub(super) fn ended(self, well: bool, now: Instant) {
         let window = self.window;
         let took = now.saturating_duration_since(self.began);
         let mut state = window.state();

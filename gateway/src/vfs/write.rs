@@ -7,13 +7,13 @@
 //! for ([`durability`](super::durability)).
 
 use super::budget::Reservation;
-use super::caller::Caller;
-use super::cancel_safe::cancel_safe;
 use super::dirty::RUN_BYTES_MAX;
-use super::durability::Tier;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::{Node, NodeState};
+use super::services::Caller;
+use super::services::Tier;
+use super::services::cancel_safe;
 use crate::clock;
 use crate::cost::PaidWork;
 use crate::error::VfsError;
@@ -62,8 +62,8 @@ impl FileSystem {
         if end > FILE_SIZE_MAX {
             return Err(VfsError::refused("write", Errno::FBIG));
         }
-        inner.metadata.not_fenced()?;
-        if !inner.slices.allows(PaidWork::Write) {
+        inner.services.metadata.not_fenced()?;
+        if !inner.services.slices.allows(PaidWork::Write) {
             return Err(VfsError::OverBudget);
         }
         let node = &handle.node;
@@ -99,11 +99,11 @@ impl FileSystem {
     pub fn drop_set_id(&self, caller: &Caller, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
         // A principal that may not act as the superuser leaves it to the servers.
-        if self.inner.metadata.own().uid == Uid::ROOT {
+        if self.inner.services.metadata.own().uid == Uid::ROOT {
             let seen = handle.node.state().attributes();
-            let in_group = self.inner.may_keep_group(caller, &seen);
+            let in_group = self.inner.services.may_keep_group(caller, &seen);
             let mut state = handle.node.state();
-            let now = self.inner.metadata.agreed(clock::now());
+            let now = self.inner.services.metadata.agreed(clock::now());
             if state.drop_set_id(in_group, now) {
                 self.inner.journal_pending(&handle.node, &mut state);
             }
@@ -141,7 +141,7 @@ impl FileSystemCore {
     fn flush_from_bytes(&self, state: &NodeState) -> u64 {
         match self.tier_of(state) {
             Tier::Clouds => FLUSH_FROM_BYTES,
-            _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 8 * 7),
+            _ => FLUSH_FROM_BYTES.max(self.services.options.file_dirty_bytes_max / 8 * 7),
         }
     }
 
@@ -152,14 +152,14 @@ impl FileSystemCore {
         node: &Arc<Node>,
         bytes: u64,
     ) -> Result<Reservation<'a>, VfsError> {
-        let wait = self.options.write_wait;
+        let wait = self.services.options.write_wait;
         let reservation = async {
             loop {
                 let left = node.left.notified();
                 tokio::pin!(left);
                 left.as_mut().enable();
                 let own = node.state().dirty.cost();
-                if own >= self.options.file_dirty_bytes_max {
+                if own >= self.services.options.file_dirty_bytes_max {
                     // There is memory as soon as the commit has taken its data; it goes on.
                     tokio::select! {
                         biased;
@@ -167,12 +167,12 @@ impl FileSystemCore {
                         () = left => {}
                     }
                 } else if let Some(journal) = self.full_journal(node) {
-                    self.pressure.notify_one();
+                    self.services.pressure.notify_one();
                     journal.wait_for_space().await;
                 } else if let Some(reservation) = self.budget.try_reserve(bytes) {
                     return Ok(reservation);
                 } else {
-                    self.pressure.notify_one();
+                    self.services.pressure.notify_one();
                     self.budget.wait().await;
                 }
             }
@@ -187,7 +187,7 @@ impl FileSystemCore {
     }
 
     /// Updates the file's bytes in the budget.
-    pub(crate) fn book(&self, state: &mut super::node::NodeState) {
+    pub(super) fn book(&self, state: &mut super::node::NodeState) {
         let away = state
             .frozen
             .bytes()
@@ -197,7 +197,7 @@ impl FileSystemCore {
         state.booked = now;
     }
 
-    pub(crate) fn flush_in_background(self: &Arc<Self>, node: &Arc<Node>) {
+    pub(super) fn flush_in_background(self: &Arc<Self>, node: &Arc<Node>) {
         let (inner, node) = (self.clone(), node.clone());
         tokio::spawn(async move {
             if let Err(error) = inner.flush_now(&node).await {
@@ -208,7 +208,7 @@ impl FileSystemCore {
     }
 
     /// As [`FileSystemCore::flush`], and reports data that was given up earlier.
-    pub(crate) async fn flush_file(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(super) async fn flush_file(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         let outcome = self.flush(node).await;
         let lost = node.state().lost.clone();
         match (outcome, lost) {
@@ -218,7 +218,7 @@ impl FileSystemCore {
     }
 
     /// Commits an inode's pending data, if this mount has the inode.
-    pub(crate) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
+    pub(super) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
         match self.node(inode) {
             Some(node) => self.flush(&node).await,
             None => Ok(()),
@@ -226,7 +226,7 @@ impl FileSystemCore {
     }
 
     /// Commits the file's pending data, in a task that runs to its end.
-    pub(crate) async fn flush(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(super) async fn flush(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         if !node.state().is_waiting() {
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl FileSystemCore {
     }
 
     /// Commits the file's pending data; the caller holds `content`.
-    pub(crate) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(super) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         if let Some(error) = self.still_full(node).await {
             self.note_full(node, &mut node.state(), &error);
             return Err(error);
@@ -256,15 +256,17 @@ impl FileSystemCore {
         };
         node.left.notify_waiters();
         self.journal_commit(node, &departure).await;
-        let asked = self.cache.query_stamp();
+        let asked = self.known.query_stamp();
         let outcome = self.commit(node, &departure).await;
         self.budget.committed(outcome.is_ok());
         let mut state = node.state();
         let outcome = match outcome {
             Ok((attributes, content)) => {
-                self.cache.learn(&attributes, asked);
+                self.known.learn(&attributes, asked);
                 if !content.is_unknown() {
-                    self.last_open.committed(state.base.version, &attributes);
+                    self.known
+                        .last_open()
+                        .committed(state.base.version, &attributes);
                 }
                 state.arrive(&attributes, content);
                 self.settle(&mut state, departure.through, &attributes);

@@ -6,8 +6,8 @@
 //! Source: Linux, `include/uapi/linux/posix_acl_xattr.h`.
 
 use super::super::attributes::AttributeChange;
-use super::super::caller::Caller;
 use super::super::file_system::FileSystem;
+use super::super::services::Caller;
 use super::{ExtendedChange, NONE};
 use crate::error::VfsError;
 use bytes::Bytes;

@@ -9,9 +9,9 @@
 //! | 4 | a tier |
 
 use super::acl;
-use super::name::Name;
 use crate::decoders::{Piece, Seed};
-use crate::vfs::durability::Tier;
+use crate::vfs::known::Name;
+use crate::vfs::services::Tier;
 use borsh::BorshDeserialize;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::attributes::Mode;

@@ -11,13 +11,14 @@
 //! An unreadable tier (a damaged value, one of a later release) counts as `clouds`, so that no data
 //! is reported safer than it is.
 
-use super::super::caller::Caller;
-use super::super::durability::Tier;
 use super::super::file_system::FileSystemCore;
 use super::super::namespace::Made;
-use super::name::Name;
-use super::{ExtendedChange, Value};
+use super::super::services::Caller;
+use super::super::services::Tier;
+use super::ExtendedChange;
 use crate::error::VfsError;
+use crate::vfs::known::Name;
+use crate::vfs::known::Value;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Attributes, FileType, Namespace};
 use quorumfs_metadata::identity::InodeId;
@@ -51,7 +52,7 @@ impl FileSystemCore {
     ///
     /// # Errors
     /// If it has attributes, and the servers do not say which.
-    pub(crate) async fn own_tier(&self, of: &Attributes) -> Result<Option<Tier>, VfsError> {
+    pub(in crate::vfs) async fn own_tier(&self, of: &Attributes) -> Result<Option<Tier>, VfsError> {
         if of.extended.count == 0 {
             return Ok(None);
         }
@@ -67,7 +68,7 @@ impl FileSystemCore {
     ///
     /// # Errors
     /// If the servers do not answer, or there is no space.
-    pub(crate) async fn inherit_tier(
+    pub(in crate::vfs) async fn inherit_tier(
         self: &Arc<Self>,
         directory: InodeId,
         mut made: Made,
@@ -82,7 +83,7 @@ impl FileSystemCore {
             return Ok(made);
         };
         made.tier = Some(tier);
-        let own = self.metadata.own();
+        let own = self.services.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
         let name = Name {
             namespace: Namespace::User,

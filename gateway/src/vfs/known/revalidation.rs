@@ -1,28 +1,28 @@
-//! Asking whether other sessions have changed anything, and invalidating the kernel's caches then.
+//! Asking whether others have changed anything, and invalidating the kernel's caches then.
 //!
 //! While a mount is used, it asks the servers twice a second how often other sessions have changed
-//! the realm ([`validity`](super::validity)). The kernel may cache entries for as long as
-//! [`FileSystem::may_cache`] allows, and the FUSE layer watches [`FileSystem::invalidations`]: when
-//! that moves, all of them have to go, either because another session changed something, or because
-//! no count arrived for [`LAPSE`]. So changes by other sessions are visible within about a second.
-//! A mount that gets no answer uses no entry for longer than two, as long as the servers may be
-//! reachable: once fewer are connected than any answer takes, it uses their last answers
-//! ([`validity`](super::validity)).
+//! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
+//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer watches
+//! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because another
+//! session changed something, or because no count arrived for [`LAPSE`]. So changes by other
+//! sessions are visible within about a second. A mount that gets no answer uses no entry for longer
+//! than two, as long as the servers may be reachable: once fewer are connected than any answer
+//! takes, it uses their last answers ([`validity`](super::validity)).
 //!
 //! An unused mount asks nothing: some time after the kernel last cached something, its entries
 //! expire. The next call asks first, once, and if nothing has changed all entries are valid again.
 
 use super::cache::Known;
-use super::file_system::{FileSystem, FileSystemCore};
+use super::coherence::News;
+use super::owner::KnownMetadata;
+use super::validity::VALID_FOR;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-
-use super::validity::VALID_FOR;
 
 /// How often to ask.
 const EVERY: Duration = Duration::from_millis(450);
@@ -47,12 +47,13 @@ struct RevalidationState {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Revalidation {
+pub(in crate::vfs) struct Revalidation {
     state: Mutex<RevalidationState>,
     /// Held while asking.
     turn: tokio::sync::Mutex<()>,
     wake: Arc<Notify>,
     invalidations: watch::Sender<u64>,
+    stopped: AtomicBool,
 }
 
 impl Default for Revalidation {
@@ -67,6 +68,7 @@ impl Default for Revalidation {
             turn: tokio::sync::Mutex::default(),
             wake: Arc::default(),
             invalidations: watch::Sender::new(0),
+            stopped: AtomicBool::new(false),
         }
     }
 }
@@ -112,45 +114,43 @@ impl Revalidation {
     }
 }
 
-impl FileSystem {
-    /// Whether the kernel may cache attributes that were just shown for [`CACHED_FOR`] without
-    /// asking again, unless [`FileSystem::invalidations`] moves.
-    #[must_use]
-    pub fn may_cache(&self, shown: &Attributes) -> bool {
-        let inner = &self.inner;
-        // A pending commit changes attributes without a call.
-        let settled = inner
-            .node(shown.inode)
-            .is_none_or(|node| !node.state().is_waiting());
-        let cacheable = settled && inner.cache.attributes_are_revalidated(shown);
+impl KnownMetadata {
+    /// Whether the kernel may cache these attributes, which were just shown, for [`CACHED_FOR`].
+    pub(in crate::vfs) fn may_cache(&self, shown: &Attributes) -> bool {
+        let cacheable = self.attributes_are_revalidated(shown);
         if cacheable {
-            inner.revalidation.note_use(true);
+            self.revalidation.note_use(true);
         }
         cacheable
     }
 
-    /// Whether the kernel may cache the result of a lookup, found or not, as long.
-    #[must_use]
-    pub fn may_cache_name(&self, directory: InodeId, name: &[u8], leads: Option<InodeId>) -> bool {
-        let known = leads.map_or(Known::Absent, Known::Entry);
-        let cacheable = self.inner.cache.name_is_revalidated(directory, name, known);
+    /// Whether the kernel may cache where a name leads, as long.
+    pub(in crate::vfs) fn may_cache_name(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        leads: Known,
+    ) -> bool {
+        let cacheable = self.name_is_revalidated(directory, name, leads);
         if cacheable {
-            self.inner.revalidation.note_use(true);
+            self.revalidation.note_use(true);
         }
         cacheable
     }
 
-    /// Moves whenever all entries that [`FileSystem::may_cache`] allowed to be cached have to go.
-    #[must_use]
-    pub fn invalidations(&self) -> watch::Receiver<u64> {
-        self.inner.revalidation.invalidations.subscribe()
+    /// Moves whenever all entries that the kernel may have cached have to go.
+    pub(in crate::vfs) fn invalidations(&self) -> watch::Receiver<u64> {
+        self.revalidation.invalidations.subscribe()
     }
-}
 
-impl FileSystemCore {
+    /// Ends the task.
+    pub(in crate::vfs) fn stop(&self) {
+        self.revalidation.stopped.store(true, Ordering::Release);
+    }
+
     /// Revalidates the cache, if that is worth while: the caller is about to look something up.
-    pub(crate) async fn revalidate(&self) {
-        if self.cache.has_fresh_count() || !self.metadata.is_mounted() {
+    pub(in crate::vfs) async fn revalidate(&self) {
+        if self.has_fresh_count() || !self.coherence.is_told() {
             return;
         }
         let revalidation = &self.revalidation;
@@ -166,8 +166,8 @@ impl FileSystemCore {
 
     /// Finds out whether the servers are gone, if no count has arrived.
     fn check_servers(&self) {
-        if !self.cache.has_fresh_count() {
-            self.cache.set_servers_gone(self.metadata.is_cut_off());
+        if !self.has_fresh_count() {
+            self.set_servers_gone(self.coherence.is_cut_off());
         }
     }
 
@@ -185,31 +185,30 @@ impl FileSystemCore {
         }
         let sent = Instant::now();
         revalidation.state().last_attempt = Some(sent);
-        match self.metadata.changes_by_others().await {
-            Ok(Some(others)) => {
-                let changed = self.cache.learn_change_count(others, sent);
+        match self.coherence.news().await {
+            Ok(News::Count(others)) => {
+                let changed = self.learn_change_count(others, sent);
                 revalidation.state().last_answer = Some(Instant::now());
                 if changed {
                     revalidation.invalidate();
                 }
             }
-            // The mount is not ours any more.
-            Ok(None) => {
-                self.cache.end_validity();
+            Ok(News::Ended) => {
+                self.end_validity();
                 revalidation.invalidate();
             }
             Err(error) => tracing::debug!(%error, "changes by other sessions are unknown"),
         }
-        if self.metadata.is_fenced() {
-            self.cache.end_validity();
+        if self.coherence.is_fenced() {
+            self.end_validity();
             revalidation.invalidate();
         }
     }
 }
 
 /// Runs until the file system is shut down or dropped.
-pub(crate) fn spawn(inner: &Arc<FileSystemCore>) {
-    let (weak, wake) = (Arc::downgrade(inner), inner.revalidation.wake.clone());
+pub(in crate::vfs) fn spawn(known: &Arc<KnownMetadata>) {
+    let (weak, wake) = (Arc::downgrade(known), known.revalidation.wake.clone());
     tokio::spawn(async move {
         while round(&weak).await {
             let used = weak.upgrade().is_some_and(|it| it.revalidation.is_used());
@@ -223,18 +222,18 @@ pub(crate) fn spawn(inner: &Arc<FileSystemCore>) {
     });
 }
 
-async fn round(weak: &Weak<FileSystemCore>) -> bool {
-    let Some(inner) = weak.upgrade() else {
+async fn round(weak: &Weak<KnownMetadata>) -> bool {
+    let Some(known) = weak.upgrade() else {
         return false;
     };
-    if inner.stopped.load(Ordering::Acquire) {
+    if known.revalidation.stopped.load(Ordering::Acquire) {
         return false;
     }
-    let revalidation = &inner.revalidation;
-    if revalidation.is_used() && inner.metadata.is_mounted() {
+    let revalidation = &known.revalidation;
+    if revalidation.is_used() && known.coherence.is_told() {
         // A later answer confirms nothing.
-        let _ = tokio::time::timeout(VALID_FOR, inner.ask_for_changes()).await;
-        inner.check_servers();
+        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_changes()).await;
+        known.check_servers();
         if revalidation.has_lapsed() {
             revalidation.invalidate();
         }

@@ -11,7 +11,7 @@
 //! Data that is still sealed under older epochs is counted from time to time, piece by piece: a
 //! holder of their keys can read it until it is overwritten.
 
-use super::file_system::FileSystemCore;
+use super::given::Services;
 use crate::blocks::ShareState;
 use crate::error::VfsError;
 use crate::keys::{KeyError, RealmEpochKey};
@@ -53,7 +53,7 @@ struct Counted {
 
 /// When to ask for a new epoch, to complete shares and to count.
 #[derive(Debug)]
-pub(crate) struct KeyRotation {
+pub(in crate::vfs) struct KeyRotation {
     asked: Mutex<Instant>,
     /// Something was seen that is sealed under a newer epoch than the open ones.
     wanted: AtomicBool,
@@ -89,7 +89,7 @@ impl KeyRotation {
     }
 
     /// Data sealed under older epochs, if the count is complete.
-    pub(crate) fn under_old_epochs(&self) -> Option<UnderOldEpochs> {
+    fn under_old_epochs(&self) -> Option<UnderOldEpochs> {
         self.counted().and_then(|counted| counted.found)
     }
 
@@ -111,9 +111,17 @@ impl KeyRotation {
     }
 }
 
-impl FileSystemCore {
+impl Services {
+    /// Data sealed under older epochs, if the count is complete.
+    pub(in crate::vfs) fn under_old_epochs(&self) -> Option<UnderOldEpochs> {
+        self.key_rotation.under_old_epochs()
+    }
+
     /// The key of an epoch, opened if it is not open yet.
-    pub(crate) async fn key_of(&self, epoch: RealmEpoch) -> Result<RealmEpochKey, VfsError> {
+    pub(in crate::vfs) async fn key_of(
+        &self,
+        epoch: RealmEpoch,
+    ) -> Result<RealmEpochKey, VfsError> {
         match self.volume.epoch_key(epoch) {
             Err(KeyError::NoEpoch { .. }) if self.volume.current_epoch() < Some(epoch) => {
                 self.refresh_keys().await?;
@@ -124,7 +132,7 @@ impl FileSystemCore {
     }
 
     /// Opens the realm's newest epoch.
-    pub(crate) async fn refresh_keys(&self) -> Result<(), VfsError> {
+    pub(in crate::vfs) async fn refresh_keys(&self) -> Result<(), VfsError> {
         let clouds = self.slices.shares();
         let before = self.volume.current_epoch();
         let now = self.volume.refresh(&self.metadata, clouds.as_ref()).await?;
@@ -194,7 +202,7 @@ impl FileSystemCore {
     }
 
     /// The attributes of a directory show in which epoch it was made.
-    pub(crate) fn learn_epoch(&self, attributes: &Attributes) {
+    pub(in crate::vfs) fn learn_epoch(&self, attributes: &Attributes) {
         if let Detail::Directory { generations, .. } = attributes.detail
             && Some(generations.current) > self.volume.current_epoch()
         {
@@ -204,7 +212,7 @@ impl FileSystemCore {
     }
 
     /// Asks for the newest epoch in a task of its own, if it is time.
-    pub(crate) fn refresh_keys_if_due(self: &Arc<Self>) {
+    pub(in crate::vfs) fn refresh_keys_if_due(self: &Arc<Self>) {
         if !self.key_rotation.is_due() || self.metadata.is_fenced() {
             return;
         }

@@ -31,11 +31,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long an entry is valid without confirmation.
-pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
+pub(in crate::vfs) const VALID_FOR: Duration = Duration::from_secs(1);
 
 /// When a query was sent, and the state at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueryStamp {
+pub(in crate::vfs) struct QueryStamp {
     at: Instant,
     round: Option<u64>,
     removals: u64,
@@ -43,7 +43,7 @@ pub(crate) struct QueryStamp {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Validity {
+pub(in crate::vfs) struct Validity {
     round: u64,
     /// The last count that arrived.
     change_count: Option<u64>,
@@ -59,7 +59,7 @@ pub(crate) struct Validity {
 
 impl Validity {
     /// To be taken before a query or an operation is sent.
-    pub(crate) fn query_stamp(&self, now: Instant) -> QueryStamp {
+    pub(in crate::vfs) fn query_stamp(&self, now: Instant) -> QueryStamp {
         QueryStamp {
             at: now,
             round: self.change_count.map(|_| self.round),
@@ -68,7 +68,7 @@ impl Validity {
     }
 
     /// A stamp that belongs to no round.
-    pub(crate) const fn unconfirmed(&self, now: Instant) -> QueryStamp {
+    pub(in crate::vfs) const fn unconfirmed(&self, now: Instant) -> QueryStamp {
         QueryStamp {
             at: now,
             round: None,
@@ -78,48 +78,48 @@ impl Validity {
 
     /// The stamp under which an answer is entered: of no round if an entry was removed since the
     /// query.
-    pub(crate) fn entry_stamp(&self, asked: QueryStamp) -> QueryStamp {
+    pub(in crate::vfs) fn entry_stamp(&self, asked: QueryStamp) -> QueryStamp {
         let round = asked.round.filter(|_| asked.removals == self.removals);
         QueryStamp { round, ..asked }
     }
 
     /// An entry was removed.
-    pub(crate) const fn note_removal(&mut self) {
+    pub(in crate::vfs) const fn note_removal(&mut self) {
         self.removals = self.removals.wrapping_add(1);
     }
 
     /// Whether an entry with this stamp is valid.
-    pub(crate) fn is_valid(&self, asked: QueryStamp, now: Instant) -> bool {
+    pub(in crate::vfs) fn is_valid(&self, asked: QueryStamp, now: Instant) -> bool {
         let invalid_before = self.invalid_before.is_some_and(|before| asked.at < before);
         !invalid_before && (within(asked.at, now) || self.is_usable(asked, now))
     }
 
     /// Whether it is valid without another query: confirmed, or as of the last answer of servers
     /// that are gone.
-    pub(crate) fn is_usable(&self, asked: QueryStamp, now: Instant) -> bool {
+    pub(in crate::vfs) fn is_usable(&self, asked: QueryStamp, now: Instant) -> bool {
         let last_word =
             self.servers_gone && self.change_count.is_some() && asked.round == Some(self.round);
         last_word || self.is_revalidated(asked, now)
     }
 
     /// Sets whether the servers are known to be out of reach.
-    pub(crate) const fn set_servers_gone(&mut self, gone: bool) {
+    pub(in crate::vfs) const fn set_servers_gone(&mut self, gone: bool) {
         self.servers_gone = gone;
     }
 
     /// Whether it is valid, and is confirmed as long as the count is queried.
-    pub(crate) fn is_revalidated(&self, asked: QueryStamp, now: Instant) -> bool {
+    pub(in crate::vfs) fn is_revalidated(&self, asked: QueryStamp, now: Instant) -> bool {
         self.has_fresh_count(now) && asked.round == Some(self.round)
     }
 
     /// Whether the count arrived recently.
-    pub(crate) fn has_fresh_count(&self, now: Instant) -> bool {
+    pub(in crate::vfs) fn has_fresh_count(&self, now: Instant) -> bool {
         self.change_count.is_some() && self.confirmed_at.is_some_and(|at| within(at, now))
     }
 
     /// The count arrived, as the answer to a query that was sent at `sent`. Returns whether other
     /// sessions have changed something since the count before.
-    pub(crate) fn learn_change_count(&mut self, others: u64, sent: Instant) -> bool {
+    pub(in crate::vfs) fn learn_change_count(&mut self, others: u64, sent: Instant) -> bool {
         let before = self.change_count.replace(others);
         self.confirmed_at = Some(sent);
         self.servers_gone = false;
@@ -134,7 +134,7 @@ impl Validity {
     }
 
     /// No count will arrive any more: another session has mounted the realm.
-    pub(crate) const fn end(&mut self) {
+    pub(in crate::vfs) const fn end(&mut self) {
         self.change_count = None;
         self.confirmed_at = None;
         self.round = self.round.wrapping_add(1);

@@ -6,7 +6,7 @@
 use crate::error::VfsError;
 
 /// Runs `work` as a task of its own and waits for it.
-pub(crate) async fn cancel_safe<T: Send + 'static>(
+pub(in crate::vfs) async fn cancel_safe<T: Send + 'static>(
     work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
 ) -> Result<T, VfsError> {
     tokio::spawn(work).await.unwrap_or_else(|error| {

@@ -31,7 +31,7 @@ struct LookupHistory {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Lookups {
+pub(in crate::vfs) struct Lookups {
     asked: Mutex<HashMap<InodeId, LookupHistory>>,
     locks: [tokio::sync::Mutex<()>; LOCKS],
     any: tokio::sync::Mutex<()>,
@@ -43,7 +43,7 @@ impl Lookups {
     }
 
     /// An unknown name of `directory` is looked up; returns whether to list the directory.
-    pub(crate) fn wants_whole(&self, directory: InodeId) -> bool {
+    pub(in crate::vfs) fn wants_whole(&self, directory: InodeId) -> bool {
         let now = Instant::now();
         let mut asked = self.asked();
         if asked.len() >= DIRECTORIES_MAX {
@@ -65,13 +65,13 @@ impl Lookups {
     }
 
     /// Waits for its turn to list `directory`.
-    pub(crate) async fn listing(&self, directory: InodeId) -> AsyncGuard<'_, ()> {
+    pub(in crate::vfs) async fn listing(&self, directory: InodeId) -> AsyncGuard<'_, ()> {
         let at = usize::try_from(directory.0 % LOCKS as u64).unwrap_or(0);
         self.locks.get(at).unwrap_or(&self.any).lock().await
     }
 
     /// `directory` was listed; `whole` if it fitted one page.
-    pub(crate) fn listed(&self, directory: InodeId, whole: bool) {
+    pub(in crate::vfs) fn listed(&self, directory: InodeId, whole: bool) {
         let now = Instant::now();
         let large_until = if whole {
             None

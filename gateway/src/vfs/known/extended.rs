@@ -3,9 +3,9 @@
 //! An inode's attributes as of the version that changed them last never change, so an entry under
 //! that version stays valid. Memory is bounded in bytes.
 
-use super::name::Name;
+use super::extended_name::Name;
+use super::segmented_lru::SegmentedLru;
 use crate::error::VfsError;
-use crate::vfs::segmented_lru::SegmentedLru;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
@@ -21,14 +21,14 @@ const ENTRY_BYTES: usize = 8;
 
 /// A decrypted attribute.
 #[derive(Debug)]
-pub(super) struct Plain {
-    pub(super) name: Name,
-    pub(super) value: Value,
+pub(in crate::vfs) struct Plain {
+    pub(in crate::vfs) name: Name,
+    pub(in crate::vfs) value: Value,
 }
 
 /// An attribute's value.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(in crate::vfs) enum Value {
     Known(Bytes),
     /// The servers do not show it to this principal.
     Hidden,
@@ -38,18 +38,18 @@ pub(super) enum Value {
 
 /// All attributes of an inode.
 #[derive(Debug)]
-pub(super) struct DecryptedAttributes {
-    pub(super) all: Vec<Plain>,
+pub(in crate::vfs) struct DecryptedAttributes {
+    pub(in crate::vfs) all: Vec<Plain>,
     /// The access list without the mode.
-    pub(super) acl: Option<AccessAcl>,
-    pub(super) default_acl: Option<Acl>,
+    pub(in crate::vfs) acl: Option<AccessAcl>,
+    pub(in crate::vfs) default_acl: Option<Acl>,
 }
 
 type CacheMap = SegmentedLru<InodeId, (InodeVersion, Arc<DecryptedAttributes>)>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct AttributeCache(Mutex<CacheMap>);
+pub(in crate::vfs) struct AttributeCache(Mutex<CacheMap>);
 
 impl Default for AttributeCache {
     fn default() -> Self {
@@ -88,7 +88,7 @@ impl AttributeCache {
     }
 
     /// Evicts everything.
-    pub(crate) fn clear(&self) {
+    pub(in crate::vfs) fn clear(&self) {
         self.lock().clear();
     }
 }

@@ -69,13 +69,13 @@ type Calling = (u32, u32);
 
 /// Groups of threads that called recently, with when they were read.
 #[derive(Debug, Default)]
-pub(crate) struct GroupCache {
+pub(in crate::vfs) struct GroupCache {
     threads: Mutex<HashMap<Calling, (Instant, Vec<Gid>)>>,
 }
 
 impl GroupCache {
     /// The credentials of an operation on behalf of `caller`.
-    pub(crate) fn credentials(&self, caller: &Caller) -> Credentials {
+    pub(in crate::vfs) fn credentials(&self, caller: &Caller) -> Credentials {
         let groups = match &caller.groups {
             GroupSource::Known(groups) => groups.iter().copied().map(Gid).collect(),
             GroupSource::Thread(thread) => self.groups_of(*thread, caller.uid),

@@ -14,11 +14,11 @@ const PIECES_MAX: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct ExtentCache(Mutex<SegmentedLru<InodeId, ContentMap>>);
+pub(in crate::vfs) struct ExtentCache(Mutex<SegmentedLru<InodeId, ContentMap>>);
 
 impl ExtentCache {
     /// At most so many maps.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(in crate::vfs) fn new(most: usize) -> Self {
         Self(Mutex::new(SegmentedLru::new(most)))
     }
 
@@ -26,7 +26,7 @@ impl ExtentCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, inode: InodeId, content: &ContentMap) {
+    pub(in crate::vfs) fn insert(&self, inode: InodeId, content: &ContentMap) {
         if content.is_unknown() || content.pieces() > PIECES_MAX {
             return;
         }
@@ -34,14 +34,14 @@ impl ExtentCache {
     }
 
     /// The content of an inode at this version.
-    pub(crate) fn get(&self, inode: InodeId, version: InodeVersion) -> Option<ContentMap> {
+    pub(in crate::vfs) fn get(&self, inode: InodeId, version: InodeVersion) -> Option<ContentMap> {
         let cached = self.lock();
         let found = cached.get(&inode);
         found.filter(|it| it.version() == version).cloned()
     }
 
     /// Evicts everything.
-    pub(crate) fn clear(&self) {
+    pub(in crate::vfs) fn clear(&self) {
         self.lock().clear();
     }
 }

@@ -13,11 +13,11 @@
 //!
 //! Memory is bounded: the oldest entries are evicted ([`SegmentedLru`]).
 
+use super::owner::KnownMetadata;
 use super::segmented_lru::SegmentedLru;
 use super::validity::{QueryStamp, Validity};
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// Directories whose changes are counted separately.
@@ -27,7 +27,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// What is known about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(in crate::vfs) enum Known {
     /// It leads to this inode.
     Entry(InodeId),
     /// There is no such name.
@@ -36,13 +36,13 @@ pub(crate) enum Known {
 
 /// The state of a directory when a query about it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(in crate::vfs) struct Stamp {
     changes: u64,
-    pub(crate) asked: QueryStamp,
+    pub(in crate::vfs) asked: QueryStamp,
 }
 
 #[derive(Debug)]
-struct CacheTables {
+pub(super) struct CacheTables {
     attributes: SegmentedLru<InodeId, (Attributes, QueryStamp)>,
     names: SegmentedLru<(InodeId, Vec<u8>), (Known, QueryStamp)>,
     complete: SegmentedLru<InodeId, QueryStamp>,
@@ -52,17 +52,47 @@ struct CacheTables {
     validity: Validity,
 }
 
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Cache {
-    inner: Mutex<CacheTables>,
-}
-
 fn slot(directory: InodeId) -> usize {
     usize::try_from(directory.0 % STAMPS as u64).unwrap_or(0)
 }
 
 impl CacheTables {
+    /// At most so many attributes and names.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            attributes: SegmentedLru::new(most),
+            names: SegmentedLru::new(most),
+            complete: SegmentedLru::new(most / 16 + 8),
+            complete_max: most / 8,
+            stamps: [0; STAMPS],
+            validity: Validity::default(),
+        }
+    }
+
+    /// Removes an inode's attributes.
+    pub(super) fn forget(&mut self, inode: InodeId) {
+        self.attributes.remove(&inode);
+        self.validity.note_removal();
+    }
+
+    /// Removes the entry of `name`, whose state is unknown.
+    pub(super) fn invalidate_name(&mut self, directory: InodeId, name: &[u8]) {
+        self.count_change(directory);
+        self.names.remove(&(directory, name.to_vec()));
+        self.complete.remove(&directory);
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&mut self) {
+        self.attributes.clear();
+        self.names.clear();
+        self.complete.clear();
+        self.validity.note_removal();
+        for stamp in &mut self.stamps {
+            *stamp = stamp.wrapping_add(1);
+        }
+    }
+
     /// An evicted name must not look absent: its directory is not complete any more.
     fn insert_name(&mut self, key: (InodeId, Vec<u8>), known: Known, asked: QueryStamp) {
         for (directory, _) in self.names.insert(key, (known, asked)) {
@@ -99,69 +129,51 @@ impl CacheTables {
     }
 }
 
-impl Cache {
-    /// A cache of at most so many attributes and names.
-    pub(crate) fn new(most: usize) -> Self {
-        Self {
-            inner: Mutex::new(CacheTables {
-                attributes: SegmentedLru::new(most),
-                names: SegmentedLru::new(most),
-                complete: SegmentedLru::new(most / 16 + 8),
-                complete_max: most / 8,
-                stamps: [0; STAMPS],
-                validity: Validity::default(),
-            }),
-        }
-    }
-
-    fn inner(&self) -> MutexGuard<'_, CacheTables> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl KnownMetadata {
     /// To be taken before a query or an operation of ours is sent.
-    pub(crate) fn query_stamp(&self) -> QueryStamp {
-        self.inner().validity.query_stamp(Instant::now())
+    pub(in crate::vfs) fn query_stamp(&self) -> QueryStamp {
+        self.tables().validity.query_stamp(Instant::now())
     }
 
     /// Whether an entry with this stamp stays valid as long as it is confirmed.
-    pub(crate) fn is_revalidated(&self, asked: QueryStamp) -> bool {
-        self.inner().validity.is_revalidated(asked, Instant::now())
+    pub(in crate::vfs) fn is_revalidated(&self, asked: QueryStamp) -> bool {
+        self.tables().validity.is_revalidated(asked, Instant::now())
     }
 
     /// Whether an entry with this stamp can be used without another query.
-    pub(crate) fn is_usable(&self, asked: QueryStamp) -> bool {
-        self.inner().validity.is_usable(asked, Instant::now())
+    pub(in crate::vfs) fn is_usable(&self, asked: QueryStamp) -> bool {
+        self.tables().validity.is_usable(asked, Instant::now())
     }
 
     /// Sets whether the servers are known to be out of reach.
-    pub(crate) fn set_servers_gone(&self, gone: bool) {
-        self.inner().validity.set_servers_gone(gone);
+    pub(in crate::vfs) fn set_servers_gone(&self, gone: bool) {
+        self.tables().validity.set_servers_gone(gone);
     }
 
     /// For entries that need no confirmation.
-    pub(crate) fn unconfirmed(&self) -> QueryStamp {
-        self.inner().validity.unconfirmed(Instant::now())
+    pub(in crate::vfs) fn unconfirmed(&self) -> QueryStamp {
+        self.tables().validity.unconfirmed(Instant::now())
     }
 
     /// A count of changes by other sessions arrived: returns whether there were any.
-    pub(crate) fn learn_change_count(&self, others: u64, sent: Instant) -> bool {
-        self.inner().validity.learn_change_count(others, sent)
+    pub(in crate::vfs) fn learn_change_count(&self, others: u64, sent: Instant) -> bool {
+        self.tables().validity.learn_change_count(others, sent)
     }
 
     /// Nothing is confirmed any more.
-    pub(crate) fn end_validity(&self) {
-        self.inner().validity.end();
+    pub(in crate::vfs) fn end_validity(&self) {
+        self.tables().validity.end();
     }
 
     /// Whether the count of changes by other sessions arrived recently.
-    pub(crate) fn has_fresh_count(&self) -> bool {
-        self.inner().validity.has_fresh_count(Instant::now())
+    pub(in crate::vfs) fn has_fresh_count(&self) -> bool {
+        self.tables().validity.has_fresh_count(Instant::now())
     }
 
     /// Whether these attributes stay valid as long as they are confirmed.
-    pub(crate) fn attributes_are_revalidated(&self, attributes: &Attributes) -> bool {
+    pub(in crate::vfs) fn attributes_are_revalidated(&self, attributes: &Attributes) -> bool {
         let now = Instant::now();
-        let inner = self.inner();
+        let inner = self.tables();
         let known = inner.attributes(attributes.inode, now);
         known.is_some_and(|(known, asked)| {
             inner.validity.is_revalidated(asked, now) && known.version == attributes.version
@@ -169,14 +181,14 @@ impl Cache {
     }
 
     /// Whether the entry of a name stays valid as long as it is confirmed.
-    pub(crate) fn name_is_revalidated(
+    pub(in crate::vfs) fn name_is_revalidated(
         &self,
         directory: InodeId,
         name: &[u8],
         leads: Known,
     ) -> bool {
         let now = Instant::now();
-        let inner = self.inner();
+        let inner = self.tables();
         let known = inner.name(directory, name, now);
         known.is_some_and(|(known, asked)| {
             inner.validity.is_revalidated(asked, now) && known == leads
@@ -184,14 +196,14 @@ impl Cache {
     }
 
     /// Attributes that are still valid.
-    pub(crate) fn attributes(&self, inode: InodeId) -> Option<Attributes> {
-        let found = self.inner().attributes(inode, Instant::now());
+    pub(in crate::vfs) fn attributes(&self, inode: InodeId) -> Option<Attributes> {
+        let found = self.tables().attributes(inode, Instant::now());
         found.map(|(attributes, _)| attributes)
     }
 
     /// Enters attributes from an answer.
-    pub(crate) fn learn(&self, attributes: &Attributes, asked: QueryStamp) {
-        let mut inner = self.inner();
+    pub(in crate::vfs) fn learn(&self, attributes: &Attributes, asked: QueryStamp) {
+        let mut inner = self.tables();
         let known = inner.attributes.get(&attributes.inode);
         if known.is_none_or(|(known, _)| known.version <= attributes.version) {
             // The servers free the rest of a truncated long file piece by piece, and count no
@@ -212,29 +224,22 @@ impl Cache {
     }
 
     /// An inode was read, and the servers have the time.
-    pub(crate) fn accessed(&self, inode: InodeId, time: Timestamp) {
-        let mut inner = self.inner();
+    pub(in crate::vfs) fn accessed(&self, inode: InodeId, time: Timestamp) {
+        let mut inner = self.tables();
         if let Some((attributes, _)) = inner.attributes.get_mut(&inode) {
             attributes.atime = attributes.atime.max(time);
         }
     }
 
-    /// Removes an inode's attributes.
-    pub(crate) fn forget(&self, inode: InodeId) {
-        let mut inner = self.inner();
-        inner.attributes.remove(&inode);
-        inner.validity.note_removal();
-    }
-
     /// What is known about `name`.
-    pub(crate) fn name(&self, directory: InodeId, name: &[u8]) -> Option<Known> {
-        let found = self.inner().name(directory, name, Instant::now());
+    pub(in crate::vfs) fn name(&self, directory: InodeId, name: &[u8]) -> Option<Known> {
+        let found = self.tables().name(directory, name, Instant::now());
         found.map(|(known, _)| known)
     }
 
     /// To be taken before a query about names of `directory` is sent.
-    pub(crate) fn stamp(&self, directory: InodeId) -> Stamp {
-        let inner = self.inner();
+    pub(in crate::vfs) fn stamp(&self, directory: InodeId) -> Stamp {
+        let inner = self.tables();
         Stamp {
             changes: inner.changes(directory),
             asked: inner.validity.query_stamp(Instant::now()),
@@ -242,28 +247,34 @@ impl Cache {
     }
 
     /// Whether an answer with this stamp about `directory` is still valid.
-    pub(crate) fn is_current(&self, directory: InodeId, stamp: Stamp) -> bool {
-        let inner = self.inner();
+    pub(in crate::vfs) fn is_current(&self, directory: InodeId, stamp: Stamp) -> bool {
+        let inner = self.tables();
         inner.changes(directory) == stamp.changes
             && inner.validity.is_valid(stamp.asked, Instant::now())
     }
 
     /// Enters an answer about `name`, unless this mount changed the directory meanwhile.
-    pub(crate) fn learn_name(&self, stamp: Stamp, directory: InodeId, name: &[u8], known: Known) {
-        let mut inner = self.inner();
+    pub(in crate::vfs) fn learn_name(
+        &self,
+        stamp: Stamp,
+        directory: InodeId,
+        name: &[u8],
+        known: Known,
+    ) {
+        let mut inner = self.tables();
         if inner.changes(directory) == stamp.changes {
             inner.insert_name((directory, name.to_vec()), known, stamp.asked);
         }
     }
 
     /// Enters a whole directory, as listed since `stamp` was taken.
-    pub(crate) fn learn_directory<'n>(
+    pub(in crate::vfs) fn learn_directory<'n>(
         &self,
         stamp: Stamp,
         directory: InodeId,
         names: impl Iterator<Item = (&'n [u8], InodeId)>,
     ) {
-        let mut inner = self.inner();
+        let mut inner = self.tables();
         if inner.changes(directory) != stamp.changes {
             return;
         }
@@ -281,8 +292,8 @@ impl Cache {
     /// This mount changed names by one operation, before which the stamps were taken. If it
     /// overlapped with another operation of ours, the new entries are not confirmed: their order is
     /// unknown.
-    pub(crate) fn change_names(&self, changes: &[(Stamp, InodeId, &[u8], Known)]) {
-        let mut inner = self.inner();
+    pub(in crate::vfs) fn change_names(&self, changes: &[(Stamp, InodeId, &[u8], Known)]) {
+        let mut inner = self.tables();
         let unconfirmed = inner.validity.unconfirmed(Instant::now());
         let alone = changes
             .iter()
@@ -296,50 +307,37 @@ impl Cache {
 
     /// This mount moved a directory: of its names only `..` leads elsewhere, and no older listing
     /// shows that.
-    pub(crate) fn moved_directory(&self, directory: InodeId) {
-        self.inner().count_change(directory);
-    }
-
-    /// Removes the entry of `name`, whose state is unknown.
-    pub(crate) fn invalidate_name(&self, directory: InodeId, name: &[u8]) {
-        let mut inner = self.inner();
-        inner.count_change(directory);
-        inner.names.remove(&(directory, name.to_vec()));
-        inner.complete.remove(&directory);
+    pub(in crate::vfs) fn moved_directory(&self, directory: InodeId) {
+        self.tables().count_change(directory);
     }
 
     /// This mount made `directory` by an operation before which `asked` was taken: it is empty.
-    pub(crate) fn made_directory(&self, directory: InodeId, asked: QueryStamp) {
-        self.inner().complete.insert(directory, asked);
-    }
-
-    /// Removes everything.
-    pub(crate) fn clear(&self) {
-        let mut inner = self.inner();
-        inner.attributes.clear();
-        inner.names.clear();
-        inner.complete.clear();
-        inner.validity.note_removal();
-        for stamp in &mut inner.stamps {
-            *stamp = stamp.wrapping_add(1);
-        }
+    pub(in crate::vfs) fn made_directory(&self, directory: InodeId, asked: QueryStamp) {
+        self.tables().complete.insert(directory, asked);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::coherence::tests::Silent;
+    use super::super::owner::Scope;
     use super::*;
+    use std::sync::Arc;
 
     const HERE: InodeId = InodeId(5);
 
-    fn entered(cache: &Cache, directory: InodeId, name: &[u8], known: Known) {
+    fn known(most: usize) -> Arc<KnownMetadata> {
+        KnownMetadata::new(most, Silent)
+    }
+
+    fn entered(cache: &KnownMetadata, directory: InodeId, name: &[u8], known: Known) {
         let stamp = cache.stamp(directory);
         cache.change_names(&[(stamp, directory, name, known)]);
     }
 
     #[test]
     fn an_answer_that_our_own_change_overtook_is_not_used() {
-        let cache = Cache::new(100);
+        let cache = known(100);
         let stamp = cache.stamp(HERE);
         entered(&cache, HERE, b"a", Known::Absent);
         cache.learn_name(stamp, HERE, b"a", Known::Entry(InodeId(9)));
@@ -348,7 +346,7 @@ mod tests {
 
     #[test]
     fn two_overlapping_changes_of_ours_are_not_confirmed() {
-        let cache = Cache::new(100);
+        let cache = known(100);
         cache.learn_change_count(1, Instant::now());
         let stamp = cache.stamp(HERE);
         let known = Known::Entry(InodeId(9));
@@ -361,20 +359,20 @@ mod tests {
 
     #[test]
     fn a_directory_that_we_made_has_no_other_names() {
-        let cache = Cache::new(100);
+        let cache = known(100);
         assert_eq!(cache.name(HERE, b"a"), None);
         cache.made_directory(HERE, cache.query_stamp());
         assert_eq!(cache.name(HERE, b"a"), Some(Known::Absent));
         entered(&cache, HERE, b"a", Known::Entry(InodeId(9)));
         assert_eq!(cache.name(HERE, b"a"), Some(Known::Entry(InodeId(9))));
-        cache.invalidate_name(HERE, b"a");
+        cache.invalidate(Scope::Name(HERE, b"a"));
         assert_eq!(cache.name(HERE, b"a"), None, "unknown is not absent");
         assert_eq!(cache.name(HERE, b"b"), None);
     }
 
     #[test]
     fn an_evicted_name_does_not_look_absent() {
-        let cache = Cache::new(16);
+        let cache = known(16);
         cache.made_directory(HERE, cache.query_stamp());
         entered(&cache, HERE, b"first", Known::Entry(InodeId(9)));
         for number in 0..100_u64 {
@@ -386,14 +384,14 @@ mod tests {
 
     #[test]
     fn an_invalid_name_does_not_look_absent() {
-        let cache = Cache::new(16);
+        let cache = known(16);
         // No count has arrived yet: entries belong to no round.
         entered(&cache, HERE, b"a", Known::Entry(InodeId(9)));
         cache.learn_change_count(1, Instant::now());
         cache.made_directory(HERE, cache.query_stamp());
-        let now = Instant::now() + crate::vfs::validity::VALID_FOR;
+        let now = Instant::now() + super::super::validity::VALID_FOR;
         cache.learn_change_count(1, now);
-        let inner = cache.inner();
+        let inner = cache.tables();
         assert_eq!(inner.name(HERE, b"a", now), None);
         let absent = inner.name(HERE, b"b", now);
         assert_eq!(absent.map(|(known, _)| known), Some(Known::Absent));

@@ -17,16 +17,16 @@ const EXTENTS_MAX: usize = 1 << 16;
 
 /// A run of a file within a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) stored: Arc<StoredSlice>,
+pub(in crate::vfs) struct Piece {
+    pub(in crate::vfs) stored: Arc<StoredSlice>,
     /// Where in the slice's plaintext it begins.
-    pub(crate) slice_offset: u32,
-    pub(crate) length: u32,
+    pub(in crate::vfs) slice_offset: u32,
+    pub(in crate::vfs) length: u32,
 }
 
 /// Where a range of a file is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ReadSource {
+pub(in crate::vfs) enum ReadSource {
     /// Nothing was ever written there.
     Hole(Range<u64>),
     /// In the inode itself.
@@ -37,7 +37,7 @@ pub(crate) enum ReadSource {
 
 /// The committed content of one file at one version of its inode.
 #[derive(Clone, Debug)]
-pub(crate) struct ContentMap {
+pub(in crate::vfs) struct ContentMap {
     version: InodeVersion,
     kind: ContentKind,
 }
@@ -60,7 +60,7 @@ fn end_of(start: u64, length: u32) -> u64 {
 
 impl ContentMap {
     /// The known content of a file that was just made.
-    pub(crate) fn fresh(attributes: &Attributes) -> Self {
+    pub(in crate::vfs) fn fresh(attributes: &Attributes) -> Self {
         if attributes.size == 0 && attributes.allocated == 0 {
             Self::empty(attributes.version)
         } else {
@@ -69,7 +69,7 @@ impl ContentMap {
     }
 
     /// A file of which nothing is known.
-    pub(crate) fn unknown(version: InodeVersion) -> Self {
+    pub(in crate::vfs) fn unknown(version: InodeVersion) -> Self {
         Self {
             version,
             kind: ContentKind::Unknown,
@@ -77,7 +77,7 @@ impl ContentMap {
     }
 
     /// A file that has no bytes.
-    pub(crate) fn empty(version: InodeVersion) -> Self {
+    pub(in crate::vfs) fn empty(version: InodeVersion) -> Self {
         let known = BTreeMap::from([(0, u64::MAX)]);
         Self {
             version,
@@ -89,7 +89,7 @@ impl ContentMap {
     }
 
     /// A file whose bytes lie in its inode.
-    pub(crate) fn inline(version: InodeVersion, plain: Bytes) -> Self {
+    pub(in crate::vfs) fn inline(version: InodeVersion, plain: Bytes) -> Self {
         Self {
             version,
             kind: ContentKind::Inline(plain),
@@ -97,17 +97,17 @@ impl ContentMap {
     }
 
     /// The version of the map.
-    pub(crate) fn version(&self) -> InodeVersion {
+    pub(in crate::vfs) fn version(&self) -> InodeVersion {
         self.version
     }
 
     /// Whether not even the kind of content is known.
-    pub(crate) fn is_unknown(&self) -> bool {
+    pub(in crate::vfs) fn is_unknown(&self) -> bool {
         matches!(self.kind, ContentKind::Unknown)
     }
 
     /// How many separate runs are known.
-    pub(crate) fn pieces(&self) -> usize {
+    pub(in crate::vfs) fn pieces(&self) -> usize {
         match &self.kind {
             ContentKind::Extents { pieces, .. } => pieces.len(),
             ContentKind::Unknown | ContentKind::Inline(_) => 0,
@@ -115,7 +115,7 @@ impl ContentMap {
     }
 
     /// The bytes in the inode, if they lie there.
-    pub(crate) fn inline_bytes(&self) -> Option<&Bytes> {
+    pub(in crate::vfs) fn inline_bytes(&self) -> Option<&Bytes> {
         match &self.kind {
             ContentKind::Inline(bytes) => Some(bytes),
             _ => None,
@@ -123,7 +123,7 @@ impl ContentMap {
     }
 
     /// Whether there are no bytes.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(in crate::vfs) fn is_empty(&self) -> bool {
         match &self.kind {
             ContentKind::Unknown => false,
             ContentKind::Inline(bytes) => bytes.is_empty(),
@@ -134,7 +134,11 @@ impl ContentMap {
     }
 
     /// Enters a page of extents: all that touch `covered`.
-    pub(crate) fn learn(&mut self, covered: Range<u64>, page: impl Iterator<Item = (u64, Piece)>) {
+    pub(in crate::vfs) fn learn(
+        &mut self,
+        covered: Range<u64>,
+        page: impl Iterator<Item = (u64, Piece)>,
+    ) {
         let (mut pieces, mut known) = match std::mem::replace(&mut self.kind, ContentKind::Unknown)
         {
             ContentKind::Extents { pieces, known } if pieces.len() < EXTENTS_MAX => (pieces, known),
@@ -146,7 +150,7 @@ impl ContentMap {
     }
 
     /// Our own commit changed the content: these runs lie in these slices now.
-    pub(crate) fn apply(
+    pub(in crate::vfs) fn apply(
         &mut self,
         version: InodeVersion,
         runs: impl Iterator<Item = (u64, Piece)>,
@@ -167,13 +171,13 @@ impl ContentMap {
     }
 
     /// Our own operation changed the inode but not its content.
-    pub(crate) fn unchanged_at(&mut self, version: InodeVersion) {
+    pub(in crate::vfs) fn unchanged_at(&mut self, version: InodeVersion) {
         self.version = version;
     }
 
     /// The end of the committed bytes that cover `at`; `None` if there is a hole. Or the offset to
     /// ask the servers about.
-    pub(crate) fn covered_until(&self, at: u64) -> Result<Option<u64>, u64> {
+    pub(in crate::vfs) fn covered_until(&self, at: u64) -> Result<Option<u64>, u64> {
         match &self.kind {
             ContentKind::Unknown => Err(at),
             ContentKind::Inline(bytes) => Ok(Some(bytes.len() as u64).filter(|&end| end > at)),
@@ -192,7 +196,7 @@ impl ContentMap {
 
     /// The first committed byte from `at` on, searched below `before`; or the offset to ask the
     /// servers about.
-    pub(crate) fn next_byte(&self, at: u64, before: u64) -> Result<Option<u64>, u64> {
+    pub(in crate::vfs) fn next_byte(&self, at: u64, before: u64) -> Result<Option<u64>, u64> {
         if at >= before {
             return Ok(None);
         }
@@ -211,7 +215,7 @@ impl ContentMap {
     }
 
     /// Where the bytes of `range` are, or the first offset to ask the servers about.
-    pub(crate) fn sources(&self, range: Range<u64>) -> Result<Vec<ReadSource>, u64> {
+    pub(in crate::vfs) fn sources(&self, range: Range<u64>) -> Result<Vec<ReadSource>, u64> {
         match &self.kind {
             ContentKind::Unknown => Err(range.start),
             ContentKind::Inline(bytes) => Ok(vec![ReadSource::Inline(range, bytes.clone())]),
@@ -318,7 +322,7 @@ fn insert_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use proptest::prelude::*;
     use quorumfs_bft::identity::{Sequence, SessionId, Time};

@@ -10,10 +10,10 @@ const CAPABILITY: &[u8] = b"capability";
 
 /// A name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Name {
-    pub(super) namespace: Namespace,
+pub(in crate::vfs) struct Name {
+    pub(in crate::vfs) namespace: Namespace,
     /// The name without its namespace.
-    pub(super) rest: Vec<u8>,
+    pub(in crate::vfs) rest: Vec<u8>,
 }
 
 impl Name {
@@ -22,7 +22,7 @@ impl Name {
     /// # Errors
     /// `EOPNOTSUPP` for an unsupported namespace, `ERANGE` for a name that is too long, `EINVAL`
     /// for one that is only a namespace.
-    pub(super) fn parse(name: &[u8]) -> Result<Self, VfsError> {
+    pub(in crate::vfs) fn parse(name: &[u8]) -> Result<Self, VfsError> {
         let refused = |errno| Err(VfsError::refused("extended attribute", errno));
         if name.len() > NAME_BYTES_MAX {
             return refused(Errno::RANGE);
@@ -51,7 +51,7 @@ impl Name {
     }
 
     /// Appends the whole name.
-    pub(super) fn write(&self, to: &mut Vec<u8>) {
+    pub(in crate::vfs) fn write(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(prefix(self.namespace));
         to.extend_from_slice(&self.rest);
     }
