@@ -11,8 +11,8 @@
 
 use super::commit::{TRIES, commit_of};
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::HandleId;
-use super::node::Node;
+use super::files::HandleId;
+use super::files::Node;
 use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
@@ -49,7 +49,7 @@ impl FileSystem {
         how: Allocation,
     ) -> Result<(), VfsError> {
         let inner = self.inner.clone();
-        let handle = inner.handles.file(handle)?;
+        let handle = inner.files.handles.file(handle)?;
         if !handle.mode.write {
             return Err(VfsError::refused("fallocate", Errno::BADF));
         }
@@ -81,7 +81,9 @@ impl FileSystemCore {
         }
         for _ in 0..TRIES {
             match self.allocate_rest(node, &range, &mut rest, how).await {
-                Err(error) if error.is_out_of_date() => self.refresh_attributes(node.inode).await?,
+                Err(error) if error.is_out_of_date() => {
+                    self.files.refresh_attributes(node.inode).await?
+                }
                 Ok(()) => {
                     // It counts as a change of content even if no operation was ordered.
                     let mut state = node.state();

@@ -10,8 +10,8 @@
 
 use super::commit::{TRIES, unchanged};
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::HandleId;
-use super::node::{Departure, Node, NodeState, Pending};
+use super::files::HandleId;
+use super::files::{Departure, Node, NodeState, Pending};
 use super::services::Caller;
 use super::services::cancel_safe;
 use crate::clock;
@@ -77,9 +77,9 @@ impl FileSystem {
     /// If the inode is gone or the servers do not answer.
     #[boxed]
     pub async fn getattr(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        match self.inner.attributes(inode).await {
+        match self.inner.files.attributes(inode).await {
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {
-                self.inner.gone.get(inode).ok_or(error)
+                self.inner.files.gone.get(inode).ok_or(error)
             }
             outcome => outcome,
         }
@@ -91,7 +91,7 @@ impl FileSystem {
     /// If the inode is gone or the servers do not answer.
     #[boxed]
     pub async fn by_number(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        self.inner.attributes(inode).await
+        self.inner.files.attributes(inode).await
     }
 
     /// The directory that a directory lies in; the root lies in itself.
@@ -100,8 +100,8 @@ impl FileSystem {
     /// If either is gone, the inode is no directory, or the servers do not answer.
     #[boxed]
     pub async fn parent(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        match self.inner.attributes(inode).await?.detail {
-            Detail::Directory { parent, .. } => self.inner.attributes(parent).await,
+        match self.inner.files.attributes(inode).await?.detail {
+            Detail::Directory { parent, .. } => self.inner.files.attributes(parent).await,
             _ => Err(VfsError::refused("lookup", Errno::NOTDIR)),
         }
     }
@@ -138,7 +138,7 @@ impl FileSystem {
             return self.chown_to_same(caller, inode).await;
         }
         let by_handle = handle
-            .and_then(|handle| self.inner.handles.file(handle).ok())
+            .and_then(|handle| self.inner.files.handles.file(handle).ok())
             .is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
         self.inner
             .set_attributes(caller, inode, by_handle, change)
@@ -153,12 +153,12 @@ impl FileSystem {
     /// The write follows right after and takes them. So nothing happens here before it, and a
     /// caller that does this to a file that is open for writing gets success.
     async fn chown_to_same(&self, caller: &Caller, inode: InodeId) -> Result<Attributes, VfsError> {
-        let seen = self.inner.attributes(inode).await?;
+        let seen = self.inner.files.attributes(inode).await?;
         let keeps = self.inner.services.may_keep_group(caller, &seen);
         let without = seen.mode.without_set_id(keeps);
         let takes_bits = seen.file_type() != FileType::Directory && seen.mode != without;
         if takes_bits && caller.uid != Uid::ROOT.0 && caller.uid != seen.uid.0 {
-            let node = self.inner.node(inode);
+            let node = self.inner.files.node(inode);
             return match node.is_some_and(|node| node.state().writers > 0) {
                 true => Ok(seen),
                 false => Err(VfsError::refused("chown", Errno::PERM)),
@@ -228,13 +228,13 @@ impl FileSystemCore {
             return Err(VfsError::refused("truncate", Errno::FBIG));
         }
         if change.atime.is_some() {
-            self.access_times.discard(inode).await;
+            self.files.access_times.discard(inode).await;
         }
-        let Some(node) = self.node(inode) else {
+        let Some(node) = self.files.node(inode) else {
             let attributes = self
                 .order_attributes(caller, inode, by_handle, change)
                 .await?;
-            return Ok(self.seen(&attributes));
+            return Ok(self.files.seen(&attributes));
         };
         {
             let mut state = node.state();
@@ -251,7 +251,7 @@ impl FileSystemCore {
         let (inner, caller) = (self.clone(), caller.clone());
         cancel_safe(async move {
             let outcome = inner.set_on_node(&caller, &node, by_handle, change).await;
-            inner.retire(&node);
+            inner.files.retire(&node);
             outcome
         })
         .await
@@ -285,7 +285,7 @@ impl FileSystemCore {
             state.resized(&attributes);
             return Ok(state.attributes());
         }
-        Ok(self.seen(&attributes))
+        Ok(self.files.seen(&attributes))
     }
 
     /// Content that is about to be truncated need not be committed first; but it is dropped only
@@ -352,7 +352,9 @@ impl FileSystemCore {
     ) -> Result<Attributes, VfsError> {
         for _ in 1..TRIES {
             match self.order_once(caller, inode, by_handle, change).await {
-                Err(error) if error.is_out_of_date() => self.refresh_attributes(inode).await?,
+                Err(error) if error.is_out_of_date() => {
+                    self.files.refresh_attributes(inode).await?
+                }
                 outcome => return outcome,
             }
         }
@@ -368,10 +370,10 @@ impl FileSystemCore {
         if change.size.is_none() {
             return Ok(Vec::new());
         }
-        let known = self.node(inode).map(|node| node.state().base.version);
+        let known = self.files.node(inode).map(|node| node.state().base.version);
         let version = match known {
             Some(version) => version,
-            None => self.attributes(inode).await?.version,
+            None => self.files.attributes(inode).await?.version,
         };
         Ok(vec![unchanged(inode, version)])
     }
@@ -406,7 +408,7 @@ impl FileSystemCore {
             [StepDone::Set(attributes)] => {
                 if change.size.is_some() {
                     // A node that was made meanwhile has the old length.
-                    self.learn(attributes, asked);
+                    self.files.learn(attributes, asked);
                 } else {
                     self.learn_own(attributes, asked);
                 }

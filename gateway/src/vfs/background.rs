@@ -6,7 +6,7 @@
 //! nothing waits for it.
 
 use super::file_system::FileSystemCore;
-use super::node::Node;
+use super::files::Node;
 use crate::memory::give_back_spare;
 use quorumfs_metadata::identity::InodeId;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ async fn flush(inner: Arc<FileSystemCore>, node: Arc<Node>) {
         // A failed commit is retried after a pause, not in a tight loop.
         tokio::time::sleep(PERIOD).await;
     }
-    inner.retire(&node);
+    inner.files.retire(&node);
 }
 
 async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Large) -> Option<()> {
@@ -69,7 +69,7 @@ async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Lar
     }
     sweep(&inner, swept);
     inner.services.refresh_keys_if_due();
-    inner.send_access_times_if_due();
+    inner.files.send_access_times_if_due();
     give_back_spare();
     large.retain(|_, flush| !flush.is_finished());
     let due = due(&inner, large);
@@ -104,18 +104,15 @@ fn is_large(node: &Node) -> bool {
 /// What to commit now: everything that has waited long enough; under pressure the oldest as well.
 fn due(inner: &FileSystemCore, large: &Large) -> Vec<Arc<Node>> {
     let now = Instant::now();
-    let mut waiting: Vec<(Instant, Arc<Node>)> = inner
-        .nodes()
-        .values()
-        .filter_map(|node| Some((node.state().waiting_since?, node.clone())))
-        .collect();
+    let since = |node: &Arc<Node>| Some((node.state().waiting_since?, node.clone()));
+    let mut waiting: Vec<(Instant, Arc<Node>)> = inner.files.collect(since);
     waiting.sort_by_key(|(since, _)| *since);
     let pressed = inner.budget.is_pressed() || inner.journal_is_pressed();
     waiting.retain(|(_, node)| {
         let full = node.state().full.as_ref().map(|full| full.retry_at);
         if full.is_some() && pressed {
             inner.give_up_under_pressure(node);
-            inner.retire(node);
+            inner.files.retire(node);
         }
         full.is_none_or(|retry_at| retry_at <= now)
     });

@@ -10,8 +10,8 @@
 
 use super::commit::TRIES;
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::HandleId;
-use super::node::Node;
+use super::files::HandleId;
+use super::files::Node;
 use super::services::cancel_safe;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
@@ -38,7 +38,10 @@ impl FileSystem {
         length: u64,
     ) -> Result<u64, VfsError> {
         let inner = self.inner.clone();
-        let (source, to) = (inner.handles.file(source)?, inner.handles.file(to)?);
+        let (source, to) = (
+            inner.files.handles.file(source)?,
+            inner.files.handles.file(to)?,
+        );
         if !source.mode.read || !to.mode.write {
             return Err(VfsError::refused("copy_file_range", Errno::BADF));
         }
@@ -99,8 +102,8 @@ impl FileSystemCore {
             match self.clone_once(source, to, range).await {
                 Err(error) if error.is_out_of_date() && tries > 1 => {
                     tries -= 1;
-                    self.refresh_attributes(source.inode).await?;
-                    self.refresh_attributes(to.inode).await?;
+                    self.files.refresh_attributes(source.inode).await?;
+                    self.files.refresh_attributes(to.inode).await?;
                 }
                 // Too many extents for one operation: fewer bytes.
                 Err(error) if error.is_too_large() && range.length > 1 => range.length /= 2,

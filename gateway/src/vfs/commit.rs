@@ -24,10 +24,10 @@
 //!   same bytes to the same places twice changes nothing. Bytes outside the runs, and a length,
 //!   that other sessions wrote stay.
 
-use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::FileSystemCore;
+use super::files::{Departure, Node};
+use super::files::{DirtyRuns, FrozenRuns};
 use super::known::{ContentMap, Piece};
-use super::node::{Departure, Node};
 use super::upload::Uploads;
 use crate::clock;
 use crate::error::VfsError;
@@ -172,19 +172,11 @@ impl FileSystemCore {
             steps = stepped;
             match outcome {
                 Err(error) if error.is_out_of_date() && tries < TRIES => {
-                    self.refresh_attributes(node.inode).await?;
+                    self.files.refresh_attributes(node.inode).await?;
                 }
                 outcome => return outcome,
             }
         }
-    }
-
-    /// The cached attributes of an inode are out of date: asks for them.
-    pub(super) async fn refresh_attributes(&self, inode: InodeId) -> Result<(), VfsError> {
-        let asked = self.known.query_stamp();
-        let attributes = self.services.metadata.attributes(inode).await?;
-        self.learn(&attributes, asked);
-        Ok(())
     }
 
     async fn commit_once(
@@ -272,7 +264,7 @@ impl FileSystemCore {
                     return Ok((state.base, state.content.clone()));
                 }
             }
-            self.learn_content(node, 0).await?;
+            self.files.learn_content(node, 0).await?;
         }
     }
 

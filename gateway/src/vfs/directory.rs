@@ -11,7 +11,7 @@
 //! a cached page they have to be known separately.
 
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::{DirectoryHandle, HandleId};
+use super::files::{DirectoryHandle, HandleId, Listing};
 use super::known::VALID_FOR;
 use super::known::{DirectoryEntry, Known, Page};
 use super::names::WHOLE_DIRECTORY;
@@ -29,15 +29,6 @@ const LISTINGS: u32 = 3;
 
 type Listed = (DirectoryEntry, Option<Attributes>);
 
-/// The page that an open directory holds.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    page: Option<Arc<Page>>,
-    /// The attributes that came with it, entry by entry, and when; none if it was cached.
-    attributes: Vec<Attributes>,
-    received: Option<Instant>,
-}
-
 impl FileSystem {
     /// Opens a directory. A recently removed one can be opened, because a process may still work in
     /// it, and is empty. `keep_atime`: listing it moves no time of access.
@@ -51,20 +42,20 @@ impl FileSystem {
         inode: InodeId,
         keep_atime: bool,
     ) -> Result<HandleId, VfsError> {
-        let _not_removed = self.inner.namespace_lock(inode).read().await;
+        let _not_removed = self.inner.files.namespace_lock(inode).read().await;
         let attributes = self.getattr(inode).await?;
         if attributes.file_type() != FileType::Directory {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
         }
         if attributes.links > 0 {
             // It may have come back from the trash.
-            self.inner.gone.forget(inode);
+            self.inner.files.gone.forget(inode);
         }
-        if !keep_atime && self.inner.gone.get(inode).is_none() {
-            self.inner.access_times.note(&attributes);
+        if !keep_atime && self.inner.files.gone.get(inode).is_none() {
+            self.inner.files.access_times.note(&attributes);
         }
         let listing = tokio::sync::Mutex::default();
-        Ok(self.inner.handles.add_directory(DirectoryHandle {
+        Ok(self.inner.files.handles.add_directory(DirectoryHandle {
             directory: inode,
             listing,
         }))
@@ -110,9 +101,9 @@ impl FileSystem {
         exact: bool,
     ) -> Result<Vec<Listed>, VfsError> {
         let inner = &self.inner;
-        let handle = inner.handles.directory(handle)?;
+        let handle = inner.files.handles.directory(handle)?;
         let directory = handle.directory;
-        if inner.gone.get(directory).is_some() {
+        if inner.files.gone.get(directory).is_some() {
             return Ok(Vec::new());
         }
         let mut listing = handle.listing.lock().await;
@@ -164,7 +155,7 @@ impl FileSystem {
     /// If the servers do not answer.
     #[boxed]
     pub async fn releasedir(&self, handle: HandleId) -> Result<(), VfsError> {
-        match self.inner.handles.remove_directory(handle) {
+        match self.inner.files.handles.remove_directory(handle) {
             Some(unlinked) => self.inner.release_orphan(unlinked).await,
             None => Ok(()),
         }
@@ -172,7 +163,7 @@ impl FileSystem {
 
     /// The same without waiting: if it lost its name, it is found among the orphans.
     pub fn leave_directory(&self, handle: HandleId) {
-        self.inner.handles.remove_directory(handle);
+        self.inner.files.handles.remove_directory(handle);
     }
 }
 
@@ -218,9 +209,9 @@ impl FileSystemCore {
             }
             let attributes = match (exact, listing.attributes.get(at)) {
                 (false, _) => None,
-                (true, Some(listed)) if new => Some(self.seen(listed)),
+                (true, Some(listed)) if new => Some(self.files.seen(listed)),
                 (true, _) => match self.known.attributes(entry.inode) {
-                    Some(known) => Some(self.seen(&known)),
+                    Some(known) => Some(self.files.seen(&known)),
                     None => return Ok(None),
                 },
             };
@@ -269,20 +260,20 @@ impl FileSystemCore {
         cookie: Cookie,
     ) -> Result<(DirectoryEntry, Attributes), VfsError> {
         // It may have been moved since the page came, and its old parent may be gone.
-        let directory = &self.newest(directory);
+        let directory = &self.files.newest(directory);
         let (name, attributes) = match directory.detail {
             Detail::Directory { parent, .. } if cookie == Cookie::PARENT => {
                 let known = parent == directory.inode;
                 let parent = if known {
                     *directory
                 } else {
-                    self.attributes(parent).await?
+                    self.files.attributes(parent).await?
                 };
                 (b"..".to_vec(), parent)
             }
             _ => (b".".to_vec(), *directory),
         };
-        let attributes = self.seen(&attributes);
+        let attributes = self.files.seen(&attributes);
         let inode = attributes.inode;
         let entry = DirectoryEntry {
             inode,

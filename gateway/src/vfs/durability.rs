@@ -44,7 +44,7 @@
 //! [`replay`]: super::replay
 
 use super::file_system::FileSystemCore;
-use super::node::{Departure, Node, NodeState};
+use super::files::{Departure, Node, NodeState};
 use super::services::Tier;
 use crate::clock;
 use crate::error::VfsError;

@@ -83,7 +83,7 @@ impl FileSystem {
         }
         let name = Name::parse(name)?;
         let inner = &self.inner;
-        let attributes = inner.attributes(inode).await?;
+        let attributes = inner.files.attributes(inode).await?;
         if attributes.extended.count == 0 || !name.is_readable(&attributes, caller) {
             return Err(NONE);
         }
@@ -112,7 +112,7 @@ impl FileSystem {
     /// If the servers do not answer.
     #[boxed]
     pub async fn listxattr(&self, caller: &Caller, inode: InodeId) -> Result<Vec<u8>, VfsError> {
-        let attributes = self.inner.attributes(inode).await?;
+        let attributes = self.inner.files.attributes(inode).await?;
         let mut names = Vec::new();
         for (there, name) in [
             (attributes.acl.access, acl::ACCESS),
@@ -213,7 +213,7 @@ impl FileSystemCore {
         inode: InodeId,
         change: &ExtendedChange,
     ) -> Result<(), VfsError> {
-        let node = self.node(inode);
+        let node = self.files.node(inode);
         let content = match &node {
             Some(node) => Some(node.content.lock().await),
             None => None,
@@ -238,7 +238,7 @@ impl FileSystemCore {
                 let base = state.base;
                 state.learn_tier(&base, tier);
             }
-            self.retire(node);
+            self.files.retire(node);
         }
         outcome
     }
@@ -251,7 +251,9 @@ impl FileSystemCore {
     ) -> Result<(), VfsError> {
         for _ in 1..TRIES {
             match self.order_extended(caller, inode, change).await {
-                Err(error) if error.is_out_of_date() => self.refresh_attributes(inode).await?,
+                Err(error) if error.is_out_of_date() => {
+                    self.files.refresh_attributes(inode).await?
+                }
                 outcome => return outcome,
             }
         }
@@ -299,7 +301,7 @@ impl FileSystemCore {
         inode: InodeId,
         name: &Name,
     ) -> Result<(AttributePlace, Vec<u8>), VfsError> {
-        let known = self.attributes(inode).await?.extended;
+        let known = self.files.attributes(inode).await?.extended;
         let generation = if known.count == 0 {
             self.services.volume.current_key()?.epoch()
         } else {
@@ -363,7 +365,7 @@ impl FileSystemCore {
             } => (attributes, listed, acl, default_acl),
             other => return Err(self.services.metadata.mismatch("listxattr", &other)),
         };
-        self.learn(&attributes, asked);
+        self.files.learn(&attributes, asked);
         let mut all = Vec::with_capacity(listed.len());
         for attribute in listed {
             all.extend(self.open_extended(&attributes, attribute).await?);
@@ -413,6 +415,7 @@ impl FileSystemCore {
     fn counts(&self, inode: InodeId, plain: &Plain) -> bool {
         plain.name.namespace != Namespace::Capability
             || self
+                .files
                 .node(inode)
                 .is_none_or(|node| !node.state().holds_written())
     }

@@ -1,13 +1,10 @@
 //! The file system itself: what every call shares.
 
-use super::access_times::AccessTimes;
 use super::background;
 use super::budget::Budget;
 use super::chunk_cache::ChunkCache;
-use super::handle::Handles;
-use super::known::{self, ContentMap, CountPolled, KnownMetadata, QueryStamp, Scope};
-use super::node::Node;
-use super::orphans::Gone;
+use super::files::{Files, Node, QueuedFile};
+use super::known::{self, CountPolled, KnownMetadata, Scope};
 use super::quota::FreeSpaceCache;
 use super::services::{Services, Tier, UnderOldEpochs, VfsOptions};
 use super::window::Window;
@@ -19,18 +16,12 @@ use crate::slices::Outages;
 use crate::slices::SliceStore;
 use crate::volume::Volume;
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::RwLock;
-
-/// Locks that keep an `open` and the `unlink` of the same inode apart.
-const NAMESPACE_LOCKS: usize = 64;
 
 /// Files that are committed at once when all are: enough small ones to share an object. Their data
 /// is in memory already, and the block store bounds what it seals of it.
@@ -62,20 +53,10 @@ pub struct VfsStatus {
     pub under_old_epochs: Option<UnderOldEpochs>,
 }
 
-/// A file that has something to commit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueuedFile {
-    /// The file.
-    pub inode: InodeId,
-    /// Bytes of it that wait, or are being committed.
-    pub bytes: u64,
-    /// For how long; `None` if all are being committed.
-    pub waiting: Option<Duration>,
-}
-
 pub(super) struct FileSystemCore {
     pub(super) services: Arc<Services>,
     pub(super) known: Arc<KnownMetadata>,
+    pub(super) files: Arc<Files>,
     pub(super) chunks: ChunkCache,
     pub(super) budget: Arc<Budget>,
     /// Slices on their way to the clouds.
@@ -83,17 +64,10 @@ pub(super) struct FileSystemCore {
     /// The clouds' outages, as writers see them.
     pub(super) outages: Outages,
     pub(super) free_space: FreeSpaceCache,
-    pub(super) handles: Handles,
-    pub(super) access_times: AccessTimes,
-    /// Special files that lost their last names, and are held in case they are open.
-    pub(super) specials: Mutex<VecDeque<InodeId>>,
-    pub(super) gone: Gone,
     /// Whether trash was purged for full clouds a moment ago.
     pub(super) relieving: AtomicBool,
     pub(super) files_lost: AtomicU64,
     pub(super) journal: Option<Arc<Journal>>,
-    nodes: Mutex<HashMap<InodeId, Arc<Node>>>,
-    namespace: Vec<RwLock<()>>,
 }
 
 /// A file system, testable without a kernel. Clones are the same file system.
@@ -141,21 +115,17 @@ impl FileSystem {
         keep_at_most(options.dirty_bytes_max.saturating_add(options.cache_bytes));
         let known = KnownMetadata::new(options.attributes_max, CountPolled(metadata.clone()));
         let services = Services::new(volume, metadata, slices, options);
+        let files = Files::new(services.clone(), known.clone());
         let inner = Arc::new(FileSystemCore {
             chunks: ChunkCache::new(services.options.cache_bytes),
             budget: Budget::new(services.options.dirty_bytes_max),
             window: Window::new(services.options.slices_in_flight.saturating_mul(2)),
             outages: Outages::default(),
             free_space: FreeSpaceCache::default(),
-            handles: Handles::default(),
-            access_times: AccessTimes::default(),
-            specials: Mutex::default(),
-            gone: Gone::default(),
             relieving: AtomicBool::new(false),
             files_lost: AtomicU64::new(0),
             journal,
-            nodes: Mutex::default(),
-            namespace: (0..NAMESPACE_LOCKS).map(|_| RwLock::new(())).collect(),
+            files,
             known,
             services,
         });
@@ -187,7 +157,7 @@ impl FileSystem {
             dirty_files: queue.len(),
             oldest_waiting: queue.iter().filter_map(|file| file.waiting).max(),
             journal: self.inner.journal.as_ref().map(|it| it.status()),
-            open_handles: self.inner.handles.len(),
+            open_handles: self.inner.files.handles.len(),
             operations,
             queries,
             files_lost: self.inner.files_lost.load(Ordering::Relaxed),
@@ -198,18 +168,7 @@ impl FileSystem {
     /// Files that have something to commit, the one that waited longest first.
     #[must_use]
     pub fn queue(&self) -> Vec<QueuedFile> {
-        let nodes = self.inner.nodes();
-        let waiting = nodes.values().filter_map(|node| {
-            let state = node.state();
-            state.is_waiting().then(|| QueuedFile {
-                inode: node.inode,
-                bytes: state.booked,
-                waiting: state.waiting_since.map(|since| since.elapsed()),
-            })
-        });
-        let mut queue: Vec<QueuedFile> = waiting.collect();
-        queue.sort_by_key(|file| std::cmp::Reverse((file.waiting, file.inode)));
-        queue
+        self.inner.files.queue()
     }
 
     /// Commits the pending data of one file.
@@ -234,8 +193,8 @@ impl FileSystem {
             };
         }
         let nodes: Vec<Arc<Node>> = match inode {
-            Some(inode) => self.inner.node(inode).into_iter().collect(),
-            None => self.inner.nodes().values().cloned().collect(),
+            Some(inode) => self.inner.files.node(inode).into_iter().collect(),
+            None => self.inner.files.collect(|node| Some(node.clone())),
         };
         let mut outcome = Ok(());
         for node in nodes {
@@ -258,14 +217,10 @@ impl FileSystem {
     /// have begun continue.
     #[boxed]
     pub async fn sync_all(&self) -> Result<(), VfsError> {
-        let waiting: Vec<Arc<Node>> = {
-            let nodes = self.inner.nodes();
-            nodes
-                .values()
-                .filter(|node| node.state().is_waiting())
-                .cloned()
-                .collect()
-        };
+        let waiting: Vec<Arc<Node>> = self
+            .inner
+            .files
+            .collect(|node| node.state().is_waiting().then(|| node.clone()));
         let all = async {
             let mut first = Ok(());
             let mut flushes = tokio::task::JoinSet::new();
@@ -299,7 +254,7 @@ impl FileSystem {
     #[boxed]
     pub async fn shutdown(&self) -> Result<(), VfsError> {
         let synced = self.sync_all().await;
-        self.send_last_access_times().await;
+        self.inner.files.send_last_access_times().await;
         self.inner.services.stop();
         self.inner.known.stop();
         self.inner.services.metadata.close().await;
@@ -312,111 +267,5 @@ impl FileSystem {
         if let Some(journal) = &self.inner.journal {
             journal.close().await;
         }
-    }
-}
-
-impl FileSystemCore {
-    pub(super) fn nodes(&self) -> MutexGuard<'_, HashMap<InodeId, Arc<Node>>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The node of an inode that is open or has pending data.
-    pub(super) fn node(&self, inode: InodeId) -> Option<Arc<Node>> {
-        self.nodes().get(&inode).cloned()
-    }
-
-    /// The node of an inode, made if there is none; `with` runs before the node can be dropped
-    /// again.
-    pub(super) fn node_with<T>(
-        &self,
-        attributes: &Attributes,
-        content: impl FnOnce(&Attributes) -> ContentMap,
-        with: impl FnOnce(&mut super::node::NodeState) -> T,
-    ) -> (Arc<Node>, T) {
-        let mut nodes = self.nodes();
-        // A change of the inode without a node has updated the cache before this.
-        let base = self.newest(attributes);
-        let node = nodes
-            .entry(attributes.inode)
-            .or_insert_with(|| {
-                let cached = self.known.extents(base.inode, base.version);
-                let content = cached.unwrap_or_else(|| content(&base));
-                Arc::new(Node::new(base, content))
-            })
-            .clone();
-        let outcome = with(&mut node.state());
-        (node, outcome)
-    }
-
-    /// Drops the node if it is neither open nor dirty.
-    pub(super) fn retire(&self, node: &Arc<Node>) {
-        let mut nodes = self.nodes();
-        let state = node.state();
-        if state.is_idle()
-            && nodes
-                .get(&node.inode)
-                .is_some_and(|held| Arc::ptr_eq(held, node))
-        {
-            if !state.unlinked && state.content.version() == state.base.version {
-                self.known.learn_extents(node.inode, &state.content);
-            }
-            nodes.remove(&node.inode);
-        }
-    }
-
-    /// Keeps an `open` (read) and an `unlink` (write) of the same inode apart.
-    pub(super) fn namespace_lock(&self, inode: InodeId) -> &RwLock<()> {
-        static FALLBACK: RwLock<()> = RwLock::const_new(());
-        let at = usize::try_from(inode.0 % NAMESPACE_LOCKS as u64).unwrap_or(0);
-        self.namespace.get(at).unwrap_or(&FALLBACK)
-    }
-
-    /// Enters the answer to a query about an inode.
-    pub(super) fn learn(&self, attributes: &Attributes, asked: QueryStamp) {
-        self.services.learn_epoch(attributes);
-        self.known.learn(attributes, asked);
-        if let Some(node) = self.node(attributes.inode) {
-            node.state().learn(attributes);
-        }
-    }
-
-    /// The caller's view of an inode, for which the servers answered `attributes`.
-    pub(super) fn seen(&self, attributes: &Attributes) -> Attributes {
-        let newest = self.newest(attributes);
-        let Some(node) = self.node(attributes.inode) else {
-            return self.access_times.with_pending(newest);
-        };
-        let mut state = node.state();
-        if newest.version > state.base.version {
-            state.learn(&newest);
-        }
-        self.access_times.with_pending(state.attributes())
-    }
-
-    /// Answers may overtake each other: a newer known version counts more.
-    pub(super) fn newest(&self, attributes: &Attributes) -> Attributes {
-        let known = self.known.attributes(attributes.inode);
-        known
-            .filter(|known| known.version > attributes.version)
-            .unwrap_or(*attributes)
-    }
-
-    /// Attributes as callers see them, queried unless they are cached.
-    pub(super) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        if let Some(node) = self.node(inode) {
-            let state = node.state();
-            // While this mount has something to commit, its own view is the newest.
-            if state.is_waiting() {
-                return Ok(self.access_times.with_pending(state.attributes()));
-            }
-        }
-        self.known.revalidate().await;
-        if let Some(attributes) = self.known.attributes(inode) {
-            return Ok(self.seen(&attributes));
-        }
-        let asked = self.known.query_stamp();
-        let attributes = self.services.metadata.attributes(inode).await?;
-        self.learn(&attributes, asked);
-        Ok(self.seen(&attributes))
     }
 }

@@ -10,13 +10,15 @@ use quorumfs_metadata::identity::{Cookie, InodeId};
 use tokio::sync::watch;
 
 impl FileSystem {
-    /// Whether the kernel may cache attributes that were just shown for [`CACHED_FOR`](super::CACHED_FOR) without
-    /// asking again, unless [`FileSystem::invalidations`] moves.
+    /// Whether the kernel may cache attributes that were just shown for
+    /// [`CACHED_FOR`](super::CACHED_FOR) without asking again, unless
+    /// [`FileSystem::invalidations`] moves.
     #[must_use]
     pub fn may_cache(&self, shown: &Attributes) -> bool {
         let inner = &self.inner;
         // A pending commit changes attributes without a call.
         let settled = inner
+            .files
             .node(shown.inode)
             .is_none_or(|node| !node.state().is_waiting());
         settled && inner.known.may_cache(shown)

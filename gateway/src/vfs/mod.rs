@@ -29,7 +29,6 @@
 //! Inodes that are neither open nor dirty have no state beyond the caches, whose entries are valid
 //! for a second. docs/SEMANTICS.md lists the POSIX behaviour, with examples that are tests.
 
-mod access_times;
 mod allocate;
 mod attributes;
 mod background;
@@ -39,22 +38,18 @@ mod chunk_cache;
 mod clone_range;
 mod commit;
 mod directory;
-mod dirty;
 mod durability;
-mod early_upload;
 mod extended;
 mod file_system;
-mod handle;
+mod files;
 mod kernel_cache;
 mod known;
 mod names;
 mod namespace;
-mod node;
 mod open;
 mod orphans;
 mod quota;
 mod read;
-mod readahead;
 mod replay;
 mod seek;
 mod services;
@@ -71,8 +66,8 @@ pub use attributes::{AttributeChange, TimeChange, Usage};
 pub use extended::SetMode;
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) use extended::decoding as extended_decoding;
-pub use file_system::{FileSystem, QueuedFile, VfsStatus};
-pub use handle::{HandleId, OpenMode};
+pub use file_system::{FileSystem, VfsStatus};
+pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry};
 pub use namespace::RenameMode;
 pub use open::OpenedFile;

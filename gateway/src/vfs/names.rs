@@ -50,7 +50,7 @@ impl FileSystemCore {
         if known.is_none() && self.services.volume.current_epoch() > Some(FIRST.current) {
             let asked = self.known.query_stamp();
             let found = self.services.metadata.attributes(directory).await?;
-            self.learn(&found, asked);
+            self.files.learn(&found, asked);
             known = Some(found);
         }
         match known {
@@ -183,9 +183,9 @@ impl FileSystemCore {
         stamp: super::known::Stamp,
     ) {
         let directory = page.directory.inode;
-        self.learn(&page.directory, stamp.asked);
+        self.files.learn(&page.directory, stamp.asked);
         for entry in &page.entries {
-            self.learn(&entry.inode, stamp.asked);
+            self.files.learn(&entry.inode, stamp.asked);
         }
         let known = names
             .iter()
@@ -212,7 +212,7 @@ impl FileSystemCore {
         for _ in 0..2 {
             match self.known.name(directory, name) {
                 Some(Known::Absent) => return Ok(None),
-                Some(Known::Entry(inode)) => match self.attributes(inode).await {
+                Some(Known::Entry(inode)) => match self.files.attributes(inode).await {
                     Ok(attributes) => return Ok(Some(attributes)),
                     // The cache is out of date: another client removed it.
                     Err(VfsError::Refused {
@@ -247,15 +247,15 @@ impl FileSystemCore {
         if let Some((attributes, parent)) =
             self.services.metadata.lookup(credentials, place).await?
         {
-            self.learn(&parent, stamp.asked);
-            self.learn(&attributes, stamp.asked);
+            self.files.learn(&parent, stamp.asked);
+            self.files.learn(&attributes, stamp.asked);
             let known = Known::Entry(attributes.inode);
             self.known.learn_name(stamp, directory, name, known);
-            return Ok(Some(self.seen(&attributes)));
+            return Ok(Some(self.files.seen(&attributes)));
         }
         if let Some(entry) = self.stands_for(directory, name).await? {
-            self.learn(&entry.inode, stamp.asked);
-            return Ok(Some(self.seen(&entry.inode)));
+            self.files.learn(&entry.inode, stamp.asked);
+            return Ok(Some(self.files.seen(&entry.inode)));
         }
         self.known.learn_name(stamp, directory, name, Known::Absent);
         Ok(None)
@@ -305,7 +305,7 @@ mod tests {
                     }),
                 },
             },
-            ..crate::vfs::access_times::tests::file(2, 0, 0, 0)
+            ..crate::vfs::files::file_attributes(2, 0, 0, 0)
         };
         let own = own_generations(&directory(RealmId::ROOT)).unwrap().unwrap();
         let epoch = own.previous.map(|previous| previous.epoch);

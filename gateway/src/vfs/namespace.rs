@@ -176,8 +176,8 @@ impl FileSystem {
         let sealed = self.inner.services.metadata.symlink(inode).await?;
         // A query for the attributes would cost more than the target did.
         if let Some(attributes) = self.inner.known.attributes(inode) {
-            let seen = self.inner.access_times.with_pending(attributes);
-            self.inner.access_times.note(&seen);
+            let seen = self.inner.files.access_times.with_pending(attributes);
+            self.inner.files.access_times.note(&seen);
         }
         let key = self
             .inner
@@ -232,7 +232,7 @@ impl FileSystem {
                 inner.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
                 inner.known.change_names(&[(stamp, directory, name, known)]);
-                Ok(inner.seen(&attributes))
+                Ok(inner.files.seen(&attributes))
             }
             Ok(other) => Err(inner.services.metadata.mismatch("link", &other)),
             Err(error) => Err(inner.invalidate_name(directory, name, error)),
@@ -303,7 +303,7 @@ impl FileSystem {
             inner.flush_inode(target.inode).await?;
         }
         // The inode is not opened between the check for open handles and the removal.
-        let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
+        let _closed_to_opens = inner.files.namespace_lock(target.inode).write().await;
         if flushes {
             inner.flush_inode(target.inode).await?;
         }
@@ -387,7 +387,7 @@ impl FileSystem {
         }
         let _closed_to_opens = match (&replaced, mode) {
             (Some(target), RenameMode::Replace) => {
-                Some(inner.namespace_lock(target.inode).write().await)
+                Some(inner.files.namespace_lock(target.inode).write().await)
             }
             _ => None,
         };
@@ -534,7 +534,7 @@ impl FileSystemCore {
                 let known = Known::Entry(attributes.inode);
                 self.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(Made {
-                    attributes: self.seen(&attributes),
+                    attributes: self.files.seen(&attributes),
                     existed,
                     tier: None,
                 })
@@ -547,7 +547,7 @@ impl FileSystemCore {
     /// Our own operation changed an inode, but not its content; `asked` was taken before it.
     pub(super) fn learn_own(&self, attributes: &Attributes, asked: QueryStamp) {
         self.known.learn(attributes, asked);
-        if let Some(node) = self.node(attributes.inode) {
+        if let Some(node) = self.files.node(attributes.inode) {
             let mut state = node.state();
             let next = InodeVersion(state.base.version.0.saturating_add(1));
             if attributes.version == next && state.content.version() == state.base.version {
@@ -570,9 +570,9 @@ impl FileSystemCore {
 
     /// Whether this mount has the inode open, or may have.
     fn may_be_open(&self, of: &Attributes) -> bool {
-        let node = self.node(of.inode);
+        let node = self.files.node(of.inode);
         is_special(of)
-            || self.handles.has_directory(of.inode)
+            || self.files.handles.has_directory(of.inode)
             || node.is_some_and(|node| node.state().handles > 0)
     }
 }

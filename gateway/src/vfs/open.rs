@@ -2,9 +2,9 @@
 
 use super::AttributeChange;
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::{FileHandle, HandleId, OpenMode, Prefetcher};
+use super::files::{FileHandle, HandleId, OpenMode, Prefetcher};
+use super::files::{Node, NodeState};
 use super::known::ContentMap;
-use super::node::{Node, NodeState};
 use super::services::Caller;
 use super::services::Tier;
 use super::services::cancel_safe;
@@ -92,7 +92,7 @@ impl FileSystem {
             )
             .await?;
             let (opening, _) = inner.open(caller, inode, mode).await?;
-            let attributes = inner.attributes(inode).await?;
+            let attributes = inner.files.attributes(inode).await?;
             return Ok((attributes, opening.deliver()));
         }
         let opening = inner.open_handle(&made.attributes, mode, made.tier);
@@ -121,7 +121,7 @@ pub(super) struct Undelivered {
 impl Undelivered {
     /// The node of the open file.
     pub(super) fn node(&self) -> Result<Arc<Node>, VfsError> {
-        Ok(self.inner.handles.file(self.handle)?.node.clone())
+        Ok(self.inner.files.handles.file(self.handle)?.node.clone())
     }
 
     fn deliver(mut self) -> HandleId {
@@ -133,7 +133,7 @@ impl Undelivered {
 impl Drop for Undelivered {
     fn drop(&mut self) {
         if !self.delivered
-            && let Ok(handle) = self.inner.handles.remove_file(self.handle)
+            && let Ok(handle) = self.inner.files.handles.remove_file(self.handle)
         {
             // If the file lost its name meanwhile it is found among the orphans.
             self.inner.close(&handle.node, handle.mode);
@@ -148,8 +148,8 @@ impl FileSystemCore {
         inode: InodeId,
         mode: OpenMode,
     ) -> Result<(Undelivered, bool), VfsError> {
-        let _not_removed = self.namespace_lock(inode).read().await;
-        let attributes = self.attributes(inode).await?;
+        let _not_removed = self.files.namespace_lock(inode).read().await;
+        let attributes = self.files.attributes(inode).await?;
         match attributes.file_type() {
             FileType::File => {}
             FileType::Directory => return Err(VfsError::refused("open", Errno::ISDIR)),
@@ -158,7 +158,7 @@ impl FileSystemCore {
         }
         let keep_pages = self.known.last_open().is_unchanged(&attributes);
         if mode.read && !mode.keep_atime {
-            self.access_times.note(&attributes);
+            self.files.access_times.note(&attributes);
         }
         let tier = if mode.write {
             self.own_tier(&attributes).await?
@@ -191,9 +191,9 @@ impl FileSystemCore {
                 state.learn_tier(attributes, tier);
             }
         };
-        let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
+        let (node, ()) = self.files.node_with(attributes, ContentMap::fresh, count);
         let prefetcher = Mutex::new(Prefetcher::new(self.services.options.readahead_bytes_max));
-        let handle = self.handles.add_file(FileHandle {
+        let handle = self.files.handles.add_file(FileHandle {
             node,
             mode,
             prefetcher,
@@ -206,7 +206,7 @@ impl FileSystemCore {
     }
 
     async fn release(self: &Arc<Self>, handle: HandleId) -> Result<(), VfsError> {
-        let handle = self.handles.remove_file(handle)?;
+        let handle = self.files.handles.remove_file(handle)?;
         let node = &handle.node;
         let last_of_deleted = {
             let state = node.state();
@@ -242,7 +242,7 @@ impl FileSystemCore {
             }
             gone
         };
-        self.retire(node);
+        self.files.retire(node);
         gone
     }
 }

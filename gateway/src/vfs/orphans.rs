@@ -8,7 +8,7 @@
 //! The kernel opens pipes, sockets and devices without telling us: the latest of them that lost
 //! their last names are held as if they were open. Nor do we learn of processes that have a path
 //! open (`O_PATH`) or work in a directory: the latest attributes of removed inodes are remembered
-//! ([`Gone`]), because these processes can ask for nothing else.
+//! (`gone`), because these processes can ask for nothing else.
 
 use super::file_system::FileSystemCore;
 use super::known::Scope;
@@ -19,53 +19,13 @@ use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::Step;
 use quorumfs_metadata::reply::Removed;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Special files without a name that are held.
-const SPECIALS_HELD: usize = 256;
+use std::sync::Arc;
 
 /// Whether only the kernel knows if it is open.
 pub(super) fn is_special(attributes: &Attributes) -> bool {
     use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
     let file_type = attributes.file_type();
     matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
-}
-
-/// Attributes of recently removed inodes. Bounded: when the young generation is full, the old one
-/// goes.
-#[derive(Debug, Default)]
-pub(super) struct Gone {
-    generations: Mutex<(HashMap<InodeId, Attributes>, HashMap<InodeId, Attributes>)>,
-}
-
-/// Inodes in a generation.
-const GONE_MAX: usize = 2048;
-
-impl Gone {
-    fn note(&self, attributes: &Attributes) {
-        let generations = &self.generations;
-        let mut both = generations.lock().unwrap_or_else(PoisonError::into_inner);
-        if both.0.len() >= GONE_MAX {
-            both.1 = std::mem::take(&mut both.0);
-        }
-        both.0.insert(attributes.inode, *attributes);
-    }
-
-    /// It is there again, restored from the trash.
-    pub(super) fn forget(&self, inode: InodeId) {
-        let generations = &self.generations;
-        let mut both = generations.lock().unwrap_or_else(PoisonError::into_inner);
-        both.0.remove(&inode);
-        both.1.remove(&inode);
-    }
-
-    /// Its last attributes.
-    pub(super) fn get(&self, inode: InodeId) -> Option<Attributes> {
-        let generations = &self.generations;
-        let both = generations.lock().unwrap_or_else(PoisonError::into_inner);
-        both.0.get(&inode).or_else(|| both.1.get(&inode)).copied()
-    }
 }
 
 impl FileSystemCore {
@@ -77,7 +37,7 @@ impl FileSystemCore {
             return;
         }
         self.known.invalidate(Scope::Inode(attributes.inode));
-        let open_directory = self.handles.unlink_directory(attributes.inode);
+        let open_directory = self.files.handles.unlink_directory(attributes.inode);
         if removed.held && (open_directory || is_special(attributes)) {
             self.learn_own(attributes, self.known.unconfirmed());
         }
@@ -85,9 +45,9 @@ impl FileSystemCore {
             self.hold_special(attributes.inode);
         }
         if !removed.held {
-            self.gone.note(attributes);
+            self.files.gone.note(attributes);
         }
-        let Some(node) = self.node(attributes.inode) else {
+        let Some(node) = self.files.node(attributes.inode) else {
             return;
         };
         {
@@ -103,7 +63,7 @@ impl FileSystemCore {
                 self.give_up(&node, &mut state);
             }
         }
-        self.retire(&node);
+        self.files.retire(&node);
     }
 
     /// Releases every orphan of the session that is not open.
@@ -122,11 +82,11 @@ impl FileSystemCore {
     }
 
     async fn release_unless_open(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
-        let _closed_to_opens = self.namespace_lock(inode).write().await;
-        if self.handles.unlink_directory(inode) || self.specials().contains(&inode) {
+        let _closed_to_opens = self.files.namespace_lock(inode).write().await;
+        if self.files.handles.unlink_directory(inode) || self.files.specials.holds(inode) {
             return Ok(());
         }
-        if let Some(node) = self.node(inode) {
+        if let Some(node) = self.files.node(inode) {
             let open = {
                 let mut state = node.state();
                 // The last close releases it.
@@ -142,27 +102,14 @@ impl FileSystemCore {
             if open {
                 return Ok(());
             }
-            self.retire(&node);
+            self.files.retire(&node);
         }
         self.release_orphan(inode).await
     }
 
-    fn specials(&self) -> MutexGuard<'_, VecDeque<InodeId>> {
-        self.specials.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A special file lost its last name; beyond the bound the oldest such file is released.
     pub(super) fn hold_special(self: &Arc<Self>, inode: InodeId) {
-        let oldest = {
-            let mut held = self.specials();
-            held.push_back(inode);
-            if held.len() > SPECIALS_HELD {
-                held.pop_front()
-            } else {
-                None
-            }
-        };
-        if let Some(oldest) = oldest {
+        if let Some(oldest) = self.files.specials.hold(inode) {
             let inner = self.clone();
             tokio::spawn(async move {
                 // If the request fails, the file is found among the orphans.

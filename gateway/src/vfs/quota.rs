@@ -25,7 +25,7 @@
 //! and none are added to them unless they fit for certain.
 
 use super::file_system::FileSystemCore;
-use super::node::{Node, NodeState};
+use super::files::{Node, NodeState};
 use crate::error::VfsError;
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::row::{Limit, RealmQuota, Resource, UserQuota};
@@ -35,56 +35,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest pause between two checks of a full file in the background.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// For how long known free space can be used, as long as it covers all writes.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
 /// How long a close at a tier that promises early waits for the servers' free space.
 const ASK_FOR: Duration = Duration::from_secs(2);
 /// Users whose free space is cached; beyond it all are asked again.
 const KNOWN_MAX: usize = 1024;
-
-/// A refused commit of a file.
-#[derive(Clone, Debug)]
-pub(super) struct Full {
-    /// The error.
-    pub(super) error: VfsError,
-    /// The user whose quota it is; `None` for the realm's.
-    uid: Option<Uid>,
-    of: Resource,
-    /// How much was free.
-    free: u64,
-    /// When the background checks again.
-    pub(super) retry_at: Instant,
-    pause: Duration,
-}
-
-impl NodeState {
-    /// Notes that a quota refused a commit, if `error` says so.
-    pub(super) fn note_full(&mut self, error: &VfsError, first: Duration) {
-        let VfsError::Full { uid, of, room, .. } = error else {
-            return;
-        };
-        let last = self.full.as_ref().map(|full| full.pause);
-        let pause = last.map_or(first, |pause| pause.saturating_mul(2));
-        let pause = pause.clamp(first.min(PAUSE_MAX), PAUSE_MAX);
-        let now = Instant::now();
-        self.full = Some(Full {
-            error: error.clone(),
-            uid: *uid,
-            of: *of,
-            free: *room,
-            retry_at: now.checked_add(pause).unwrap_or(now),
-            pause,
-        });
-    }
-
-    /// Whether pending data that does not fit can be dropped: its writers have closed, with an
-    /// error.
-    fn is_abandoned(&self) -> bool {
-        self.full.is_some() && self.writers == 0 && self.close_failed && !self.promised
-    }
-}
 
 /// Known free space of a user.
 #[derive(Clone, Copy, Debug)]

@@ -1,23 +1,18 @@
 //! Reading: dirty over early uploads over frozen over committed, as of one moment, with prefetch.
 
 use super::chunk_cache::{Chunk, ChunkRange};
-use super::dirty::part_of;
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::HandleId;
-use super::known::{ContentMap, Piece, ReadSource};
-use super::node::{Node, NodeState};
+use super::files::HandleId;
+use super::files::part_of;
+use super::files::{Node, NodeState};
+use super::known::{ContentMap, ReadSource};
 use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
-use crate::keys::ValueBinding;
 use crate::slices::{CHUNK_BYTES, StoredSlice};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use quorumfs_metadata::identity::InodeId;
-use quorumfs_metadata::reply::ContentPage;
-use quorumfs_metadata::row::Inline;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,7 +33,7 @@ impl FileSystem {
     #[boxed]
     pub async fn read(&self, handle: HandleId, offset: u64, size: u32) -> Result<Bytes, VfsError> {
         let inner = &self.inner;
-        let handle = inner.handles.file(handle)?;
+        let handle = inner.files.handles.file(handle)?;
         // The kernel reads from files that are open for writing only, to fill pages.
         let node = &handle.node;
         if !handle.mode.read && !handle.mode.write {
@@ -134,7 +129,7 @@ impl FileSystemCore {
                 }
                 Ok(ReadPlan::Overlaid(buffer, sources)) => (buffer, sources),
                 Err(from) => {
-                    self.learn_content(node, from).await?;
+                    self.files.learn_content(node, from).await?;
                     continue;
                 }
             };
@@ -142,49 +137,6 @@ impl FileSystemCore {
             return Ok(Bytes::from(buffer));
         }
         Err(VfsError::refused("read", Errno::AGAIN))
-    }
-
-    /// Asks the servers where the bytes from `from` on are.
-    pub(super) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
-        let asked = self.known.query_stamp();
-        let page = self.services.metadata.content(node.inode, from).await?;
-        let inline = match &page.inline {
-            Some(inline) => Some(self.open_inline(node.inode, inline).await?),
-            None => None,
-        };
-        self.known.learn(&page.attributes, asked);
-        let mut state = node.state();
-        state.learn(&page.attributes);
-        if state.base.version != page.attributes.version {
-            // A commit of ours overtook the answer; the caller asks again.
-            return Ok(());
-        }
-        if state.content.version() != page.attributes.version {
-            state.content = ContentMap::unknown(page.attributes.version);
-        }
-        match inline {
-            Some(plain) => {
-                state.content = ContentMap::inline(page.attributes.version, plain);
-            }
-            None => {
-                let (covered, pieces) = pieces_of(from, &page);
-                state.content.learn(covered, pieces.into_iter());
-            }
-        }
-        Ok(())
-    }
-
-    /// The plain bytes of a tiny file.
-    async fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
-        let key = self
-            .services
-            .key_of(inline.sealed.epoch)
-            .await?
-            .small_value_key();
-        let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
-        // A truncation shortened it, but could not cut the ciphertext.
-        plain.truncate(usize::from(inline.length));
-        Ok(Bytes::from(plain))
     }
 
     async fn fill(
@@ -308,7 +260,7 @@ impl FileSystemCore {
             };
             match sources {
                 Ok(sources) => return Some(sources),
-                Err(from) => self.learn_content(node, from).await.ok()?,
+                Err(from) => self.files.learn_content(node, from).await.ok()?,
             }
         }
         None
@@ -355,50 +307,6 @@ impl FileSystemCore {
         // The read itself will meet and return an error.
         let _ = futures_util::future::join_all(chunks).await;
     }
-}
-
-/// The extents on a page, and the range of the file that it describes completely.
-fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
-    let objects: BTreeMap<_, _> = page.objects.iter().map(|(id, row)| (*id, row)).collect();
-    let slices: BTreeMap<_, _> = page
-        .slices
-        .iter()
-        .filter_map(|(id, slice)| {
-            let object = objects.get(&slice.object)?;
-            let stored = StoredSlice {
-                id: *id,
-                slice: slice.clone(),
-                object: (*object).clone(),
-            };
-            Some((*id, Arc::new(stored)))
-        })
-        .collect();
-    let mut pieces = Vec::new();
-    let mut until = from;
-    for listed in &page.extents {
-        let length = listed.extent.length;
-        until = listed.offset.saturating_add(u64::from(length));
-        if listed.extent.unwritten {
-            continue;
-        }
-        match slices.get(&listed.extent.slice) {
-            Some(stored) => {
-                let slice_offset = listed.extent.slice_offset;
-                pieces.push((
-                    listed.offset,
-                    Piece {
-                        stored: stored.clone(),
-                        slice_offset,
-                        length,
-                    },
-                ));
-            }
-            // An answer that lacks a slice is incomplete from there on.
-            None => return (from..listed.offset.max(from), pieces),
-        }
-    }
-    let end = if page.more { until } else { u64::MAX };
-    (from..end, pieces)
 }
 
 /// Cuts a run of a slice at the borders of chunks.

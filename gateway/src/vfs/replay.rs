@@ -11,10 +11,10 @@
 //! inode's number. The user looks at it and removes it. The journal drops the bytes only once the
 //! file is as safe as the tier says; a crash before that rescues them again.
 
-use super::dirty::DirtyRuns;
 use super::file_system::{FileSystem, FileSystemCore};
+use super::files::DirtyRuns;
+use super::files::Pending;
 use super::known::ContentMap;
-use super::node::Pending;
 use super::services::Tier;
 use super::{Caller, HandleId, OpenMode, VfsOptions};
 use crate::clock;
@@ -251,7 +251,7 @@ impl FileSystem {
     }
 
     async fn fill_rescue_file(&self, handle: HandleId, waiting: Waiting) -> Result<(), VfsError> {
-        let node = self.inner.handles.file(handle)?.node.clone();
+        let node = self.inner.files.handles.file(handle)?.node.clone();
         let mut runs = waiting.runs;
         for (offset, run) in runs.freeze().iter() {
             let mut state = node.state();
@@ -299,7 +299,7 @@ fn directory_name(number: u32) -> String {
 impl FileSystemCore {
     /// As if it had just been written.
     fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
-        self.learn(found, self.known.unconfirmed());
+        self.files.learn(found, self.known.unconfirmed());
         let Waiting {
             runs,
             mut pending,
@@ -308,7 +308,7 @@ impl FileSystemCore {
         // Callers see this ctime from now on: the commit will set it, and it is not earlier than
         // the one that they saw before.
         pending.changed.get_or_insert_with(clock::now);
-        let (node, ()) = self.node_with(found, ContentMap::fresh, |state| {
+        let (node, ()) = self.files.node_with(found, ContentMap::fresh, |state| {
             state.dirty = runs;
             state.pending = pending;
             state.journalled = Some(last);

@@ -4,8 +4,8 @@
 //! are data like all others. The end of the file counts as a hole.
 
 use super::file_system::FileSystem;
-use super::handle::HandleId;
-use super::node::NodeState;
+use super::files::HandleId;
+use super::files::NodeState;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ impl FileSystem {
     #[boxed]
     pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
         let inner = &self.inner;
-        let handle = inner.handles.file(handle)?;
+        let handle = inner.files.handles.file(handle)?;
         let node = &handle.node;
         let mut at = offset;
         for _ in 0..PAGES_MAX {
@@ -46,7 +46,7 @@ impl FileSystem {
                 Ok(None) => return Err(VfsError::refused("lseek", Errno::NXIO)),
                 Err(from) => {
                     // Everything before it is of the other kind: do not search it again.
-                    inner.learn_content(node, from).await?;
+                    inner.files.learn_content(node, from).await?;
                     at = from;
                 }
             }

@@ -150,12 +150,12 @@ impl FileSystem {
                 parent,
                 ..
             }) => {
-                inner.gone.forget(inode);
+                inner.files.gone.forget(inode);
                 inner.learn_own(&parent, stamp.asked);
                 inner.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
                 inner.known.change_names(&[(stamp, directory, name, known)]);
-                Ok(inner.seen(&attributes))
+                Ok(inner.files.seen(&attributes))
             }
             Ok(other) => Err(inner.services.metadata.mismatch("restore", &other)),
             Err(error) => {

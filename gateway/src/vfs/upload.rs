@@ -1,10 +1,10 @@
 //! Uploads of slices: those of a commit, and early ones of the next. Their number at a time follows
 //! the capacity of the link ([`window`](super::window)).
 
-use super::dirty::{FrozenRuns, RUN_BYTES_MAX};
-use super::early_upload::EarlyUpload;
 use super::file_system::FileSystemCore;
-use super::node::{Node, NodeState};
+use super::files::EarlyUpload;
+use super::files::{FrozenRuns, RUN_BYTES_MAX};
+use super::files::{Node, NodeState};
 use super::services::Tier;
 use crate::error::VfsError;
 use crate::slices::Stored;

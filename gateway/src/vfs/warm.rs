@@ -4,7 +4,7 @@
 //! need. Pending data is brought when it is committed.
 
 use super::file_system::FileSystem;
-use super::handle::OpenMode;
+use super::files::OpenMode;
 use super::known::ReadSource;
 use crate::error::VfsError;
 use crate::slices::Warmed;
@@ -27,7 +27,7 @@ impl FileSystem {
     #[boxed]
     pub async fn warm(&self, inode: InodeId, range: Range<u64>) -> Result<Warmed, VfsError> {
         let inner = &self.inner;
-        let attributes = inner.attributes(inode).await?;
+        let attributes = inner.files.attributes(inode).await?;
         if attributes.file_type() != FileType::File {
             return Err(VfsError::refused("warm", Errno::INVAL));
         }
@@ -49,7 +49,7 @@ impl FileSystem {
                     sources = Some(found);
                     break;
                 }
-                Err(from) => inner.learn_content(&node, from).await?,
+                Err(from) => inner.files.learn_content(&node, from).await?,
             }
         }
         let sources = sources.ok_or(VfsError::refused("warm", Errno::AGAIN))?;

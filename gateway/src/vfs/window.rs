@@ -18,7 +18,7 @@
 //! Short slices, which share objects, take their part of the space of a long one. Slices enter in
 //! the order of their arrival, or a long one would never find space among short ones.
 
-use super::dirty::RUN_BYTES_MAX;
+use super::files::RUN_BYTES_MAX;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;

@@ -7,10 +7,10 @@
 //! for ([`durability`](super::durability)).
 
 use super::budget::Reservation;
-use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, FileSystemCore};
-use super::handle::HandleId;
-use super::node::{Node, NodeState};
+use super::files::HandleId;
+use super::files::RUN_BYTES_MAX;
+use super::files::{Node, NodeState};
 use super::services::Caller;
 use super::services::Tier;
 use super::services::cancel_safe;
@@ -52,7 +52,7 @@ impl FileSystem {
         data: Bytes,
     ) -> Result<u32, VfsError> {
         let inner = &self.inner;
-        let handle = inner.handles.file(handle)?;
+        let handle = inner.files.handles.file(handle)?;
         if !handle.mode.write {
             return Err(VfsError::refused("write", Errno::BADF));
         }
@@ -97,7 +97,7 @@ impl FileSystem {
     /// # Errors
     /// If the handle is no file's.
     pub fn drop_set_id(&self, caller: &Caller, handle: HandleId) -> Result<(), VfsError> {
-        let handle = self.inner.handles.file(handle)?;
+        let handle = self.inner.files.handles.file(handle)?;
         // A principal that may not act as the superuser leaves it to the servers.
         if self.inner.services.metadata.own().uid == Uid::ROOT {
             let seen = handle.node.state().attributes();
@@ -117,7 +117,7 @@ impl FileSystem {
     /// As [`FileSystem::fsync`].
     #[boxed]
     pub async fn flush(&self, handle: HandleId) -> Result<(), VfsError> {
-        let handle = self.inner.handles.file(handle)?;
+        let handle = self.inner.files.handles.file(handle)?;
         if !handle.mode.write {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl FileSystem {
     /// If they could not be committed; they are kept and retried.
     #[boxed]
     pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
-        let handle = self.inner.handles.file(handle)?;
+        let handle = self.inner.files.handles.file(handle)?;
         self.inner.make_safe(&handle.node).await
     }
 }
@@ -187,7 +187,7 @@ impl FileSystemCore {
     }
 
     /// Updates the file's bytes in the budget.
-    pub(super) fn book(&self, state: &mut super::node::NodeState) {
+    pub(super) fn book(&self, state: &mut NodeState) {
         let away = state
             .frozen
             .bytes()
@@ -203,7 +203,7 @@ impl FileSystemCore {
             if let Err(error) = inner.flush_now(&node).await {
                 tracing::warn!(inode = %node.inode, %error, "a background commit failed");
             }
-            inner.retire(&node);
+            inner.files.retire(&node);
         });
     }
 
@@ -219,7 +219,7 @@ impl FileSystemCore {
 
     /// Commits an inode's pending data, if this mount has the inode.
     pub(super) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
-        match self.node(inode) {
+        match self.files.node(inode) {
             Some(node) => self.flush(&node).await,
             None => Ok(()),
         }
@@ -234,7 +234,7 @@ impl FileSystemCore {
         cancel_safe(async move {
             let outcome = inner.flush_now(&of).await;
             // It may not be open any more.
-            inner.retire(&of);
+            inner.files.retire(&of);
             outcome
         })
         .await

@@ -121,7 +121,7 @@ pub(super) fn write(acl: &Acl) -> Vec<u8> {
 
 impl FileSystem {
     pub(super) async fn get_acl(&self, inode: InodeId, kind: AclKind) -> Result<Bytes, VfsError> {
-        let attributes = self.inner.attributes(inode).await?;
+        let attributes = self.inner.files.attributes(inode).await?;
         let there = match kind {
             AclKind::Access => attributes.acl.access,
             AclKind::Default => attributes.acl.default,
@@ -150,7 +150,7 @@ impl FileSystem {
         acl: Option<Acl>,
     ) -> Result<(), VfsError> {
         let refused = |errno| Err(VfsError::refused("access control list", errno));
-        let attributes = self.inner.attributes(inode).await?;
+        let attributes = self.inner.files.attributes(inode).await?;
         let is_link = attributes.file_type() == FileType::Symlink;
         if is_link {
             return refused(Errno::OPNOTSUPP);

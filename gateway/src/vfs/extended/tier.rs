@@ -78,7 +78,7 @@ impl FileSystemCore {
         if made.existed || !matches!(kind, FileType::File | FileType::Directory) {
             return Ok(made);
         }
-        let directory = self.attributes(directory).await?;
+        let directory = self.files.attributes(directory).await?;
         let Some(tier) = self.own_tier(&directory).await? else {
             return Ok(made);
         };
@@ -92,7 +92,7 @@ impl FileSystemCore {
         let value = Bytes::from_static(tier.name().as_bytes());
         let change = ExtendedChange::Set(name, value, SetMode::Any);
         match self.change_extended(&caller, inode, &change).await {
-            Ok(()) => made.attributes = self.attributes(inode).await?,
+            Ok(()) => made.attributes = self.files.attributes(inode).await?,
             // Its mode does not let the owner write it.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {
                 tracing::warn!(%inode, %error, "the tier is not stored: it lasts while open");

@@ -1,9 +1,10 @@
 //! Open files and directories.
 
-use super::directory::Listing;
 use super::node::Node;
 use super::readahead::{Prefetch, Readahead};
 use crate::error::VfsError;
+use crate::vfs::known::Page;
+use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// The number of something open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,21 +50,21 @@ impl OpenMode {
 
 /// An open file.
 #[derive(Debug)]
-pub(super) struct FileHandle {
-    pub(super) node: Arc<Node>,
-    pub(super) mode: OpenMode,
-    pub(super) prefetcher: Mutex<Prefetcher>,
+pub(in crate::vfs) struct FileHandle {
+    pub(in crate::vfs) node: Arc<Node>,
+    pub(in crate::vfs) mode: OpenMode,
+    pub(in crate::vfs) prefetcher: Mutex<Prefetcher>,
 }
 
 /// Prefetches for one reader; stops with the handle.
 #[derive(Debug)]
-pub(super) struct Prefetcher {
+pub(in crate::vfs) struct Prefetcher {
     readahead: Readahead,
     fetching: JoinSet<()>,
 }
 
 impl Prefetcher {
-    pub(super) fn new(window_max: u64) -> Self {
+    pub(in crate::vfs) fn new(window_max: u64) -> Self {
         Self {
             readahead: Readahead::new(window_max),
             fetching: JoinSet::new(),
@@ -70,7 +72,7 @@ impl Prefetcher {
     }
 
     /// A read begins; returns what to prefetch, and stops fetches that are not wanted any more.
-    pub(super) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
+    pub(in crate::vfs) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
         while self.fetching.try_join_next().is_some() {}
         match self.readahead.on_read(offset, length) {
             Prefetch::Fetch(range) => Some(range),
@@ -83,16 +85,25 @@ impl Prefetcher {
     }
 
     /// Begins a fetch that was wanted.
-    pub(super) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
+    pub(in crate::vfs) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
         self.fetching.spawn(fetch);
     }
 }
 
+/// The page that an open directory holds.
+#[derive(Debug, Default)]
+pub(in crate::vfs) struct Listing {
+    pub(in crate::vfs) page: Option<Arc<Page>>,
+    /// The attributes that came with it, entry by entry, and when; none if it was cached.
+    pub(in crate::vfs) attributes: Vec<Attributes>,
+    pub(in crate::vfs) received: Option<Instant>,
+}
+
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct DirectoryHandle {
-    pub(super) directory: InodeId,
-    pub(super) listing: tokio::sync::Mutex<Listing>,
+pub(in crate::vfs) struct DirectoryHandle {
+    pub(in crate::vfs) directory: InodeId,
+    pub(in crate::vfs) listing: tokio::sync::Mutex<Listing>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,7 +114,7 @@ enum Handle {
 
 /// Everything that is open. The kernel bounds it by its limits on open files.
 #[derive(Debug, Default)]
-pub(super) struct Handles {
+pub(in crate::vfs) struct Handles {
     next: AtomicU64,
     open: Mutex<Open>,
 }
@@ -126,7 +137,7 @@ const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BA
 
 impl FileHandle {
     /// Prefetches for this file.
-    pub(super) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
+    pub(in crate::vfs) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
         self.prefetcher
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -144,15 +155,15 @@ impl Handles {
         id
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::vfs) fn len(&self) -> usize {
         self.open().handles.len()
     }
 
-    pub(super) fn add_file(&self, handle: FileHandle) -> HandleId {
+    pub(in crate::vfs) fn add_file(&self, handle: FileHandle) -> HandleId {
         self.insert(Handle::File(Arc::new(handle)))
     }
 
-    pub(super) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
+    pub(in crate::vfs) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
         {
             let mut open = self.open();
             let directory = open.directories.entry(handle.directory).or_default();
@@ -162,32 +173,32 @@ impl Handles {
     }
 
     /// Whether the directory is open.
-    pub(super) fn has_directory(&self, inode: InodeId) -> bool {
+    pub(in crate::vfs) fn has_directory(&self, inode: InodeId) -> bool {
         self.open().directories.contains_key(&inode)
     }
 
     /// A directory lost its name. Returns whether it is open, so that the last close releases it.
-    pub(super) fn unlink_directory(&self, inode: InodeId) -> bool {
+    pub(in crate::vfs) fn unlink_directory(&self, inode: InodeId) -> bool {
         let mut open = self.open();
         let directory = open.directories.get_mut(&inode);
         directory.map(|it| it.unlinked = true).is_some()
     }
 
-    pub(super) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+    pub(in crate::vfs) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
         match self.open().handles.get(&id) {
             Some(Handle::File(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
     }
 
-    pub(super) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
+    pub(in crate::vfs) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
         match self.open().handles.get(&id) {
             Some(Handle::Directory(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
     }
 
-    pub(super) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+    pub(in crate::vfs) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
         let mut open = self.open();
         match open.handles.get(&id) {
             Some(Handle::File(handle)) => {
@@ -200,7 +211,7 @@ impl Handles {
     }
 
     /// Closes a directory; returns its inode if that was the last handle of one without a name.
-    pub(super) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
+    pub(in crate::vfs) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
         let mut open = self.open();
         let Some(Handle::Directory(handle)) = open.handles.get(&id) else {
             return None;

@@ -16,12 +16,12 @@
 
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::early_upload::{EarlyUpload, EarlyUploads};
-use super::known::ContentMap;
-use super::quota::Full;
-use super::services::Tier;
+use super::full::Full;
 use crate::clock;
 use crate::error::VfsError;
 use crate::journal::Sequence;
+use crate::vfs::known::ContentMap;
+use crate::vfs::services::Tier;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use std::collections::BTreeMap;
@@ -31,16 +31,16 @@ use tokio::time::Instant;
 
 /// Attributes that wait for a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub(super) mode: Option<Mode>,
-    pub(super) atime: Option<Timestamp>,
-    pub(super) mtime: Option<Timestamp>,
+pub(in crate::vfs) struct Pending {
+    pub(in crate::vfs) mode: Option<Mode>,
+    pub(in crate::vfs) atime: Option<Timestamp>,
+    pub(in crate::vfs) mtime: Option<Timestamp>,
     /// When the last of them, or the content that they ride with, was changed.
-    pub(super) changed: Option<Timestamp>,
+    pub(in crate::vfs) changed: Option<Timestamp>,
 }
 
 impl Pending {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::vfs) fn is_empty(&self) -> bool {
         self.mode.is_none() && self.atime.is_none() && self.mtime.is_none()
     }
 
@@ -57,21 +57,21 @@ impl Pending {
 
 /// What a flush takes to commit.
 #[derive(Debug, Default)]
-pub(super) struct Departure {
+pub(in crate::vfs) struct Departure {
     /// Runs that are not committed yet.
     frozen: Mutex<FrozenRuns>,
     /// Where the last run ended; `None` for attributes alone.
-    pub(super) end: Option<u64>,
-    pub(super) pending: Pending,
+    pub(in crate::vfs) end: Option<u64>,
+    pub(in crate::vfs) pending: Pending,
     /// Early uploads of some of the runs, by their offsets, until they are taken.
-    pub(super) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
+    pub(in crate::vfs) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
     /// Its last record in the journal, if there is one.
-    pub(super) through: Option<Sequence>,
+    pub(in crate::vfs) through: Option<Sequence>,
 }
 
 impl Departure {
     /// For attributes alone.
-    pub(super) fn of_pending(pending: Pending) -> Self {
+    pub(in crate::vfs) fn of_pending(pending: Pending) -> Self {
         Self {
             pending,
             ..Self::default()
@@ -92,73 +92,73 @@ impl Departure {
     }
 
     /// The runs that are not committed yet.
-    pub(super) fn runs(&self) -> FrozenRuns {
+    pub(in crate::vfs) fn runs(&self) -> FrozenRuns {
         self.frozen().clone()
     }
 
     /// When it was changed: callers have seen this ctime already.
-    pub(super) fn done_at(&self) -> Timestamp {
+    pub(in crate::vfs) fn done_at(&self) -> Timestamp {
         self.pending.changed.unwrap_or_else(clock::now)
     }
 
     /// Takes the uploads that have begun already.
-    pub(super) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
+    pub(in crate::vfs) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
         std::mem::take(&mut *self.uploads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[derive(Debug)]
-pub(super) struct NodeState {
+pub(in crate::vfs) struct NodeState {
     /// The servers' attributes, as far as known.
-    pub(super) base: Attributes,
-    pub(super) dirty: DirtyRuns,
+    pub(in crate::vfs) base: Attributes,
+    pub(in crate::vfs) dirty: DirtyRuns,
     /// Full runs that are uploaded before a commit needs them.
-    pub(super) early_uploads: EarlyUploads,
-    pub(super) frozen: FrozenRuns,
-    pub(super) pending: Pending,
+    pub(in crate::vfs) early_uploads: EarlyUploads,
+    pub(in crate::vfs) frozen: FrozenRuns,
+    pub(in crate::vfs) pending: Pending,
     /// Attributes of the commit under way: callers still see them.
-    pub(super) departing: Pending,
+    pub(in crate::vfs) departing: Pending,
     /// Since when the oldest pending change has waited for its commit.
-    pub(super) waiting_since: Option<Instant>,
-    pub(super) content: ContentMap,
+    pub(in crate::vfs) waiting_since: Option<Instant>,
+    pub(in crate::vfs) content: ContentMap,
     /// Open handles, and how many of them can write.
-    pub(super) handles: u32,
-    pub(super) writers: u32,
+    pub(in crate::vfs) handles: u32,
+    pub(in crate::vfs) writers: u32,
     /// The last entry is gone; the inode lives until the last handle closes.
-    pub(super) unlinked: bool,
+    pub(in crate::vfs) unlinked: bool,
     /// Data was given up; every close and fsync reports it from now on.
-    pub(super) lost: Option<VfsError>,
+    pub(in crate::vfs) lost: Option<VfsError>,
     /// Why a quota refused pending data, if it did.
-    pub(super) full: Option<Full>,
+    pub(in crate::vfs) full: Option<Full>,
     /// The last close reported that pending data could not be committed.
-    pub(super) close_failed: bool,
+    pub(in crate::vfs) close_failed: bool,
     /// Pending data was promised to be safe before its commit.
-    pub(super) promised: bool,
+    pub(in crate::vfs) promised: bool,
     /// The last record of pending data in the journal, if there is one.
-    pub(super) journalled: Option<Sequence>,
+    pub(in crate::vfs) journalled: Option<Sequence>,
     /// The record that says that earlier data is in the clouds.
-    pub(super) settled: Option<Sequence>,
+    pub(in crate::vfs) settled: Option<Sequence>,
     /// Some pending data is not in the journal.
-    pub(super) unjournalled: bool,
+    pub(in crate::vfs) unjournalled: bool,
     /// The file's own tier, if it has one, and the version of the inode's attributes that says so.
     tier: (InodeVersion, Option<Tier>),
     /// The bytes of this file in the budget.
-    pub(super) booked: u64,
+    pub(in crate::vfs) booked: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) inode: InodeId,
+pub(in crate::vfs) struct Node {
+    pub(in crate::vfs) inode: InodeId,
     state: Mutex<NodeState>,
     /// Held while committed content changes.
-    pub(super) content: tokio::sync::Mutex<()>,
+    pub(in crate::vfs) content: tokio::sync::Mutex<()>,
     /// Notified when dirty bytes have departed.
-    pub(super) left: Notify,
+    pub(in crate::vfs) left: Notify,
 }
 
 impl Node {
-    pub(super) fn new(base: Attributes, content: ContentMap) -> Self {
+    pub(in crate::vfs) fn new(base: Attributes, content: ContentMap) -> Self {
         Self {
             inode: base.inode,
             state: Mutex::new(NodeState {
@@ -189,29 +189,29 @@ impl Node {
     }
 
     /// The short lock: never held across an await.
-    pub(super) fn state(&self) -> MutexGuard<'_, NodeState> {
+    pub(in crate::vfs) fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl NodeState {
     /// Whether something waits to be committed.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(in crate::vfs) fn is_waiting(&self) -> bool {
         self.holds_written() || !self.pending.is_empty() || !self.departing.is_empty()
     }
 
     /// Whether there is uncommitted content.
-    pub(super) fn holds_written(&self) -> bool {
+    pub(in crate::vfs) fn holds_written(&self) -> bool {
         !self.dirty.is_empty() || !self.early_uploads.runs().is_empty() || !self.frozen.is_empty()
     }
 
     /// Whether the node is neither open nor dirty.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(in crate::vfs) fn is_idle(&self) -> bool {
         self.handles == 0 && !self.is_waiting()
     }
 
     /// The attributes that callers see: committed ones with local changes over them.
-    pub(super) fn attributes(&self) -> Attributes {
+    pub(in crate::vfs) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
         let nothing = self.early_uploads.runs().is_empty() && self.frozen.is_empty();
         if !self.dirty.is_empty() || !nothing {
@@ -238,7 +238,7 @@ impl NodeState {
 
     /// The file's length with uncommitted writes. A file is shortened only by an ordered operation,
     /// so no run reaches beyond that.
-    pub(super) fn size(&self) -> u64 {
+    pub(in crate::vfs) fn size(&self) -> u64 {
         let written = self.dirty.end().max(self.frozen.end());
         self.base
             .size
@@ -247,7 +247,7 @@ impl NodeState {
     }
 
     /// Whether the file has no bytes at all, so that truncating it changes none.
-    pub(super) fn holds_nothing(&self) -> bool {
+    pub(in crate::vfs) fn holds_nothing(&self) -> bool {
         self.base.size == 0
             && self.dirty.is_empty()
             && self.early_uploads.runs().is_empty()
@@ -256,7 +256,7 @@ impl NodeState {
     }
 
     /// Enters attributes from the servers.
-    pub(super) fn learn(&mut self, attributes: &Attributes) {
+    pub(in crate::vfs) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.base.version {
             return;
         }
@@ -270,7 +270,7 @@ impl NodeState {
 
     /// A writer, in the file's group or not, may not keep its set-id bits. Returns whether it had
     /// any.
-    pub(super) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
+    pub(in crate::vfs) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
         let mode = self.attributes().mode;
         let without = mode.without_set_id(in_group);
         if without != mode {
@@ -283,24 +283,24 @@ impl NodeState {
     }
 
     /// The file's own tier, if it has one.
-    pub(super) fn tier(&self) -> Option<Tier> {
+    pub(in crate::vfs) fn tier(&self) -> Option<Tier> {
         self.tier.1
     }
 
     /// Its attributes, as of `of`, say which tier it has; newer ones may have been seen already.
-    pub(super) fn learn_tier(&mut self, of: &Attributes, tier: Option<Tier>) {
+    pub(in crate::vfs) fn learn_tier(&mut self, of: &Attributes, tier: Option<Tier>) {
         if of.extended.changed >= self.tier.0 {
             self.tier = (of.extended.changed, tier);
         }
     }
 
     /// Something now waits to be committed.
-    pub(super) fn wait_for_commit(&mut self) {
+    pub(in crate::vfs) fn wait_for_commit(&mut self) {
         self.waiting_since.get_or_insert_with(Instant::now);
     }
 
     /// Takes everything that waits to be committed; `None` if nothing does.
-    pub(super) fn depart(&mut self) -> Option<Departure> {
+    pub(in crate::vfs) fn depart(&mut self) -> Option<Departure> {
         let nothing = self.dirty.is_empty() && self.early_uploads.runs().is_empty();
         if nothing && self.pending.is_empty() {
             return None;
@@ -319,7 +319,7 @@ impl NodeState {
 
     /// Takes aside data that a truncation to nothing will make void. Callers see it until the
     /// truncation is certain; if that fails, [`NodeState::put_back`] makes it pending again.
-    pub(super) fn set_aside(&mut self) -> Departure {
+    pub(in crate::vfs) fn set_aside(&mut self) -> Departure {
         self.early_uploads.put_back(&mut self.dirty);
         self.frozen = self.dirty.freeze();
         self.departing = std::mem::take(&mut self.pending);
@@ -327,7 +327,7 @@ impl NodeState {
     }
 
     /// The file was truncated to nothing: data that was taken aside is void.
-    pub(super) fn cut(&mut self, attributes: &Attributes) {
+    pub(in crate::vfs) fn cut(&mut self, attributes: &Attributes) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
         self.clear_refusals();
@@ -340,7 +340,7 @@ impl NodeState {
 
     /// The servers have changed the file's length: extents beyond the new end are gone, and those
     /// that cross it are shorter.
-    pub(super) fn resized(&mut self, attributes: &Attributes) {
+    pub(in crate::vfs) fn resized(&mut self, attributes: &Attributes) {
         self.learn(attributes);
         if attributes.version == self.base.version {
             self.content = if attributes.size == 0 {
@@ -353,7 +353,7 @@ impl NodeState {
 
     /// A part of the commit is done, the file's runs up to `until`: `attributes` are the committed
     /// ones. The memory of the runs is freed now, since the rest may take long.
-    pub(super) fn arrive_until(
+    pub(in crate::vfs) fn arrive_until(
         &mut self,
         until: u64,
         departure: &Departure,
@@ -369,7 +369,7 @@ impl NodeState {
     }
 
     /// The commit is done: `attributes` are the committed ones.
-    pub(super) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
+    pub(in crate::vfs) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
         self.unjournalled &= self.is_waiting();
@@ -391,7 +391,7 @@ impl NodeState {
     }
 
     /// The commit failed: its data is pending again, beneath newer data.
-    pub(super) fn put_back(&mut self, departure: &Departure) {
+    pub(in crate::vfs) fn put_back(&mut self, departure: &Departure) {
         self.early_uploads.put_back(&mut self.dirty);
         let frozen = std::mem::take(&mut self.frozen);
         self.dirty.put_beneath(frozen);
@@ -403,7 +403,7 @@ impl NodeState {
     }
 
     /// Gives up data that cannot be committed any more.
-    pub(super) fn give_up(&mut self, error: Option<VfsError>) {
+    pub(in crate::vfs) fn give_up(&mut self, error: Option<VfsError>) {
         self.dirty.clear();
         self.early_uploads = EarlyUploads::default();
         self.frozen = FrozenRuns::default();

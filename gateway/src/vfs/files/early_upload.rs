@@ -20,15 +20,15 @@ use tokio::task::JoinHandle;
 
 /// A slice being uploaded; aborted when this is dropped.
 #[derive(Debug)]
-pub(super) struct EarlyUpload(JoinHandle<Result<Stored, VfsError>>);
+pub(in crate::vfs) struct EarlyUpload(JoinHandle<Result<Stored, VfsError>>);
 
 impl EarlyUpload {
-    pub(super) fn new(task: JoinHandle<Result<Stored, VfsError>>) -> Self {
+    pub(in crate::vfs) fn new(task: JoinHandle<Result<Stored, VfsError>>) -> Self {
         Self(task)
     }
 
     /// Waits for it; `None` if it failed.
-    pub(super) async fn finished(mut self) -> Option<Stored> {
+    pub(in crate::vfs) async fn finished(mut self) -> Option<Stored> {
         (&mut self.0).await.ok()?.ok()
     }
 }
@@ -41,7 +41,7 @@ impl Drop for EarlyUpload {
 
 /// The early uploads of one file.
 #[derive(Debug, Default)]
-pub(super) struct EarlyUploads {
+pub(in crate::vfs) struct EarlyUploads {
     runs: FrozenRuns,
     uploads: BTreeMap<u64, EarlyUpload>,
     /// One clone for each upload in flight.
@@ -50,41 +50,41 @@ pub(super) struct EarlyUploads {
 
 /// See [`EarlyUploads::position`].
 #[derive(Debug)]
-pub(super) struct UploadPosition {
+pub(in crate::vfs) struct UploadPosition {
     _held: Arc<()>,
 }
 
 impl EarlyUploads {
     /// How many are in flight. One that has arrived frees its position for the next: at the end of
     /// a commit, when the clouds would be idle, the first ones have long arrived.
-    pub(super) fn under_way(&self) -> usize {
+    pub(in crate::vfs) fn under_way(&self) -> usize {
         // One reference is ours.
         Arc::strong_count(&self.positions).saturating_sub(1)
     }
 
     /// How many there are, arrived or not.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::vfs) fn len(&self) -> usize {
         self.uploads.len()
     }
 
     /// A position among those in flight, until it is dropped.
-    pub(super) fn position(&self) -> UploadPosition {
+    pub(in crate::vfs) fn position(&self) -> UploadPosition {
         UploadPosition {
             _held: self.positions.clone(),
         }
     }
 
-    pub(super) fn runs(&self) -> &FrozenRuns {
+    pub(in crate::vfs) fn runs(&self) -> &FrozenRuns {
         &self.runs
     }
 
-    pub(super) fn insert(&mut self, offset: u64, run: Bytes, upload: EarlyUpload) {
+    pub(in crate::vfs) fn insert(&mut self, offset: u64, run: Bytes, upload: EarlyUpload) {
         self.runs.insert(offset, run);
         self.uploads.insert(offset, upload);
     }
 
     /// Moves everything back beneath the dirty runs.
-    pub(super) fn put_back(&mut self, dirty: &mut DirtyRuns) {
+    pub(in crate::vfs) fn put_back(&mut self, dirty: &mut DirtyRuns) {
         let Self { runs, .. } = std::mem::take(self);
         if !runs.is_empty() {
             dirty.put_beneath(runs);
@@ -93,7 +93,7 @@ impl EarlyUploads {
 
     /// Departs with the dirty runs: returns all runs, and the uploads of those that were not
     /// overwritten.
-    pub(super) fn depart(
+    pub(in crate::vfs) fn depart(
         &mut self,
         dirty: &mut DirtyRuns,
     ) -> (FrozenRuns, BTreeMap<u64, EarlyUpload>) {

@@ -11,7 +11,7 @@
 //!
 //! Source: Linux, `fs/inode.c` (`relatime_need_update`).
 
-use super::file_system::{FileSystem, FileSystemCore};
+use super::owner::Files;
 use crate::clock;
 use crate::error::VfsError;
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
@@ -39,7 +39,7 @@ struct PendingTimes {
 
 /// Times that the servers do not have yet.
 #[derive(Debug, Default)]
-pub(super) struct AccessTimes {
+pub(in crate::vfs) struct AccessTimes {
     pending: Mutex<PendingTimes>,
     /// Held while sending.
     sending: tokio::sync::Mutex<()>,
@@ -71,7 +71,7 @@ impl AccessTimes {
     }
 
     /// An inode with these attributes, as callers see them, is read.
-    pub(super) fn note(&self, attributes: &Attributes) {
+    pub(in crate::vfs) fn note(&self, attributes: &Attributes) {
         let Some(time) = updated_atime(attributes, clock::now()) else {
             return;
         };
@@ -84,7 +84,7 @@ impl AccessTimes {
     }
 
     /// Attributes with the pending time.
-    pub(super) fn with_pending(&self, mut attributes: Attributes) -> Attributes {
+    pub(in crate::vfs) fn with_pending(&self, mut attributes: Attributes) -> Attributes {
         if let Some(time) = self.pending().times.get(&attributes.inode) {
             attributes.atime = attributes.atime.max(*time);
         }
@@ -93,7 +93,7 @@ impl AccessTimes {
 
     /// A caller sets an inode's time of access: the pending one is void, and one that is being sent
     /// does not arrive later.
-    pub(super) async fn discard(&self, inode: InodeId) {
+    pub(in crate::vfs) async fn discard(&self, inode: InodeId) {
         let _sending = self.sending.lock().await;
         self.pending().times.remove(&inode);
     }
@@ -134,9 +134,9 @@ impl AccessTimes {
     }
 }
 
-impl FileSystemCore {
+impl Files {
     /// Sends pending times to the servers, in a task of its own, if they are due.
-    pub(super) fn send_access_times_if_due(self: &Arc<Self>) {
+    pub(in crate::vfs) fn send_access_times_if_due(self: &Arc<Self>) {
         let busy = self.access_times.sending.try_lock().is_err();
         if busy
             || !self
@@ -183,12 +183,10 @@ impl FileSystemCore {
         }
         Ok(())
     }
-}
 
-impl FileSystem {
     /// Sends the rest at the end of the session, if the servers answer.
-    pub(super) async fn send_last_access_times(&self) {
-        let sending = self.inner.send_access_times();
+    pub(in crate::vfs) async fn send_last_access_times(&self) {
+        let sending = self.send_access_times();
         match tokio::time::timeout(LAST_TRY, sending).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "times of access are lost"),
@@ -198,9 +196,9 @@ impl FileSystem {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::vfs) mod tests {
     use super::*;
-    use crate::vfs::Detail;
+    use quorumfs_metadata::attributes::Detail;
     use quorumfs_metadata::attributes::{AclKinds, Extended, Mode};
     use quorumfs_metadata::identity::{Gid, InodeVersion, RealmId, Uid};
 

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The longest run, and so the longest slice that is written.
-pub(super) const RUN_BYTES_MAX: usize = BLOCK_BYTES;
+pub(in crate::vfs) const RUN_BYTES_MAX: usize = BLOCK_BYTES;
 /// Overhead of a run in addition to its bytes, so that a million tiny runs count as what they are.
 const RUN_COST_BYTES: u64 = 128;
 
 /// Runs that are still written to.
 #[derive(Debug, Default)]
-pub(super) struct DirtyRuns {
+pub(in crate::vfs) struct DirtyRuns {
     runs: BTreeMap<u64, LongBytes>,
     /// The memory that they take.
     bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct DirtyRuns {
 
 /// Runs being uploaded: no longer written to, still read from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FrozenRuns {
+pub(in crate::vfs) struct FrozenRuns {
     runs: BTreeMap<u64, Bytes>,
 }
 
@@ -33,30 +33,30 @@ fn end_of(start: u64, length: usize) -> u64 {
 }
 
 impl DirtyRuns {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::vfs) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
     /// The memory that the runs take, overhead included, in bytes.
-    pub(super) fn cost(&self) -> u64 {
+    pub(in crate::vfs) fn cost(&self) -> u64 {
         let overhead = (self.runs.len() as u64).saturating_mul(RUN_COST_BYTES);
         self.bytes.saturating_add(overhead)
     }
 
     /// The memory that the runs take without overhead: their bytes, or a little more.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::vfs) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Where the last run ends; 0 if there is none.
-    pub(super) fn end(&self) -> u64 {
+    pub(in crate::vfs) fn end(&self) -> u64 {
         self.runs
             .last_key_value()
             .map_or(0, |(&start, run)| end_of(start, run.len()))
     }
 
     /// Takes `data` in at `offset`, over older bytes.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
+    pub(in crate::vfs) fn write(&mut self, offset: u64, data: &[u8]) {
         let (mut position, mut rest) = (offset, data);
         while !rest.is_empty() {
             let before = self.runs.range_mut(..=position).next_back();
@@ -102,7 +102,7 @@ impl DirtyRuns {
     }
 
     /// Removes and returns a run of full length, if there is one.
-    pub(super) fn take_full(&mut self) -> Option<(u64, Bytes)> {
+    pub(in crate::vfs) fn take_full(&mut self) -> Option<(u64, Bytes)> {
         let mut runs = self.runs.iter();
         let (&start, _) = runs.find(|(_, run)| run.len() >= RUN_BYTES_MAX)?;
         let run = self.runs.remove(&start)?;
@@ -111,28 +111,28 @@ impl DirtyRuns {
     }
 
     /// Whether any of so many bytes from `start` on is dirty.
-    pub(super) fn overlaps(&self, start: u64, length: usize) -> bool {
+    pub(in crate::vfs) fn overlaps(&self, start: u64, length: usize) -> bool {
         let before = self.runs.range(..end_of(start, length)).next_back();
         before.is_some_and(|(&first, run)| end_of(first, run.len()) > start)
     }
 
     /// Copies dirty bytes within `buffer`, which begins at `offset`; returns the gaps.
-    pub(super) fn overlay(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<u64>> {
+    pub(in crate::vfs) fn overlay(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<u64>> {
         overlay(&self.runs, offset, buffer)
     }
 
     /// Where the run ends that covers `at`, if there is one.
-    pub(super) fn covered_until(&self, at: u64) -> Option<u64> {
+    pub(in crate::vfs) fn covered_until(&self, at: u64) -> Option<u64> {
         covered_until(&self.runs, at)
     }
 
     /// The first byte from `at` on that is in a run.
-    pub(super) fn next_byte(&self, at: u64) -> Option<u64> {
+    pub(in crate::vfs) fn next_byte(&self, at: u64) -> Option<u64> {
         next_byte(&self.runs, at)
     }
 
     /// Removes and returns everything, with neighbouring runs joined.
-    pub(super) fn freeze(&mut self) -> FrozenRuns {
+    pub(in crate::vfs) fn freeze(&mut self) -> FrozenRuns {
         let mut frozen = BTreeMap::new();
         let mut last: Option<(u64, LongBytes)> = None;
         self.bytes = 0;
@@ -158,7 +158,7 @@ impl DirtyRuns {
     }
 
     /// Puts back runs that could not be committed, beneath newer ones.
-    pub(super) fn put_beneath(&mut self, older: FrozenRuns) {
+    pub(in crate::vfs) fn put_beneath(&mut self, older: FrozenRuns) {
         let newer = std::mem::take(self);
         for (start, run) in older.runs {
             self.write(start, &run);
@@ -169,19 +169,19 @@ impl DirtyRuns {
     }
 
     /// Drops everything.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::vfs) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
 impl FrozenRuns {
     /// Adds a run where there is none.
-    pub(super) fn insert(&mut self, start: u64, run: Bytes) {
+    pub(in crate::vfs) fn insert(&mut self, start: u64, run: Bytes) {
         self.runs.insert(start, run);
     }
 
     /// Drops the runs that end at or before `until`.
-    pub(super) fn remove_until(&mut self, until: u64) {
+    pub(in crate::vfs) fn remove_until(&mut self, until: u64) {
         while let Some(first) = self.runs.first_entry()
             && end_of(*first.key(), first.get().len()) <= until
         {
@@ -190,23 +190,23 @@ impl FrozenRuns {
     }
 
     /// Bytes in all runs.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::vfs) fn bytes(&self) -> u64 {
         self.runs.values().map(|run| run.len() as u64).sum()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::vfs) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
     /// Where the last run ends; 0 if there is none.
-    pub(super) fn end(&self) -> u64 {
+    pub(in crate::vfs) fn end(&self) -> u64 {
         self.runs
             .last_key_value()
             .map_or(0, |(&start, run)| end_of(start, run.len()))
     }
 
     /// As [`DirtyRuns::overlay`], for the ranges in `gaps` only.
-    pub(super) fn overlay(
+    pub(in crate::vfs) fn overlay(
         &self,
         offset: u64,
         buffer: &mut [u8],
@@ -225,22 +225,22 @@ impl FrozenRuns {
     }
 
     /// As [`DirtyRuns::covered_until`].
-    pub(super) fn covered_until(&self, at: u64) -> Option<u64> {
+    pub(in crate::vfs) fn covered_until(&self, at: u64) -> Option<u64> {
         covered_until(&self.runs, at)
     }
 
     /// As [`DirtyRuns::next_byte`].
-    pub(super) fn next_byte(&self, at: u64) -> Option<u64> {
+    pub(in crate::vfs) fn next_byte(&self, at: u64) -> Option<u64> {
         next_byte(&self.runs, at)
     }
 
     /// The runs, by offset.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Bytes)> {
+    pub(in crate::vfs) fn iter(&self) -> impl Iterator<Item = (u64, &Bytes)> {
         self.runs.iter().map(|(&start, run)| (start, run))
     }
 
     /// Whether a byte before the end was not written.
-    pub(super) fn has_gaps(&self) -> bool {
+    pub(in crate::vfs) fn has_gaps(&self) -> bool {
         let mut end = 0;
         self.iter().any(|(offset, run)| {
             let begins_late = offset > end;
@@ -250,7 +250,7 @@ impl FrozenRuns {
     }
 
     /// The bytes from 0 to `length`, zeros in the gaps.
-    pub(super) fn flatten(&self, length: usize) -> Vec<u8> {
+    pub(in crate::vfs) fn flatten(&self, length: usize) -> Vec<u8> {
         let mut buffer = vec![0; length];
         overlay(&self.runs, 0, &mut buffer);
         buffer
@@ -258,7 +258,7 @@ impl FrozenRuns {
 }
 
 /// The part of `buffer` (which begins at `offset`) that `range` names.
-pub(super) fn part_of<'b>(
+pub(in crate::vfs) fn part_of<'b>(
     buffer: &'b mut [u8],
     offset: u64,
     range: &Range<u64>,

@@ -20,7 +20,7 @@ const BLOCK_BYTES: u64 = super::dirty::RUN_BYTES_MAX as u64;
 
 /// The effect of a read on the prefetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Prefetch {
+pub(in crate::vfs) enum Prefetch {
     /// The fetches in flight are enough.
     Enough,
     /// Fetch this next.
@@ -31,7 +31,7 @@ pub(super) enum Prefetch {
 
 /// What one open file handle has read so far.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Readahead {
+pub(in crate::vfs) struct Readahead {
     /// Where the next read of a sequential reader begins.
     expected: u64,
     /// How much to prefetch, in bytes; 0 while the reader jumps.
@@ -42,7 +42,7 @@ pub(super) struct Readahead {
 }
 
 impl Readahead {
-    pub(super) fn new(window_max: u64) -> Self {
+    pub(in crate::vfs) fn new(window_max: u64) -> Self {
         Self {
             expected: 0,
             window: 0,
@@ -52,7 +52,7 @@ impl Readahead {
     }
 
     /// A read begins.
-    pub(super) fn on_read(&mut self, offset: u64, length: u64) -> Prefetch {
+    pub(in crate::vfs) fn on_read(&mut self, offset: u64, length: u64) -> Prefetch {
         let end = offset.saturating_add(length);
         // One large read arrives as several parallel requests, in any order.
         let close = length.saturating_mul(SIDE_BY_SIDE).max(WINDOW_MIN);
