@@ -8,12 +8,12 @@
 //! any local file system. Everything else is one ordered operation, after pending data of the same
 //! inode is committed.
 
-use super::commit::{TRIES, unchanged};
 use super::file_system::{FileSystem, FileSystemCore};
 use super::files::HandleId;
 use super::files::{Departure, Node, NodeState, Pending};
 use super::services::Caller;
 use super::services::cancel_safe;
+use super::writeback::{TRIES, unchanged};
 use crate::clock;
 use crate::error::VfsError;
 use crate::metadata::MetadataClient;
@@ -113,7 +113,7 @@ impl FileSystem {
     #[boxed]
     pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
         // A mode whose commit is pending must count.
-        self.inner.flush_inode(inode).await?;
+        self.inner.writeback.flush_inode(inode).await?;
         let credentials = self.inner.services.credentials(caller);
         self.inner
             .services
@@ -242,7 +242,7 @@ impl FileSystemCore {
             if let Some(attributes) =
                 defer_to_commit(&mut state, caller, by_handle, change, metadata)
             {
-                self.journal_pending(&node, &mut state);
+                self.writeback.journal_pending(&node, &mut state);
                 return Ok(attributes);
             }
         }
@@ -276,7 +276,7 @@ impl FileSystemCore {
                 .truncate_to_empty(caller, node, by_handle, change)
                 .await;
         }
-        self.flush_settled(node).await?;
+        self.writeback.flush_settled(node).await?;
         let attributes = self
             .order_attributes(caller, node.inode, by_handle, change)
             .await?;
@@ -311,7 +311,7 @@ impl FileSystemCore {
         let outcome = match outcome {
             Ok(attributes) => {
                 state.cut(&attributes);
-                self.settle(&mut state, through, &attributes);
+                self.writeback.settle(&mut state, through, &attributes);
                 Ok(state.attributes())
             }
             Err(error) => {
@@ -319,7 +319,7 @@ impl FileSystemCore {
                 Err(error)
             }
         };
-        self.book(&mut state);
+        self.writeback.book(&mut state);
         outcome
     }
 
@@ -336,8 +336,9 @@ impl FileSystemCore {
         };
         if !pending.is_empty() {
             let departure = Departure::of_pending(pending);
-            let (attributes, _) = self.commit(node, &departure).await?;
-            self.learn_own(&attributes, self.known.unconfirmed());
+            let (attributes, _) = self.writeback.commit(node, &departure).await?;
+            self.writeback
+                .learn_own(&attributes, self.known.unconfirmed());
         }
         Ok(())
     }
@@ -410,7 +411,7 @@ impl FileSystemCore {
                     // A node that was made meanwhile has the old length.
                     self.files.learn(attributes, asked);
                 } else {
-                    self.learn_own(attributes, asked);
+                    self.writeback.learn_own(attributes, asked);
                 }
                 Ok(*attributes)
             }

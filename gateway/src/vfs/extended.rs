@@ -26,12 +26,12 @@ pub(super) mod tier;
 
 pub use quorumfs_metadata::operation::SetMode;
 
-use super::commit::TRIES;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::known::{DecryptedAttributes, Name, Plain, Value};
 use super::services::Caller;
 use super::services::Tier;
 use super::services::cancel_safe;
+use super::writeback::TRIES;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::ValueBinding;
@@ -224,9 +224,9 @@ impl FileSystemCore {
                 state.pending.mode.is_some() || (change.is_of_capability() && state.is_waiting())
             };
             if matters {
-                self.flush_locked(node).await?;
+                self.writeback.flush_locked(node).await?;
             }
-            self.journal_change(node);
+            self.writeback.journal_change(node);
         }
         let outcome = self.order_extended_patiently(caller, inode, change).await;
         drop(content);
@@ -288,7 +288,7 @@ impl FileSystemCore {
             .await?
         {
             StepDone::Set(attributes) => {
-                self.learn_own(&attributes, asked);
+                self.writeback.learn_own(&attributes, asked);
                 Ok(())
             }
             other => Err(self.services.metadata.mismatch(call, &other)),

@@ -1,31 +1,22 @@
 //! The file system itself: what every call shares.
 
 use super::background;
-use super::budget::Budget;
 use super::chunk_cache::ChunkCache;
-use super::files::{Files, Node, QueuedFile};
+use super::files::{Files, QueuedFile};
 use super::known::{self, CountPolled, KnownMetadata, Scope};
-use super::quota::FreeSpaceCache;
 use super::services::{Services, Tier, UnderOldEpochs, VfsOptions};
-use super::window::Window;
+use super::writeback::Writeback;
 use crate::error::VfsError;
 use crate::journal::{Journal, JournalStatus};
 use crate::memory::keep_at_most;
 use crate::metadata::MetadataClient;
-use crate::slices::Outages;
 use crate::slices::SliceStore;
 use crate::volume::Volume;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::InodeId;
-use rustix::io::Errno;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Files that are committed at once when all are: enough small ones to share an object. Their data
-/// is in memory already, and the block store bounds what it seals of it.
-const SYNC_AT_ONCE: usize = 512;
 
 /// The state of a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -58,16 +49,7 @@ pub(super) struct FileSystemCore {
     pub(super) known: Arc<KnownMetadata>,
     pub(super) files: Arc<Files>,
     pub(super) chunks: ChunkCache,
-    pub(super) budget: Arc<Budget>,
-    /// Slices on their way to the clouds.
-    pub(super) window: Window,
-    /// The clouds' outages, as writers see them.
-    pub(super) outages: Outages,
-    pub(super) free_space: FreeSpaceCache,
-    /// Whether trash was purged for full clouds a moment ago.
-    pub(super) relieving: AtomicBool,
-    pub(super) files_lost: AtomicU64,
-    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) writeback: Arc<Writeback>,
 }
 
 /// A file system, testable without a kernel. Clones are the same file system.
@@ -116,15 +98,10 @@ impl FileSystem {
         let known = KnownMetadata::new(options.attributes_max, CountPolled(metadata.clone()));
         let services = Services::new(volume, metadata, slices, options);
         let files = Files::new(services.clone(), known.clone());
+        let writeback = Writeback::new(services.clone(), known.clone(), files.clone(), journal);
         let inner = Arc::new(FileSystemCore {
             chunks: ChunkCache::new(services.options.cache_bytes),
-            budget: Budget::new(services.options.dirty_bytes_max),
-            window: Window::new(services.options.slices_in_flight.saturating_mul(2)),
-            outages: Outages::default(),
-            free_space: FreeSpaceCache::default(),
-            relieving: AtomicBool::new(false),
-            files_lost: AtomicU64::new(0),
-            journal,
+            writeback,
             files,
             known,
             services,
@@ -153,14 +130,14 @@ impl FileSystem {
         let queue = self.queue();
         VfsStatus {
             fenced: self.inner.services.metadata.is_fenced(),
-            dirty_bytes: self.inner.budget.used(),
+            dirty_bytes: self.inner.writeback.dirty_bytes(),
             dirty_files: queue.len(),
             oldest_waiting: queue.iter().filter_map(|file| file.waiting).max(),
-            journal: self.inner.journal.as_ref().map(|it| it.status()),
+            journal: self.inner.writeback.journal_status(),
             open_handles: self.inner.files.handles.len(),
             operations,
             queries,
-            files_lost: self.inner.files_lost.load(Ordering::Relaxed),
+            files_lost: self.inner.writeback.files_lost(),
             under_old_epochs: self.inner.services.under_old_epochs(),
         }
     }
@@ -177,7 +154,7 @@ impl FileSystem {
     /// If it could not be committed; it is kept and tried again.
     #[boxed]
     pub async fn sync(&self, inode: InodeId) -> Result<(), VfsError> {
-        self.inner.flush_inode(inode).await
+        self.inner.writeback.flush_inode(inode).await
     }
 
     /// Makes pending data of one file, or of all files, as safe as `tier` says, now.
@@ -192,15 +169,7 @@ impl FileSystem {
                 None => self.sync_all().await,
             };
         }
-        let nodes: Vec<Arc<Node>> = match inode {
-            Some(inode) => self.inner.files.node(inode).into_iter().collect(),
-            None => self.inner.files.collect(|node| Some(node.clone())),
-        };
-        let mut outcome = Ok(());
-        for node in nodes {
-            outcome = outcome.and(self.inner.make_safe_at(&node, tier).await);
-        }
-        outcome
+        self.inner.writeback.make_all_safe(inode, tier).await
     }
 
     /// Drops everything that can be queried again: attributes, names, content.
@@ -217,34 +186,7 @@ impl FileSystem {
     /// have begun continue.
     #[boxed]
     pub async fn sync_all(&self) -> Result<(), VfsError> {
-        let waiting: Vec<Arc<Node>> = self
-            .inner
-            .files
-            .collect(|node| node.state().is_waiting().then(|| node.clone()));
-        let all = async {
-            let mut first = Ok(());
-            let mut flushes = tokio::task::JoinSet::new();
-            let mut rest = waiting.into_iter();
-            loop {
-                while flushes.len() < SYNC_AT_ONCE
-                    && let Some(node) = rest.next()
-                {
-                    let inner = self.inner.clone();
-                    flushes.spawn(async move { inner.flush(&node).await });
-                }
-                match flushes.join_next().await {
-                    None => return first,
-                    Some(Ok(outcome)) => first = first.and(outcome),
-                    Some(Err(error)) => {
-                        let reason = error.to_string();
-                        first = first.and(Err(VfsError::Internal { reason }));
-                    }
-                }
-            }
-        };
-        let wait = self.inner.services.options.sync_wait;
-        let synced = self.inner.budget.while_progressing(wait, all).await;
-        synced.unwrap_or(Err(VfsError::refused("sync", Errno::TIMEDOUT)))
+        self.inner.writeback.sync_all().await
     }
 
     /// Commits all pending data and ends the session.
@@ -258,14 +200,7 @@ impl FileSystem {
         self.inner.services.stop();
         self.inner.known.stop();
         self.inner.services.metadata.close().await;
-        self.close_journal().await;
+        self.inner.writeback.close_journal().await;
         synced
-    }
-
-    /// Leaves uncommitted data in the journal, and nothing else.
-    pub(super) async fn close_journal(&self) {
-        if let Some(journal) = &self.inner.journal {
-            journal.close().await;
-        }
     }
 }

@@ -29,16 +29,12 @@
 //! Inodes that are neither open nor dirty have no state beyond the caches, whose entries are valid
 //! for a second. docs/SEMANTICS.md lists the POSIX behaviour, with examples that are tests.
 
-mod allocate;
 mod attributes;
 mod background;
-mod budget;
 mod cached_read;
 mod chunk_cache;
-mod clone_range;
-mod commit;
+mod data;
 mod directory;
-mod durability;
 mod extended;
 mod file_system;
 mod files;
@@ -48,20 +44,16 @@ mod names;
 mod namespace;
 mod open;
 mod orphans;
-mod quota;
 mod read;
-mod replay;
+mod rescue;
 mod seek;
 mod services;
 mod trash;
-mod upload;
 mod warm;
-mod window;
-mod write;
+mod writeback;
 
 pub use crate::error::VfsError;
 pub use crate::slices::{CloudSlices, Packing, SliceStore, StoredSlice, Warmed, WrittenSlice};
-pub use allocate::Allocation;
 pub use attributes::{AttributeChange, TimeChange, Usage};
 pub use extended::SetMode;
 #[cfg(any(test, feature = "decoders"))]
@@ -73,7 +65,8 @@ pub use namespace::RenameMode;
 pub use open::OpenedFile;
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
-pub use replay::{RESCUE_DIRECTORY, Replay, Replayed};
+pub use rescue::{RESCUE_DIRECTORY, Replayed};
 pub use seek::Seek;
 pub use services::{Caller, GroupSource, Tier, UnderOldEpochs, VfsOptions};
 pub use trash::{InTrash, PURGED_AT_ONCE};
+pub use writeback::{Allocation, Replay};

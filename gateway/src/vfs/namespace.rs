@@ -5,7 +5,6 @@
 //! content; content that is about to be deleted is not committed first.
 
 use super::file_system::{FileSystem, FileSystemCore};
-use super::known::QueryStamp;
 use super::known::{Known, Scope};
 use super::orphans::is_special;
 use super::services::Caller;
@@ -212,7 +211,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
         let inner = &self.inner;
-        inner.flush_inode(inode).await?;
+        inner.writeback.flush_inode(inode).await?;
         let place = inner.place(directory, name).await?;
         let step = Step::Link { inode, place };
         let stamp = inner.known.stamp(directory);
@@ -228,8 +227,8 @@ impl FileSystem {
                 parent,
                 ..
             }) => {
-                inner.learn_own(&parent, stamp.asked);
-                inner.learn_own(&attributes, stamp.asked);
+                inner.writeback.learn_own(&parent, stamp.asked);
+                inner.writeback.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
                 inner.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(inner.files.seen(&attributes))
@@ -300,12 +299,12 @@ impl FileSystem {
         let flushes = removal.leaves_content && target.links > 1;
         if flushes {
             // It may take long, and other processes wait for the same lock to open their files.
-            inner.flush_inode(target.inode).await?;
+            inner.writeback.flush_inode(target.inode).await?;
         }
         // The inode is not opened between the check for open handles and the removal.
         let _closed_to_opens = inner.files.namespace_lock(target.inode).write().await;
         if flushes {
-            inner.flush_inode(target.inode).await?;
+            inner.writeback.flush_inode(target.inode).await?;
         }
         let step = (removal.step)(Remove {
             place,
@@ -320,7 +319,7 @@ impl FileSystem {
             .await
         {
             Ok(StepDone::Removed { removed, parent }) => {
-                inner.learn_own(&parent, stamp.asked);
+                inner.writeback.learn_own(&parent, stamp.asked);
                 inner
                     .known
                     .change_names(&[(stamp, directory, name, Known::Absent)]);
@@ -377,13 +376,13 @@ impl FileSystem {
         let Some(source) = source else {
             return Err(VfsError::refused("rename", Errno::NOENT));
         };
-        inner.flush_inode(source.inode).await?;
+        inner.writeback.flush_inode(source.inode).await?;
         let target = inner.find(credentials, new_directory, new_name).await?;
         let replaced = target.filter(|target| target.inode != source.inode);
         let flushed = replaced.filter(|it| it.links > 1 || mode == RenameMode::Exchange);
         if let Some(target) = &flushed {
             // As for an unlink.
-            inner.flush_inode(target.inode).await?;
+            inner.writeback.flush_inode(target.inode).await?;
         }
         let _closed_to_opens = match (&replaced, mode) {
             (Some(target), RenameMode::Replace) => {
@@ -392,7 +391,7 @@ impl FileSystem {
             _ => None,
         };
         if let Some(target) = &flushed {
-            inner.flush_inode(target.inode).await?;
+            inner.writeback.flush_inode(target.inode).await?;
         }
         let step = Step::Rename(Rename {
             from,
@@ -435,10 +434,10 @@ impl FileSystem {
             return Err(inner.services.metadata.mismatch("rename", &done));
         };
         for attributes in [&from_parent, &to_parent] {
-            inner.learn_own(attributes, stamps.0.asked);
+            inner.writeback.learn_own(attributes, stamps.0.asked);
         }
         for attributes in [Some(&moved), exchanged.as_ref()].into_iter().flatten() {
-            inner.learn_own(attributes, stamps.0.asked);
+            inner.writeback.learn_own(attributes, stamps.0.asked);
             inner.known.moved_directory(attributes.inode);
         }
         let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
@@ -529,8 +528,8 @@ impl FileSystemCore {
                 existed,
                 ..
             }) => {
-                self.learn_own(&parent, stamp.asked);
-                self.learn_own(&attributes, stamp.asked);
+                self.writeback.learn_own(&parent, stamp.asked);
+                self.writeback.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(attributes.inode);
                 self.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(Made {
@@ -541,23 +540,6 @@ impl FileSystemCore {
             }
             Ok(other) => Err(self.services.metadata.mismatch(what, &other)),
             Err(error) => Err(self.invalidate_name(directory, name, error)),
-        }
-    }
-
-    /// Our own operation changed an inode, but not its content; `asked` was taken before it.
-    pub(super) fn learn_own(&self, attributes: &Attributes, asked: QueryStamp) {
-        self.known.learn(attributes, asked);
-        if let Some(node) = self.files.node(attributes.inode) {
-            let mut state = node.state();
-            let next = InodeVersion(state.base.version.0.saturating_add(1));
-            if attributes.version == next && state.content.version() == state.base.version {
-                state.content.unchanged_at(next);
-            }
-            let only_ours = attributes.version == next;
-            state.learn(attributes);
-            if only_ours {
-                self.journal_base(&node, &state);
-            }
         }
     }
 

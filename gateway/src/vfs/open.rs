@@ -213,7 +213,7 @@ impl FileSystemCore {
             state.unlinked && state.handles == 1
         };
         let outcome = if handle.mode.write && !last_of_deleted {
-            self.make_safe(node).await
+            self.writeback.make_safe(node).await
         } else {
             Ok(())
         };
@@ -235,10 +235,10 @@ impl FileSystemCore {
             state.writers = state.writers.saturating_sub(u32::from(mode.write));
             let gone = state.unlinked && state.handles == 0;
             if gone {
-                self.give_up(node, &mut state);
+                self.writeback.give_up(node, &mut state);
             } else {
                 self.known.last_open().remember(&state.attributes());
-                self.give_up_if_abandoned(node, &mut state);
+                self.writeback.give_up_if_abandoned(node, &mut state);
             }
             gone
         };

@@ -33,13 +33,15 @@ impl FileSystemCore {
     pub(super) fn removed(self: &Arc<Self>, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
-            self.learn_own(attributes, self.known.unconfirmed());
+            self.writeback
+                .learn_own(attributes, self.known.unconfirmed());
             return;
         }
         self.known.invalidate(Scope::Inode(attributes.inode));
         let open_directory = self.files.handles.unlink_directory(attributes.inode);
         if removed.held && (open_directory || is_special(attributes)) {
-            self.learn_own(attributes, self.known.unconfirmed());
+            self.writeback
+                .learn_own(attributes, self.known.unconfirmed());
         }
         if removed.held && is_special(attributes) {
             self.hold_special(attributes.inode);
@@ -54,13 +56,14 @@ impl FileSystemCore {
             let mut state = node.state();
             state.unlinked = true;
             // It will not outlive this mount.
-            self.drop_journalled(&node, &mut state);
+            self.writeback.drop_journalled(&node, &mut state);
             if removed.held {
                 drop(state);
-                self.learn_own(attributes, self.known.unconfirmed());
+                self.writeback
+                    .learn_own(attributes, self.known.unconfirmed());
             } else {
                 // No process can see its data any more.
-                self.give_up(&node, &mut state);
+                self.writeback.give_up(&node, &mut state);
             }
         }
         self.files.retire(&node);
@@ -91,11 +94,11 @@ impl FileSystemCore {
                 let mut state = node.state();
                 // The last close releases it.
                 state.unlinked = true;
-                self.drop_journalled(&node, &mut state);
+                self.writeback.drop_journalled(&node, &mut state);
                 let open = state.handles > 0;
                 if !open {
                     // No process can see its data any more.
-                    self.give_up(&node, &mut state);
+                    self.writeback.give_up(&node, &mut state);
                 }
                 open
             };

@@ -19,15 +19,9 @@ use quorumfs_metadata::identity::{Cookie, InodeId, Uid};
 use quorumfs_metadata::limits::{DIRECTORY_PAGE_MAX, TRASH_PURGED_MAX};
 use quorumfs_metadata::operation::{Restore, Step};
 use quorumfs_metadata::reply::{StepDone, TrashedEntry};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Inodes in the trash that can be purged in one call.
 pub const PURGED_AT_ONCE: usize = TRASH_PURGED_MAX;
-/// How long a mount waits before it asks again for space that the trash holds on full clouds.
-const RELIEF_PAUSE: Duration = Duration::from_secs(10);
-
 /// An inode in the trash.
 #[derive(Clone, Debug)]
 pub struct InTrash {
@@ -151,8 +145,8 @@ impl FileSystem {
                 ..
             }) => {
                 inner.files.gone.forget(inode);
-                inner.learn_own(&parent, stamp.asked);
-                inner.learn_own(&attributes, stamp.asked);
+                inner.writeback.learn_own(&parent, stamp.asked);
+                inner.writeback.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(inode);
                 inner.known.change_names(&[(stamp, directory, name, known)]);
                 Ok(inner.files.seen(&attributes))
@@ -252,30 +246,5 @@ impl FileSystemCore {
             directory,
             name,
         }
-    }
-
-    /// Clouds are full: some of the trash goes. The clouds' objects follow once a reconciler has
-    /// deleted them.
-    pub(super) fn relieve_trash(self: &Arc<Self>) {
-        if self.relieving.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let weak = Arc::downgrade(self);
-        tokio::spawn(async move {
-            if let Some(inner) = weak.upgrade() {
-                match inner.services.metadata.relieve_trash().await {
-                    Ok(0) => {}
-                    Ok(inodes) => {
-                        tracing::warn!(inodes, "clouds are full: the oldest trash is purged");
-                    }
-                    // A principal without the right leaves it to others.
-                    Err(error) => tracing::debug!(%error, "the trash was not purged"),
-                }
-            }
-            tokio::time::sleep(RELIEF_PAUSE).await;
-            if let Some(inner) = weak.upgrade() {
-                inner.relieving.store(false, Ordering::Release);
-            }
-        });
     }
 }

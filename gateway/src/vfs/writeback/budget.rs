@@ -16,7 +16,7 @@ const PRESSED_FROM: (u64, u64) = (7, 8);
 
 /// Bytes that may be dirty, shared by all files of a mount.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::vfs) struct Budget {
     limit: u64,
     used: AtomicU64,
     released: Notify,
@@ -28,7 +28,7 @@ pub(super) struct Budget {
 
 /// Bytes that one writer has reserved; returned when it has booked what it wrote.
 #[derive(Debug)]
-pub(super) struct Reservation<'a> {
+pub(in crate::vfs) struct Reservation<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
@@ -40,7 +40,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl Budget {
-    pub(super) fn new(limit: u64) -> Arc<Self> {
+    pub(in crate::vfs) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self {
             limit,
             used: AtomicU64::new(0),
@@ -51,24 +51,24 @@ impl Budget {
     }
 
     /// Bytes in use.
-    pub(super) fn used(&self) -> u64 {
+    pub(in crate::vfs) fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)
     }
 
     /// Whether so much is in use that the oldest has to go.
-    pub(super) fn is_pressed(&self) -> bool {
+    pub(in crate::vfs) fn is_pressed(&self) -> bool {
         self.used() > self.limit / PRESSED_FROM.1 * PRESSED_FROM.0
     }
 
     /// A slice is on its clouds; its bytes will be released with the rest of its commit.
-    pub(super) fn uploaded(&self) {
+    pub(in crate::vfs) fn uploaded(&self) {
         if !self.failing.load(Ordering::Acquire) {
             self.progress.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// A commit has ended, well or not.
-    pub(super) fn committed(&self, well: bool) {
+    pub(in crate::vfs) fn committed(&self, well: bool) {
         self.failing.store(!well, Ordering::Release);
         if well {
             self.progress.fetch_add(1, Ordering::AcqRel);
@@ -77,7 +77,7 @@ impl Budget {
 
     /// Does `work` as long as there is progress; `None` once there was none for `wait`. Slow is not
     /// stuck.
-    pub(super) async fn while_progressing<T>(
+    pub(in crate::vfs) async fn while_progressing<T>(
         &self,
         wait: Duration,
         work: impl Future<Output = T>,
@@ -94,7 +94,7 @@ impl Budget {
     }
 
     /// Reserves so many bytes, if there are any; one writer may overshoot by the size of one write.
-    pub(super) fn try_reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
+    pub(in crate::vfs) fn try_reserve(&self, bytes: u64) -> Option<Reservation<'_>> {
         let take = |used: u64| (used < self.limit).then(|| used.saturating_add(bytes));
         let taken = self
             .used
@@ -107,7 +107,7 @@ impl Budget {
     }
 
     /// Waits until bytes are released. Another writer may take them: try again.
-    pub(super) async fn wait(&self) {
+    pub(in crate::vfs) async fn wait(&self) {
         let released = self.released.notified();
         tokio::pin!(released);
         released.as_mut().enable();
@@ -117,7 +117,7 @@ impl Budget {
     }
 
     /// Books a change of one file's bytes from `before` to `after`.
-    pub(super) fn adjust(&self, before: u64, after: u64) {
+    pub(in crate::vfs) fn adjust(&self, before: u64, after: u64) {
         if after >= before {
             self.used
                 .fetch_add(after.saturating_sub(before), Ordering::AcqRel);

@@ -18,7 +18,7 @@
 //!   knows whether a file that has changed was changed by this mount.
 //! * **After it**, a record says that the committed data is void, and what the file is now. It need
 //!   not be durable at once; but before another operation is ordered that changes the content of
-//!   the file or its times, it is ([`FileSystemCore::flush_settled`]).
+//!   the file or its times, it is ([`Writeback::flush_settled`]).
 //! * **rename, link and unlink of one of several names wait for the commit** of the file's data, at
 //!   every tier. The journal could keep the content over a crash; but all clients see the new name
 //!   at once, and the old content that it replaces is gone for good. If this host never came back,
@@ -43,20 +43,20 @@
 //!
 //! [`replay`]: super::replay
 
-use super::file_system::FileSystemCore;
-use super::files::{Departure, Node, NodeState};
-use super::services::Tier;
+use super::owner::Writeback;
 use crate::clock;
 use crate::error::VfsError;
 use crate::journal::{Entry, Ground, Journal, Record, Sequence, WRITE_BYTES_MAX};
+use crate::vfs::files::{Departure, Node, NodeState};
+use crate::vfs::services::Tier;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl FileSystemCore {
+impl Writeback {
     /// What close and fsync of the file wait for.
-    pub(super) fn tier_of(&self, state: &NodeState) -> Tier {
+    pub(in crate::vfs) fn tier_of(&self, state: &NodeState) -> Tier {
         state.tier().unwrap_or(self.services.options.tier)
     }
 
@@ -70,12 +70,12 @@ impl FileSystemCore {
     }
 
     /// The journal, if writes to the file go there and it is full.
-    pub(super) fn full_journal(&self, node: &Node) -> Option<&Journal> {
+    pub(in crate::vfs) fn full_journal(&self, node: &Node) -> Option<&Journal> {
         let journal = self.journal_for(&node.state())?;
         (!journal.has_space()).then_some(journal)
     }
 
-    pub(super) fn journal_is_pressed(&self) -> bool {
+    pub(in crate::vfs) fn journal_is_pressed(&self) -> bool {
         self.journal.as_deref().is_some_and(Journal::is_pressed)
     }
 
@@ -97,7 +97,13 @@ impl FileSystemCore {
     }
 
     /// Takes in written bytes, here and in the journal.
-    pub(super) fn take_in(&self, node: &Node, state: &mut NodeState, offset: u64, data: &Bytes) {
+    pub(in crate::vfs) fn take_in(
+        &self,
+        node: &Node,
+        state: &mut NodeState,
+        offset: u64,
+        data: &Bytes,
+    ) {
         let mtime = clock::now();
         state.dirty.write(offset, data);
         state.close_failed = false;
@@ -123,7 +129,7 @@ impl FileSystemCore {
     }
 
     /// Journals attributes that ride with the next commit.
-    pub(super) fn journal_pending(&self, node: &Node, state: &mut NodeState) {
+    pub(in crate::vfs) fn journal_pending(&self, node: &Node, state: &mut NodeState) {
         if state.pending.is_empty() {
             return;
         }
@@ -137,7 +143,7 @@ impl FileSystemCore {
     }
 
     /// Journals that an operation of ours changed the inode, and not its content.
-    pub(super) fn journal_base(&self, node: &Node, state: &NodeState) {
+    pub(in crate::vfs) fn journal_base(&self, node: &Node, state: &NodeState) {
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Stands {
                 inode: node.inode,
@@ -148,7 +154,7 @@ impl FileSystemCore {
     }
 
     /// Journals that an operation of ours that changes the inode is about to be sent.
-    pub(super) fn journal_change(&self, node: &Node) {
+    pub(in crate::vfs) fn journal_change(&self, node: &Node) {
         let state = node.state();
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Ordering {
@@ -160,7 +166,7 @@ impl FileSystemCore {
     }
 
     /// Makes durable that a commit is about to be ordered.
-    pub(super) async fn journal_commit(&self, node: &Node, departure: &Departure) {
+    pub(in crate::vfs) async fn journal_commit(&self, node: &Node, departure: &Departure) {
         let Some(journal) = &self.journal else {
             return;
         };
@@ -185,7 +191,7 @@ impl FileSystemCore {
     }
 
     /// Journals that the departed data is in the clouds, and the file as `attributes` say.
-    pub(super) fn settle(
+    pub(in crate::vfs) fn settle(
         &self,
         state: &mut NodeState,
         through: Option<Sequence>,
@@ -206,7 +212,10 @@ impl FileSystemCore {
 
     /// Commits the file's pending data, and makes durable that it did; the caller holds `content`
     /// and is about to change it.
-    pub(super) async fn flush_settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(in crate::vfs) async fn flush_settled(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+    ) -> Result<(), VfsError> {
         self.flush_locked(node).await?;
         let settled = node.state().settled.take();
         if let (Some(journal), Some(settled)) = (&self.journal, settled) {
@@ -216,21 +225,21 @@ impl FileSystemCore {
     }
 
     /// Drops pending data that will not be committed and that no process can see.
-    pub(super) fn give_up(&self, node: &Node, state: &mut NodeState) {
+    pub(in crate::vfs) fn give_up(&self, node: &Node, state: &mut NodeState) {
         self.drop_journalled(node, state);
         state.give_up(None);
         self.book(state);
     }
 
     /// Voids the journal's records of the file.
-    pub(super) fn drop_journalled(&self, node: &Node, state: &mut NodeState) {
+    pub(in crate::vfs) fn drop_journalled(&self, node: &Node, state: &mut NodeState) {
         if let (Some(journal), Some(_)) = (&self.journal, state.journalled.take()) {
             journal.push(Entry::from(Record::GivenUp { inode: node.inode }));
         }
     }
 
     /// Pending data can never be committed through this mount; later calls report it.
-    pub(super) fn lose(
+    pub(in crate::vfs) fn lose(
         &self,
         node: &Node,
         state: &mut NodeState,
@@ -259,13 +268,16 @@ impl FileSystemCore {
 
     /// Makes the file's pending data as safe as its tier says, and reports data that was given up
     /// earlier.
-    pub(super) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    pub(in crate::vfs) async fn make_safe(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+    ) -> Result<(), VfsError> {
         let tier = self.tier_of(&node.state());
         self.make_safe_at(node, tier).await
     }
 
-    /// As [`FileSystemCore::make_safe`], at a tier of the caller's choice.
-    pub(super) async fn make_safe_at(
+    /// As [`Writeback::make_safe`], at a tier of the caller's choice.
+    pub(in crate::vfs) async fn make_safe_at(
         self: &Arc<Self>,
         node: &Arc<Node>,
         tier: Tier,

@@ -24,9 +24,9 @@
 //! this mount, and waits for the commit if that is not certain. Promised bytes are not given up,
 //! and none are added to them unless they fit for certain.
 
-use super::file_system::FileSystemCore;
-use super::files::{Node, NodeState};
+use super::owner::Writeback;
 use crate::error::VfsError;
+use crate::vfs::files::{Node, NodeState};
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::row::{Limit, RealmQuota, Resource, UserQuota};
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ struct KnownSpace {
 
 /// Free space of users, and how much was written.
 #[derive(Debug, Default)]
-pub(super) struct FreeSpaceCache {
+pub(in crate::vfs) struct FreeSpaceCache {
     users: Mutex<HashMap<Uid, KnownSpace>>,
     written: AtomicU64,
 }
@@ -67,7 +67,7 @@ impl FreeSpaceCache {
     }
 
     /// So many bytes were taken in.
-    pub(super) fn note_written(&self, bytes: u64) {
+    pub(in crate::vfs) fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::AcqRel);
     }
 
@@ -101,9 +101,9 @@ fn free_space_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -
     )
 }
 
-impl FileSystemCore {
+impl Writeback {
     /// Whether all pending bytes and `more` fit for certain, even if all were this user's.
-    pub(super) async fn surely_fits(&self, uid: Uid, more: u64) -> bool {
+    pub(in crate::vfs) async fn surely_fits(&self, uid: Uid, more: u64) -> bool {
         let last = self.free_space.users().get(&uid).copied();
         if let Some(known) = last
             && known.at.elapsed() < KNOWN_FOR
@@ -145,7 +145,7 @@ impl FileSystemCore {
 
     /// Why the file's pending data cannot be committed, if a quota refused it and there is no more
     /// space since. A commit finds out about any other change.
-    pub(super) async fn still_full(&self, node: &Node) -> Option<VfsError> {
+    pub(in crate::vfs) async fn still_full(&self, node: &Node) -> Option<VfsError> {
         let (full, owner) = {
             let mut state = node.state();
             if !state.holds_written() {
@@ -169,7 +169,7 @@ impl FileSystemCore {
 
     /// A commit failed; if a quota refused it, the file is full. The caller has put back the
     /// uncommitted data.
-    pub(super) fn note_full(&self, node: &Node, state: &mut NodeState, error: &VfsError) {
+    pub(in crate::vfs) fn note_full(&self, node: &Node, state: &mut NodeState, error: &VfsError) {
         state.note_full(error, self.services.options.commit_after);
         if state.is_abandoned() {
             self.give_up_full(node, state);
@@ -177,14 +177,14 @@ impl FileSystemCore {
     }
 
     /// The last writer may have closed. Data of a commit under way is left to it.
-    pub(super) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
+    pub(in crate::vfs) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
         if state.is_abandoned() && state.frozen.is_empty() {
             self.give_up_full(node, state);
         }
     }
 
     /// Memory is short, and other files need it more than data that does not fit.
-    pub(super) fn give_up_under_pressure(&self, node: &Node) {
+    pub(in crate::vfs) fn give_up_under_pressure(&self, node: &Node) {
         let mut state = node.state();
         if state.full.is_some() && !state.promised && state.frozen.is_empty() {
             self.give_up_full(node, &mut state);
@@ -212,7 +212,7 @@ impl FileSystemCore {
 
     /// Refuses a write to a full file; and adds bytes to promised ones only if they fit for
     /// certain.
-    pub(super) async fn takes_more(
+    pub(in crate::vfs) async fn takes_more(
         self: &Arc<Self>,
         node: &Arc<Node>,
         bytes: u64,

@@ -10,16 +10,12 @@
 //! sealed together, so zeros are written there instead.
 
 use super::commit::{TRIES, commit_of};
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::HandleId;
-use super::files::Node;
-use super::services::cancel_safe;
+use super::owner::Writeback;
 use crate::clock;
 use crate::error::VfsError;
-use async_recursion::async_recursion as boxed;
+use crate::vfs::files::Node;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
-use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, Step};
 use quorumfs_metadata::reply::StepDone;
 use rustix::io::Errno;
@@ -35,38 +31,8 @@ pub struct Allocation {
     pub keep_size: bool,
 }
 
-impl FileSystem {
-    /// Does what `how` says to `length` bytes from `offset`.
-    ///
-    /// # Errors
-    /// If the handle is not open for writing, the file would grow too long, or the servers refuse.
-    #[boxed]
-    pub async fn allocate(
-        &self,
-        handle: HandleId,
-        offset: u64,
-        length: u64,
-        how: Allocation,
-    ) -> Result<(), VfsError> {
-        let inner = self.inner.clone();
-        let handle = inner.files.handles.file(handle)?;
-        if !handle.mode.write {
-            return Err(VfsError::refused("fallocate", Errno::BADF));
-        }
-        if length == 0 {
-            return Err(VfsError::refused("fallocate", Errno::INVAL));
-        }
-        let end = offset
-            .checked_add(length)
-            .filter(|end| *end <= FILE_SIZE_MAX)
-            .ok_or(VfsError::refused("fallocate", Errno::FBIG))?;
-        let node = handle.node.clone();
-        cancel_safe(async move { inner.allocate(&node, offset..end, how).await }).await
-    }
-}
-
-impl FileSystemCore {
-    async fn allocate(
+impl Writeback {
+    pub(in crate::vfs) async fn allocate(
         self: &Arc<Self>,
         node: &Arc<Node>,
         range: Range<u64>,
@@ -175,7 +141,7 @@ impl FileSystemCore {
 
     /// One operation that changes a file's content without new data; the caller holds `content` and
     /// has committed pending data. Returns the new attributes.
-    pub(super) async fn commit_content(
+    pub(in crate::vfs) async fn commit_content(
         &self,
         what: &'static str,
         node: &Arc<Node>,

@@ -11,27 +11,19 @@
 //! inode's number. The user looks at it and removes it. The journal drops the bytes only once the
 //! file is as safe as the tier says; a crash before that rescues them again.
 
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::DirtyRuns;
-use super::files::Pending;
-use super::known::ContentMap;
-use super::services::Tier;
-use super::{Caller, HandleId, OpenMode, VfsOptions};
-use crate::clock;
+use super::file_system::FileSystem;
+use super::files::{HandleId, OpenMode};
+use super::services::{Caller, VfsOptions};
+use super::writeback::{Replay, Waiting};
 use crate::error::VfsError;
-use crate::journal::{
-    Disk, Entry, Ground, Journal, JournalError, JournalOptions, Reason, Record, Recovered,
-    Sequence, Tail, Verdict,
-};
-use crate::keys::Secret;
+use crate::journal::{Ground, Reason, Tail, Verdict};
 use crate::metadata::MetadataClient;
 use crate::slices::SliceStore;
 use crate::volume::Volume;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
-use quorumfs_metadata::identity::{InodeId, VolumeId};
+use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where bytes go that cannot go in place, at the root of the volume.
@@ -40,70 +32,6 @@ pub const RESCUE_DIRECTORY: &str = ".quorumfs-rescued";
 const DIRECTORIES_MAX: u32 = 100;
 /// File names that are tried for one inode before its rescue is given up.
 const NAMES_MAX: u32 = 1000;
-
-/// An open journal with its pending data.
-#[derive(Debug)]
-pub struct Replay {
-    journal: Journal,
-    recovered: Recovered,
-    files: BTreeMap<InodeId, Waiting>,
-}
-
-/// Pending data of one inode.
-#[derive(Debug, Default)]
-struct Waiting {
-    runs: DirtyRuns,
-    pending: Pending,
-    last: Sequence,
-}
-
-impl Waiting {
-    fn take(&mut self, sequence: Sequence, entry: &Entry) {
-        self.last = sequence;
-        match entry.record {
-            Record::Write { offset, mtime, .. } => {
-                self.runs.write(offset, &entry.bytes);
-                self.pending.mtime = Some(mtime);
-                self.pending.changed = Some(mtime);
-            }
-            Record::Attributes {
-                mode, atime, mtime, ..
-            } => {
-                self.pending.mode = mode.or(self.pending.mode);
-                self.pending.atime = atime.or(self.pending.atime);
-                self.pending.mtime = mtime.or(self.pending.mtime);
-                // The record does not say when that was.
-                self.pending.changed = None;
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Replay {
-    /// Opens the journal on `disk`. See [`Journal::open`].
-    ///
-    /// # Errors
-    /// If the disk fails, or a later release wrote it.
-    pub fn open<D: Disk>(
-        disk: D,
-        secret: Secret,
-        volume: VolumeId,
-        options: JournalOptions,
-    ) -> Result<Self, JournalError> {
-        let mut files: BTreeMap<InodeId, Waiting> = BTreeMap::new();
-        let each = |sequence, entry: Entry| {
-            let waiting = files.entry(entry.record.inode()).or_default();
-            waiting.take(sequence, &entry);
-        };
-        let (journal, recovered) = Journal::open(disk, secret, volume, options, each)?;
-        Ok(Self {
-            journal,
-            recovered,
-            files,
-        })
-    }
-}
 
 /// The outcome of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -145,7 +73,7 @@ impl FileSystem {
                 Ok(None) => replayed.in_place += 1,
                 Ok(Some(reason)) => replayed.rescued.push((inode, reason)),
                 Err(error) => {
-                    fs.close_journal().await;
+                    fs.inner.writeback.close_journal().await;
                     return Err(error);
                 }
             }
@@ -171,7 +99,7 @@ impl FileSystem {
         };
         let verdict = tail.verdict(found.as_ref().map(Ground::of));
         if let (Verdict::InPlace, Some(found)) = (verdict, found) {
-            self.inner.put_in_place(&found, waiting);
+            self.inner.writeback.put_in_place(&found, waiting);
             return Ok(None);
         }
         let reason = match verdict {
@@ -235,31 +163,19 @@ impl FileSystem {
     }
 
     async fn rescue(&self, inode: InodeId, waiting: Waiting) -> Result<(), VfsError> {
-        if !waiting.runs.is_empty() {
+        if !waiting.is_without_bytes() {
             let handle = self.rescue_file(inode).await?;
             let outcome = self.fill_rescue_file(handle, waiting).await;
             let closed = self.release(handle).await;
             outcome.and(closed)?;
         }
-        if let Some(journal) = &self.inner.journal
-            && let Some(record) = journal.push(Entry::from(Record::GivenUp { inode }))
-        {
-            // If it is not durable, the data is rescued again.
-            let _ = journal.synced(record).await;
-        }
+        self.inner.writeback.rescued(inode).await;
         Ok(())
     }
 
     async fn fill_rescue_file(&self, handle: HandleId, waiting: Waiting) -> Result<(), VfsError> {
         let node = self.inner.files.handles.file(handle)?.node.clone();
-        let mut runs = waiting.runs;
-        for (offset, run) in runs.freeze().iter() {
-            let mut state = node.state();
-            self.inner.take_in(&node, &mut state, offset, run);
-            self.inner.book(&mut state);
-        }
-        // At any tier of the mount: rescued data is to be no less safe than in the journal.
-        self.inner.make_safe_at(&node, Tier::Local).await
+        self.inner.writeback.fill_rescue_file(&node, waiting).await
     }
 
     /// A new file in the directory of rescued ones, which only its owner may read.
@@ -293,28 +209,5 @@ fn directory_name(number: u32) -> String {
     match number {
         0 => RESCUE_DIRECTORY.to_owned(),
         number => format!("{RESCUE_DIRECTORY}-{number}"),
-    }
-}
-
-impl FileSystemCore {
-    /// As if it had just been written.
-    fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
-        self.files.learn(found, self.known.unconfirmed());
-        let Waiting {
-            runs,
-            mut pending,
-            last,
-        } = waiting;
-        // Callers see this ctime from now on: the commit will set it, and it is not earlier than
-        // the one that they saw before.
-        pending.changed.get_or_insert_with(clock::now);
-        let (node, ()) = self.files.node_with(found, ContentMap::fresh, |state| {
-            state.dirty = runs;
-            state.pending = pending;
-            state.journalled = Some(last);
-            state.wait_for_commit();
-        });
-        let mut state = node.state();
-        self.book(&mut state);
     }
 }

@@ -18,7 +18,7 @@
 //! Short slices, which share objects, take their part of the space of a long one. Slices enter in
 //! the order of their arrival, or a long one would never find space among short ones.
 
-use super::files::RUN_BYTES_MAX;
+use crate::vfs::files::RUN_BYTES_MAX;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -40,7 +40,7 @@ struct WindowState {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(in crate::vfs) struct Window {
     most: usize,
     state: Mutex<WindowState>,
     /// Held by the next to enter.
@@ -50,7 +50,7 @@ pub(super) struct Window {
 
 /// Space for one slice; its outcome is to be reported before it is dropped.
 #[derive(Debug)]
-pub(super) struct UploadPermit<'a> {
+pub(in crate::vfs) struct UploadPermit<'a> {
     window: &'a Window,
     bytes: usize,
     began: Instant,
@@ -58,7 +58,7 @@ pub(super) struct UploadPermit<'a> {
 
 impl Window {
     /// A window of at most so many long slices.
-    pub(super) fn new(most: usize) -> Self {
+    pub(in crate::vfs) fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
             state: Mutex::new(WindowState {
@@ -76,12 +76,12 @@ impl Window {
     }
 
     /// How many long slices may be in flight.
-    pub(super) fn slices(&self) -> usize {
+    pub(in crate::vfs) fn slices(&self) -> usize {
         self.state().slices
     }
 
     /// How many of them may be early uploads.
-    pub(super) fn early_uploads(&self) -> usize {
+    pub(in crate::vfs) fn early_uploads(&self) -> usize {
         match self.slices() {
             1 if self.most > 1 => 0,
             slices => slices,
@@ -89,7 +89,7 @@ impl Window {
     }
 
     /// Waits for space for so many bytes.
-    pub(super) async fn enter(&self, bytes: usize) -> UploadPermit<'_> {
+    pub(in crate::vfs) async fn enter(&self, bytes: usize) -> UploadPermit<'_> {
         let _turn = self.turn.lock().await;
         loop {
             let changed = self.changed.notified();
@@ -120,7 +120,7 @@ impl Window {
 
 impl UploadPermit<'_> {
     /// It has arrived, or was given up.
-    pub(super) fn ended(self, well: bool, now: Instant) {
+    pub(in crate::vfs) fn ended(self, well: bool, now: Instant) {
         let window = self.window;
         let took = now.saturating_duration_since(self.began);
         let mut state = window.state();

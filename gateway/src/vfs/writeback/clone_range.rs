@@ -9,70 +9,23 @@
 //! kernel copies through memory, a kilobyte at most or enough to be worth a slice.
 
 use super::commit::TRIES;
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::HandleId;
-use super::files::Node;
-use super::services::cancel_safe;
+use super::owner::Writeback;
 use crate::error::VfsError;
-use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::limits::FILE_SIZE_MAX;
+use crate::vfs::files::Node;
 use quorumfs_metadata::operation::{CloneRange, NewContent};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// The most that one call copies: what its answer can count, in whole pages.
-const LENGTH_MAX: u64 = (u32::MAX as u64) & !0xfff;
-
-impl FileSystem {
-    /// Makes `length` bytes of a file what another has; returns how many, fewer at the end of the
-    /// source.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` if one of the files is tiny, so that bytes have to be copied. If a handle is
-    /// not open for it, the ranges overlap, the file would grow too long, or the servers refuse.
-    #[boxed]
-    pub async fn clone_range(
-        &self,
-        (source, source_offset): (HandleId, u64),
-        (to, offset): (HandleId, u64),
-        length: u64,
-    ) -> Result<u64, VfsError> {
-        let inner = self.inner.clone();
-        let (source, to) = (
-            inner.files.handles.file(source)?,
-            inner.files.handles.file(to)?,
-        );
-        if !source.mode.read || !to.mode.write {
-            return Err(VfsError::refused("copy_file_range", Errno::BADF));
-        }
-        let length = length.min(LENGTH_MAX);
-        let end = offset.checked_add(length);
-        if end.is_none_or(|end| end > FILE_SIZE_MAX) {
-            return Err(VfsError::refused("copy_file_range", Errno::FBIG));
-        }
-        let (source, to) = (source.node.clone(), to.node.clone());
-        cancel_safe(async move {
-            let range = Cloned {
-                source_offset,
-                offset,
-                length,
-            };
-            inner.clone_range(&source, &to, range).await
-        })
-        .await
-    }
-}
-
 /// What to copy where.
 #[derive(Clone, Copy)]
-struct Cloned {
-    source_offset: u64,
-    offset: u64,
-    length: u64,
+pub(in crate::vfs) struct Cloned {
+    pub(in crate::vfs) source_offset: u64,
+    pub(in crate::vfs) offset: u64,
+    pub(in crate::vfs) length: u64,
 }
 
-impl FileSystemCore {
-    async fn clone_range(
+impl Writeback {
+    pub(in crate::vfs) async fn clone_range(
         self: &Arc<Self>,
         source: &Arc<Node>,
         to: &Arc<Node>,

@@ -24,15 +24,15 @@
 //!   same bytes to the same places twice changes nothing. Bytes outside the runs, and a length,
 //!   that other sessions wrote stay.
 
-use super::file_system::FileSystemCore;
-use super::files::{Departure, Node};
-use super::files::{DirtyRuns, FrozenRuns};
-use super::known::{ContentMap, Piece};
+use super::owner::Writeback;
 use super::upload::Uploads;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::ValueBinding;
 use crate::slices::{Stored, StoredSlice};
+use crate::vfs::files::{Departure, Node};
+use crate::vfs::files::{DirtyRuns, FrozenRuns};
+use crate::vfs::known::{ContentMap, Piece};
 use bytes::Bytes;
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 /// How often a commit reads the attributes again and starts over before it fails, to be retried
 /// later.
-pub(super) const TRIES: u32 = 16;
+pub(in crate::vfs) const TRIES: u32 = 16;
 
 /// A run of a slice that is to become an extent.
 #[derive(Clone, Copy)]
@@ -155,9 +155,9 @@ impl Upload {
     }
 }
 
-impl FileSystemCore {
+impl Writeback {
     /// Commits a departure; returns the new attributes and the known content.
-    pub(super) async fn commit(
+    pub(in crate::vfs) async fn commit(
         self: &Arc<Self>,
         node: &Arc<Node>,
         departure: &Departure,
@@ -251,7 +251,7 @@ impl FileSystemCore {
     }
 
     /// What a commit is based on: attributes, and how the content is stored at that version.
-    pub(super) async fn commit_base(
+    pub(in crate::vfs) async fn commit_base(
         &self,
         node: &Arc<Node>,
     ) -> Result<(Attributes, ContentMap), VfsError> {
@@ -408,7 +408,7 @@ impl FileSystemCore {
 
 /// The inode must be as we know it. An operation whose answer was lost may be executed much later;
 /// this keeps it from being executed over later changes.
-pub(super) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
+pub(in crate::vfs) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
     Precondition::Unchanged {
         inode,
         version: Some(version),
@@ -449,7 +449,7 @@ fn over_inline(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
     all.freeze()
 }
 
-pub(super) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
+pub(in crate::vfs) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
     Commit {
         inode: base.inode,
         expected: Some(base.version),

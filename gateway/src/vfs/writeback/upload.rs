@@ -1,13 +1,13 @@
 //! Uploads of slices: those of a commit, and early ones of the next. Their number at a time follows
 //! the capacity of the link ([`window`](super::window)).
 
-use super::file_system::FileSystemCore;
-use super::files::EarlyUpload;
-use super::files::{FrozenRuns, RUN_BYTES_MAX};
-use super::files::{Node, NodeState};
-use super::services::Tier;
+use super::owner::Writeback;
 use crate::error::VfsError;
 use crate::slices::Stored;
+use crate::vfs::files::EarlyUpload;
+use crate::vfs::files::{FrozenRuns, RUN_BYTES_MAX};
+use crate::vfs::files::{Node, NodeState};
+use crate::vfs::services::Tier;
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
@@ -24,7 +24,7 @@ const PART_AFTER: Duration = Duration::from_secs(4);
 
 /// The uploads of one commit. They arrive in any order and are handed out in the file's order, so
 /// that it never has a length whose bytes are missing.
-pub(super) struct Uploads {
+pub(in crate::vfs) struct Uploads {
     /// Runs that have not begun.
     rest: VecDeque<(u64, Bytes)>,
     /// Those of them that were uploaded early.
@@ -40,7 +40,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    pub(super) fn new(runs: &FrozenRuns, early: BTreeMap<u64, EarlyUpload>) -> Self {
+    pub(in crate::vfs) fn new(runs: &FrozenRuns, early: BTreeMap<u64, EarlyUpload>) -> Self {
         Self {
             rest: runs.iter().map(|(at, run)| (at, run.clone())).collect(),
             early,
@@ -54,7 +54,7 @@ impl Uploads {
     }
 
     /// Whether everything was handed out.
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::vfs) fn is_done(&self) -> bool {
         self.nothing_to_come() && self.arrived.is_empty()
     }
 
@@ -64,9 +64,9 @@ impl Uploads {
 
     /// The next ones, without gaps; an error comes after the last that arrived before it. Nothing
     /// is lost if this is dropped while it waits.
-    pub(super) async fn part(
+    pub(in crate::vfs) async fn part(
         &mut self,
-        inner: &Arc<FileSystemCore>,
+        inner: &Arc<Writeback>,
         inode: InodeId,
     ) -> Result<Vec<Stored>, VfsError> {
         loop {
@@ -116,7 +116,7 @@ impl Uploads {
 
     /// Begins as many long ones as the window allows, or short ones of no more bytes, because those
     /// share objects.
-    fn begin(&mut self, inner: &Arc<FileSystemCore>, inode: InodeId) {
+    fn begin(&mut self, inner: &Arc<Writeback>, inode: InodeId) {
         let most = inner.window.slices();
         let most = most.min(inner.services.options.slices_in_flight).max(1);
         while let Some((_, run)) = self.rest.front()
@@ -166,7 +166,7 @@ impl Uploads {
     }
 }
 
-impl FileSystemCore {
+impl Writeback {
     async fn upload_run(
         self: Arc<Self>,
         inode: InodeId,
@@ -202,7 +202,7 @@ impl FileSystemCore {
 
     /// Begins to upload full runs that no commit has taken yet, while a commit is under way. Each
     /// that arrives starts the next: the writer may wait meanwhile, or be done.
-    pub(super) fn upload_early(self: &Arc<Self>, node: &Arc<Node>, state: &mut NodeState) {
+    pub(in crate::vfs) fn upload_early(self: &Arc<Self>, node: &Arc<Node>, state: &mut NodeState) {
         let bytes_max = self.services.options.file_dirty_bytes_max;
         // At tiers that do not wait for the clouds, these may be idle for a while.
         let waits = self.tier_of(state) == Tier::Clouds;
