@@ -3,19 +3,39 @@
 //! Each finds the file of its handle, checks that it may, and hands the work to its owner.
 
 use super::file_system::FileSystem;
-use super::files::HandleId;
+use super::files::{HandleId, OpenMode};
+use super::read::Seek;
 use super::services::{Caller, cancel_safe};
 use super::writeback::{Allocation, Cloned};
 use crate::error::VfsError;
+use crate::slices::Warmed;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
+use quorumfs_metadata::attributes::FileType;
+use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
+use std::ops::Range;
 
 /// The most that one call copies: what its answer can count, in whole pages.
 const LENGTH_MAX: u64 = (u32::MAX as u64) & !0xfff;
 
 impl FileSystem {
+    /// Reads up to `size` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// If the handle is not open for reading, or too few clouds have good shards.
+    #[boxed]
+    pub async fn read(&self, handle: HandleId, offset: u64, size: u32) -> Result<Bytes, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.files.handles.file(handle)?;
+        // The kernel reads from files that are open for writing only, to fill pages.
+        if !handle.mode.read && !handle.mode.write {
+            return Err(VfsError::refused("read", Errno::BADF));
+        }
+        inner.reading.read(&handle, offset, size).await
+    }
+
     /// Writes `data` at `offset`; returns how many bytes were taken, which is all of them.
     ///
     /// # Errors
@@ -151,5 +171,33 @@ impl FileSystem {
             inner.writeback.clone_range(&source, &to, range).await
         })
         .await
+    }
+
+    /// The first position of a kind from `offset` on.
+    ///
+    /// # Errors
+    /// `ENXIO` if `offset` is not before the end of the file, or no data follows.
+    #[boxed]
+    pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.files.handles.file(handle)?;
+        inner.reading.seek(&handle.node, offset, to).await
+    }
+
+    /// Brings the committed data of a part of a file to this machine's disk.
+    ///
+    /// # Errors
+    /// If it is gone or no file, the servers do not answer, or too few clouds have good shards.
+    #[boxed]
+    pub async fn warm(&self, inode: InodeId, range: Range<u64>) -> Result<Warmed, VfsError> {
+        let inner = &self.inner;
+        let attributes = inner.files.attributes(inode).await?;
+        if attributes.file_type() != FileType::File {
+            return Err(VfsError::refused("warm", Errno::INVAL));
+        }
+        // Held open meanwhile; not by `open`, which would affect what the kernel may cache.
+        let opening = inner.open_handle(&attributes, OpenMode::READ, None);
+        let node = opening.node()?;
+        inner.reading.warm(&node, range).await
     }
 }

@@ -1,9 +1,9 @@
 //! The file system itself: what every call shares.
 
 use super::background;
-use super::chunk_cache::ChunkCache;
 use super::files::{Files, QueuedFile};
 use super::known::{self, CountPolled, KnownMetadata, Scope};
+use super::read::Reading;
 use super::services::{Services, Tier, UnderOldEpochs, VfsOptions};
 use super::writeback::Writeback;
 use crate::error::VfsError;
@@ -48,8 +48,8 @@ pub(super) struct FileSystemCore {
     pub(super) services: Arc<Services>,
     pub(super) known: Arc<KnownMetadata>,
     pub(super) files: Arc<Files>,
-    pub(super) chunks: ChunkCache,
     pub(super) writeback: Arc<Writeback>,
+    pub(super) reading: Arc<Reading>,
 }
 
 /// A file system, testable without a kernel. Clones are the same file system.
@@ -100,7 +100,7 @@ impl FileSystem {
         let files = Files::new(services.clone(), known.clone());
         let writeback = Writeback::new(services.clone(), known.clone(), files.clone(), journal);
         let inner = Arc::new(FileSystemCore {
-            chunks: ChunkCache::new(services.options.cache_bytes),
+            reading: Reading::new(services.clone(), files.clone()),
             writeback,
             files,
             known,
@@ -175,7 +175,7 @@ impl FileSystem {
     /// Drops everything that can be queried again: attributes, names, content.
     pub fn drop_caches(&self) {
         self.inner.known.invalidate(Scope::All);
-        self.inner.chunks.clear();
+        self.inner.reading.clear();
     }
 
     /// Commits all pending data, several files at once, until there was no progress for

@@ -1,19 +1,28 @@
 //! The file system as callers see it: POSIX over ordered metadata and sealed slices.
 //!
 //! ```text
-//!  open, create, release -- open -+              +- names -- cache, lookups
-//!  lookup, mkdir, rename   - namespace ----------+
-//!  readdir --------------- directory ------------+-------------> metadata (ordered)
-//!  getattr, setattr ------ attributes -+                              ^
-//!  getxattr, setxattr ---- extended ---+                              |
-//!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
-//!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
-//!                  +- durability, replay ----> journal (on this host)
-//!  warm ------------------ bypasses the chunk cache ---------------^
-//!  close -- quota: data that a quota refused waits, or is given up
-//!  restore, purge -- trash
-//!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
+//!  calls    data ── read, write, fsync, seek, …       names ── lookup, rename, readdir, open, …
+//!                                                        └► attributes ── stat, setattr, xattr, …
+//!  ────────────────────────────────────────────────────────────────────────────────────────────
+//!  owners   read {chunks}            writeback {memory, window, journal}
+//!             └────────► files {nodes, handles, locks} ◄────┘
+//!                            └► known {attributes, names, extents}
+//!           services {volume, keys, servers, slices, options}
 //! ```
+//!
+//! Four parts own all state, each behind a surface of its own; a part knows only those below it.
+//! Calls own none: they check their arguments and stand on the owners. `file_system` holds the
+//! owners together, `background` looks after them, `kernel_cache` says what the kernel may keep of
+//! them, and `rescue` saves what a crash left.
+//!
+//! | Part | Content |
+//! |---|---|
+//! | `services` | what all work with: the volume's keys, the servers, the slices; the caller |
+//! | `known` | what is known of metadata without asking |
+//! | `files` | what is open, and what of it waits to be committed |
+//! | `writeback` | from written bytes to committed content |
+//! | `read` | content, from memory or from slices, and ahead of the reader |
+//! | `attributes`, `names`, `data` | the calls |
 //!
 //! What always holds:
 //! * **Data before metadata**: a commit names only slices that w clouds have acknowledged.
@@ -31,42 +40,29 @@
 
 mod attributes;
 mod background;
-mod cached_read;
-mod chunk_cache;
 mod data;
-mod directory;
-mod extended;
 mod file_system;
 mod files;
 mod kernel_cache;
 mod known;
 mod names;
-mod namespace;
-mod open;
-mod orphans;
 mod read;
 mod rescue;
-mod seek;
 mod services;
-mod trash;
-mod warm;
 mod writeback;
 
 pub use crate::error::VfsError;
 pub use crate::slices::{CloudSlices, Packing, SliceStore, StoredSlice, Warmed, WrittenSlice};
-pub use attributes::{AttributeChange, TimeChange, Usage};
-pub use extended::SetMode;
 #[cfg(any(test, feature = "decoders"))]
-pub(crate) use extended::decoding as extended_decoding;
+pub(crate) use attributes::decoding as extended_decoding;
+pub use attributes::{AttributeChange, SetMode, TimeChange, Usage};
 pub use file_system::{FileSystem, VfsStatus};
 pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry};
-pub use namespace::RenameMode;
-pub use open::OpenedFile;
+pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
+pub use read::Seek;
 pub use rescue::{RESCUE_DIRECTORY, Replayed};
-pub use seek::Seek;
 pub use services::{Caller, GroupSource, Tier, UnderOldEpochs, VfsOptions};
-pub use trash::{InTrash, PURGED_AT_ONCE};
 pub use writeback::{Allocation, Replay};

@@ -9,8 +9,8 @@
 //! What always holds:
 //! * **One node for an inode**, found in the table while it is open or dirty; so all processes on
 //!   this mount see the same file.
-//! * **What callers see is [`Files::seen`]**: committed attributes with pending changes and times of
-//!   access over them, the newest that is known.
+//! * **What callers see is [`Files::seen`]**: committed attributes with pending changes and times
+//!   of access over them, the newest that is known.
 //! * **Locks are taken in one order**: namespace, content of a node, the table, state of a node.
 //!
 //! | Module | Content |

@@ -14,8 +14,8 @@
 //! * **Bounded**: each cache evicts its oldest entries.
 //!
 //! Entries become invalid in two ways. What others have changed is learnt through [`Coherence`],
-//! and makes all stamps of an earlier round invalid at once ([`validity`]). What this mount knows to
-//! be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes anything.
+//! and makes all stamps of an earlier round invalid at once ([`validity`]). What this mount knows
+//! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes anything.
 //!
 //! | Module | Content |
 //! |---|---|

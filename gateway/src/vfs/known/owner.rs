@@ -15,8 +15,8 @@
 //! that name it; so it cannot be used once they have gone.
 //!
 //! Left out of `All` is what says nothing about the servers' state: how often directories were
-//! looked up in (`lookups`), how far validity goes (`validity`), and of which content the kernel may
-//! have pages (`last_open`), which is compared with attributes at every open.
+//! looked up in (`lookups`), how far validity goes (`validity`), and of which content the kernel
+//! may have pages (`last_open`), which is compared with attributes at every open.
 //!
 //! An answer that is on its way meanwhile was asked for before the removal: it is entered under a
 //! stamp that is never confirmed ([`super::validity`]).

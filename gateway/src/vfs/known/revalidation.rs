@@ -3,11 +3,11 @@
 //! While a mount is used, it asks the servers twice a second how often other sessions have changed
 //! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
 //! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer watches
-//! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because another
-//! session changed something, or because no count arrived for [`LAPSE`]. So changes by other
-//! sessions are visible within about a second. A mount that gets no answer uses no entry for longer
-//! than two, as long as the servers may be reachable: once fewer are connected than any answer
-//! takes, it uses their last answers ([`validity`](super::validity)).
+//! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because
+//! another session changed something, or because no count arrived for [`LAPSE`]. So changes by
+//! other sessions are visible within about a second. A mount that gets no answer uses no entry for
+//! longer than two, as long as the servers may be reachable: once fewer are connected than any
+//! answer takes, it uses their last answers ([`validity`](super::validity)).
 //!
 //! An unused mount asks nothing: some time after the kernel last cached something, its entries
 //! expire. The next call asks first, once, and if nothing has changed all entries are valid again.

@@ -65,7 +65,8 @@ impl Writeback {
         self.files.retire(&node);
     }
 
-    /// What to commit now: everything that has waited long enough; under pressure the oldest as well.
+    /// What to commit now: everything that has waited long enough; under pressure the oldest as
+    /// well.
     fn due(&self, large: &Large) -> Vec<Arc<Node>> {
         let now = Instant::now();
         let since = |node: &Arc<Node>| Some((node.state().waiting_since?, node.clone()));

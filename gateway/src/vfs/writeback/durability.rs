@@ -7,7 +7,7 @@
 //! clouds    committed, on w = k + f clouds      more than f clouds
 //! ```
 //!
-//! The tier is the mount's, unless the file has one of its own (`vfs/extended/tier.rs`).
+//! The tier is the mount's, unless the file has one of its own (`vfs/attributes/tier.rs`).
 //!
 //! At every tier the content goes on to the clouds in the background, and names are ordered at
 //! once. At `local`, all pending data is in the journal as well:

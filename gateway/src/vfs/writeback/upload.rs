@@ -4,9 +4,7 @@
 use super::owner::Writeback;
 use crate::error::VfsError;
 use crate::slices::Stored;
-use crate::vfs::files::EarlyUpload;
-use crate::vfs::files::{FrozenRuns, RUN_BYTES_MAX};
-use crate::vfs::files::{Node, NodeState};
+use crate::vfs::files::{EarlyUpload, FrozenRuns, Node, NodeState, RUN_BYTES_MAX};
 use crate::vfs::services::Tier;
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;

@@ -1,13 +1,13 @@
 //! Reads from memory: without waiting, and without copying if the bytes lie in one run.
 //!
 //! Most reads end here, so they have a path of their own. A read that has to wait, or that covers
-//! uncommitted data, takes the general path ([`read`](super::read)).
+//! uncommitted data, takes the general path ([`source`](super::source)).
 
 use super::chunk_cache::ChunkRange;
-use super::file_system::FileSystemCore;
-use super::known::ReadSource;
-use super::read::by_chunk;
+use super::owner::Reading;
+use super::source::by_chunk;
 use crate::slices::CHUNK_BYTES;
+use crate::vfs::known::ReadSource;
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -22,10 +22,14 @@ fn length_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }
 
-impl FileSystemCore {
+impl Reading {
     /// The bytes of consecutive sources, with zeros behind them up to `count`; `None` if some are
     /// not in memory.
-    pub(super) fn cached_read(&self, count: usize, sources: &[ReadSource]) -> Option<Bytes> {
+    pub(in crate::vfs) fn cached_read(
+        &self,
+        count: usize,
+        sources: &[ReadSource],
+    ) -> Option<Bytes> {
         let mut pieces: Vec<Piece<'_>> = Vec::new();
         for source in sources {
             match source {

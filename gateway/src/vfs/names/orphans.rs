@@ -10,10 +10,10 @@
 //! open (`O_PATH`) or work in a directory: the latest attributes of removed inodes are remembered
 //! (`gone`), because these processes can ask for nothing else.
 
-use super::file_system::FileSystemCore;
-use super::known::Scope;
 use crate::clock;
 use crate::error::VfsError;
+use crate::vfs::file_system::FileSystemCore;
+use crate::vfs::known::Scope;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::Step;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Whether only the kernel knows if it is open.
-pub(super) fn is_special(attributes: &Attributes) -> bool {
+pub(in crate::vfs) fn is_special(attributes: &Attributes) -> bool {
     use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
     let file_type = attributes.file_type();
     matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
@@ -30,7 +30,7 @@ pub(super) fn is_special(attributes: &Attributes) -> bool {
 
 impl FileSystemCore {
     /// An inode lost an entry, perhaps the last one.
-    pub(super) fn removed(self: &Arc<Self>, removed: &Removed) {
+    pub(in crate::vfs) fn removed(self: &Arc<Self>, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
             self.writeback
@@ -70,7 +70,7 @@ impl FileSystemCore {
     }
 
     /// Releases every orphan of the session that is not open.
-    pub(super) async fn release_orphans(self: &Arc<Self>) -> Result<(), VfsError> {
+    pub(in crate::vfs) async fn release_orphans(self: &Arc<Self>) -> Result<(), VfsError> {
         let mut after = None;
         loop {
             let (inodes, more) = self.services.metadata.orphans(after).await?;
@@ -111,7 +111,7 @@ impl FileSystemCore {
     }
 
     /// A special file lost its last name; beyond the bound the oldest such file is released.
-    pub(super) fn hold_special(self: &Arc<Self>, inode: InodeId) {
+    pub(in crate::vfs) fn hold_special(self: &Arc<Self>, inode: InodeId) {
         if let Some(oldest) = self.files.specials.hold(inode) {
             let inner = self.clone();
             tokio::spawn(async move {
@@ -124,7 +124,7 @@ impl FileSystemCore {
     }
 
     /// The last handle of an inode without a name is closed: the servers may delete it.
-    pub(super) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
+    pub(in crate::vfs) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
         self.known.invalidate(Scope::Inode(inode));
         let credentials = self.services.metadata.own();
         let step = Step::Release { inode };

@@ -6,19 +6,16 @@
 //! sealed as every attribute is: servers do not learn tiers.
 //!
 //! Opening a file for writing reads its tier. The attributes of the inode show at once if there are
-//! none; otherwise the decrypted ones are cached ([`attribute_cache`](super::attribute_cache)).
+//! none; otherwise the decrypted ones are cached ([`known`](crate::vfs::known)).
 //!
 //! An unreadable tier (a damaged value, one of a later release) counts as `clouds`, so that no data
 //! is reported safer than it is.
 
-use super::super::file_system::FileSystemCore;
-use super::super::namespace::Made;
-use super::super::services::Caller;
-use super::super::services::Tier;
-use super::ExtendedChange;
+use super::extended::ExtendedChange;
 use crate::error::VfsError;
-use crate::vfs::known::Name;
-use crate::vfs::known::Value;
+use crate::vfs::file_system::FileSystemCore;
+use crate::vfs::known::{Name, Value};
+use crate::vfs::services::{Caller, Tier};
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Attributes, FileType, Namespace};
 use quorumfs_metadata::identity::InodeId;
@@ -31,14 +28,14 @@ const REST: &[u8] = b"quorumfs.tier";
 
 impl Name {
     /// Whether it is the name of a tier.
-    pub(super) fn is_tier(&self) -> bool {
+    pub(in crate::vfs) fn is_tier(&self) -> bool {
         self.namespace == Namespace::User && self.rest == REST
     }
 }
 
 impl ExtendedChange {
     /// The inode's tier after the change, if it changes that.
-    pub(super) fn of_tier(&self) -> Option<Option<Tier>> {
+    pub(in crate::vfs) fn of_tier(&self) -> Option<Option<Tier>> {
         match self {
             Self::Set(name, value, _) if name.is_tier() => Some(Tier::named(value)),
             Self::Remove(name) if name.is_tier() => Some(None),
@@ -64,25 +61,24 @@ impl FileSystemCore {
         }))
     }
 
-    /// Gives a new inode in `directory` the directory's tier.
+    /// Gives a new inode in `directory` the directory's tier; returns its attributes then, and the
+    /// tier.
     ///
     /// # Errors
     /// If the servers do not answer, or there is no space.
     pub(in crate::vfs) async fn inherit_tier(
         self: &Arc<Self>,
         directory: InodeId,
-        mut made: Made,
-    ) -> Result<Made, VfsError> {
-        let inode = made.attributes.inode;
-        let kind = made.attributes.file_type();
-        if made.existed || !matches!(kind, FileType::File | FileType::Directory) {
-            return Ok(made);
+        made: Attributes,
+    ) -> Result<(Attributes, Option<Tier>), VfsError> {
+        let inode = made.inode;
+        if !matches!(made.file_type(), FileType::File | FileType::Directory) {
+            return Ok((made, None));
         }
         let directory = self.files.attributes(directory).await?;
         let Some(tier) = self.own_tier(&directory).await? else {
-            return Ok(made);
+            return Ok((made, None));
         };
-        made.tier = Some(tier);
         let own = self.services.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
         let name = Name {
@@ -91,14 +87,15 @@ impl FileSystemCore {
         };
         let value = Bytes::from_static(tier.name().as_bytes());
         let change = ExtendedChange::Set(name, value, SetMode::Any);
-        match self.change_extended(&caller, inode, &change).await {
-            Ok(()) => made.attributes = self.files.attributes(inode).await?,
+        let attributes = match self.change_extended(&caller, inode, &change).await {
+            Ok(()) => self.files.attributes(inode).await?,
             // Its mode does not let the owner write it.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {
                 tracing::warn!(%inode, %error, "the tier is not stored: it lasts while open");
+                made
             }
             Err(error) => return Err(error),
-        }
-        Ok(made)
+        };
+        Ok((attributes, Some(tier)))
     }
 }

@@ -5,13 +5,12 @@
 //! ordered operation: a tree is restored from its top, by a caller who can begin again at any point
 //! (a directory that is back is no longer in the trash, and what is still there names it).
 
-use super::file_system::{FileSystem, FileSystemCore};
-use super::known::{Known, Scope};
-use super::services::Caller;
-use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::metadata::{TrashCursor, TrashPage};
+use crate::vfs::file_system::{FileSystem, FileSystemCore};
+use crate::vfs::known::{Known, Scope};
+use crate::vfs::services::{Caller, cancel_safe};
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::attributes::{Attributes, Detail};

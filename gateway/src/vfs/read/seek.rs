@@ -3,12 +3,11 @@
 //! Uncommitted writes are data; committed data is where extents are. Bytes that happen to be zeros
 //! are data like all others. The end of the file counts as a hole.
 
-use super::file_system::FileSystem;
-use super::files::HandleId;
-use super::files::NodeState;
+use super::owner::Reading;
 use crate::error::VfsError;
-use async_recursion::async_recursion as boxed;
+use crate::vfs::files::{Node, NodeState};
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// How often the servers are asked about further extents for one call, a page each.
 const PAGES_MAX: u32 = 4096;
@@ -22,16 +21,14 @@ pub enum Seek {
     Hole,
 }
 
-impl FileSystem {
+impl Reading {
     /// The first position of a kind from `offset` on.
-    ///
-    /// # Errors
-    /// `ENXIO` if `offset` is not before the end of the file, or no data follows.
-    #[boxed]
-    pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
-        let inner = &self.inner;
-        let handle = inner.files.handles.file(handle)?;
-        let node = &handle.node;
+    pub(in crate::vfs) async fn seek(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        to: Seek,
+    ) -> Result<u64, VfsError> {
         let mut at = offset;
         for _ in 0..PAGES_MAX {
             let found = {
@@ -46,7 +43,7 @@ impl FileSystem {
                 Ok(None) => return Err(VfsError::refused("lseek", Errno::NXIO)),
                 Err(from) => {
                     // Everything before it is of the other kind: do not search it again.
-                    inner.files.learn_content(node, from).await?;
+                    self.files.learn_content(node, from).await?;
                     at = from;
                 }
             }

@@ -5,11 +5,11 @@
 //!
 //! Source: Linux, `include/uapi/linux/posix_acl_xattr.h`.
 
-use super::super::attributes::AttributeChange;
-use super::super::file_system::FileSystem;
-use super::super::services::Caller;
-use super::{ExtendedChange, NONE};
+use super::change::AttributeChange;
+use super::extended::{ExtendedChange, NONE};
 use crate::error::VfsError;
+use crate::vfs::file_system::FileSystem;
+use crate::vfs::services::Caller;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{Acl, AclKind, Named};
 use quorumfs_metadata::attributes::FileType;
@@ -17,8 +17,8 @@ use quorumfs_metadata::error::Error;
 use quorumfs_metadata::identity::{Gid, InodeId, Uid};
 use rustix::io::Errno;
 
-pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
-pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub(in crate::vfs) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub(in crate::vfs) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const OWNER: u16 = 0x01;
@@ -34,7 +34,7 @@ const ENTRY_BYTES: usize = 8;
 const INVALID: VfsError = VfsError::refused("access control list", Errno::INVAL);
 
 /// The list of this name.
-pub(super) fn kind(name: &[u8]) -> Option<AclKind> {
+pub(in crate::vfs) fn kind(name: &[u8]) -> Option<AclKind> {
     match name {
         ACCESS => Some(AclKind::Access),
         DEFAULT => Some(AclKind::Default),
@@ -43,7 +43,7 @@ pub(super) fn kind(name: &[u8]) -> Option<AclKind> {
 }
 
 /// Reads a list; one without entries is no list.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<Acl>, VfsError> {
+pub(in crate::vfs) fn parse(bytes: &[u8]) -> Result<Option<Acl>, VfsError> {
     let (version, entries) = bytes.split_first_chunk::<4>().ok_or(INVALID)?;
     if u32::from_le_bytes(*version) != VERSION {
         return Err(VfsError::refused("access control list", Errno::OPNOTSUPP));
@@ -97,7 +97,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Acl>, VfsError> {
 }
 
 /// Writes a list.
-pub(super) fn write(acl: &Acl) -> Vec<u8> {
+pub(in crate::vfs) fn write(acl: &Acl) -> Vec<u8> {
     let mut bytes = VERSION.to_le_bytes().to_vec();
     let mut entry = |tag: u16, rights: u8, number: u32| {
         bytes.extend_from_slice(&tag.to_le_bytes());
@@ -120,7 +120,11 @@ pub(super) fn write(acl: &Acl) -> Vec<u8> {
 }
 
 impl FileSystem {
-    pub(super) async fn get_acl(&self, inode: InodeId, kind: AclKind) -> Result<Bytes, VfsError> {
+    pub(in crate::vfs) async fn get_acl(
+        &self,
+        inode: InodeId,
+        kind: AclKind,
+    ) -> Result<Bytes, VfsError> {
         let attributes = self.inner.files.attributes(inode).await?;
         let there = match kind {
             AclKind::Access => attributes.acl.access,
@@ -142,7 +146,7 @@ impl FileSystem {
 
     /// Sets or removes a list. A list that says no more than a mode is a mode; `cp -a` and `tar`
     /// set such on all inodes that they make. It may ride with the content.
-    pub(super) async fn set_acl(
+    pub(in crate::vfs) async fn set_acl(
         &self,
         caller: &Caller,
         inode: InodeId,

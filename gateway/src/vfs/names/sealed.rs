@@ -4,20 +4,16 @@
 //! lookup carries the previous generation too while the directory has one. A name that does not
 //! decrypt is shown as a stand-in, which leads back to the entry by its cookie.
 
-use super::file_system::FileSystemCore;
-use super::known::{Known, Scope};
 use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
-use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
+use crate::vfs::file_system::FileSystemCore;
+use quorumfs_metadata::attributes::{Attributes, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
 use quorumfs_metadata::operation::{EntryName, EntryPlace};
-use quorumfs_metadata::reply::{DirectoryPage, ListedEntry};
+use quorumfs_metadata::reply::ListedEntry;
 use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
-
-/// Entries asked for when a whole directory is wanted.
-pub(super) const WHOLE_DIRECTORY: u32 = 512;
 
 /// The generations of a directory's names; refused if some are sealed under another realm's keys.
 fn own_generations(attributes: &Attributes) -> Result<Option<NameGenerations>, VfsError> {
@@ -83,7 +79,7 @@ impl FileSystemCore {
     }
 
     /// The place of `name` in queries and operations, whether or not it exists.
-    pub(super) async fn place(
+    pub(in crate::vfs) async fn place(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -107,7 +103,7 @@ impl FileSystemCore {
     }
 
     /// As [`FileSystemCore::place`], for an existing name: a stand-in leads to its entry.
-    pub(super) async fn place_of(
+    pub(in crate::vfs) async fn place_of(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -128,7 +124,7 @@ impl FileSystemCore {
     }
 
     /// The entry that a stand-in stands for, if `name` is one.
-    pub(super) async fn stands_for(
+    pub(in crate::vfs) async fn stands_for(
         &self,
         directory: InodeId,
         name: &[u8],
@@ -155,7 +151,7 @@ impl FileSystemCore {
     }
 
     /// The names on a page; one that does not decrypt gets a stand-in.
-    pub(super) async fn plain_names(
+    pub(in crate::vfs) async fn plain_names(
         &self,
         directory: InodeId,
         entries: &[ListedEntry],
@@ -172,113 +168,6 @@ impl FileSystemCore {
             names.push(name.unwrap_or_else(|| keys::stand_in(entry.cookie)));
         }
         names
-    }
-
-    /// Enters a page of a directory into the cache.
-    pub(super) fn learn_page(
-        &self,
-        page: &DirectoryPage,
-        names: &[Vec<u8>],
-        whole: bool,
-        stamp: super::known::Stamp,
-    ) {
-        let directory = page.directory.inode;
-        self.files.learn(&page.directory, stamp.asked);
-        for entry in &page.entries {
-            self.files.learn(&entry.inode, stamp.asked);
-        }
-        let known = names
-            .iter()
-            .zip(&page.entries)
-            .map(|(name, entry)| (name.as_slice(), entry.inode.inode));
-        if whole {
-            self.known.learn_directory(stamp, directory, known);
-        } else {
-            for (name, inode) in known {
-                self.known
-                    .learn_name(stamp, directory, name, Known::Entry(inode));
-            }
-        }
-    }
-
-    /// The inode that `name` leads to, from the cache or by a query.
-    pub(super) async fn find(
-        &self,
-        credentials: impl Fn() -> Credentials,
-        directory: InodeId,
-        name: &[u8],
-    ) -> Result<Option<Attributes>, VfsError> {
-        self.known.revalidate().await;
-        for _ in 0..2 {
-            match self.known.name(directory, name) {
-                Some(Known::Absent) => return Ok(None),
-                Some(Known::Entry(inode)) => match self.files.attributes(inode).await {
-                    Ok(attributes) => return Ok(Some(attributes)),
-                    // The cache is out of date: another client removed it.
-                    Err(VfsError::Refused {
-                        errno: Errno::STALE | Errno::NOENT,
-                        ..
-                    }) => {
-                        self.known.invalidate(Scope::Name(directory, name));
-                    }
-                    Err(error) => return Err(error),
-                },
-                None => {
-                    if !self.known.lookups().wants_whole(directory) {
-                        break;
-                    }
-                    if !self.learn_whole(directory).await? {
-                        break;
-                    }
-                }
-            }
-        }
-        self.ask_for(credentials(), directory, name).await
-    }
-
-    async fn ask_for(
-        &self,
-        credentials: Credentials,
-        directory: InodeId,
-        name: &[u8],
-    ) -> Result<Option<Attributes>, VfsError> {
-        let stamp = self.known.stamp(directory);
-        let place = self.place(directory, name).await?;
-        if let Some((attributes, parent)) =
-            self.services.metadata.lookup(credentials, place).await?
-        {
-            self.files.learn(&parent, stamp.asked);
-            self.files.learn(&attributes, stamp.asked);
-            let known = Known::Entry(attributes.inode);
-            self.known.learn_name(stamp, directory, name, known);
-            return Ok(Some(self.files.seen(&attributes)));
-        }
-        if let Some(entry) = self.stands_for(directory, name).await? {
-            self.files.learn(&entry.inode, stamp.asked);
-            return Ok(Some(self.files.seen(&entry.inode)));
-        }
-        self.known.learn_name(stamp, directory, name, Known::Absent);
-        Ok(None)
-    }
-
-    /// Lists a directory with many lookups; returns whether it is known completely now.
-    async fn learn_whole(&self, directory: InodeId) -> Result<bool, VfsError> {
-        let _one_at_a_time = self.known.lookups().listing(directory).await;
-        let stamp = self.known.stamp(directory);
-        if !self.known.lookups().wants_whole(directory) {
-            // Another task has just done it.
-            return Ok(true);
-        }
-        let page = self
-            .services
-            .metadata
-            .list(directory, Cookie::START, WHOLE_DIRECTORY)
-            .await?;
-        let names = self.plain_names(directory, &page.entries).await;
-        let whole = !page.more;
-        self.learn_page(&page, &names, whole, stamp);
-        self.known.lookups().listed(directory, whole);
-        Ok(whole)
     }
 }
 

@@ -27,7 +27,7 @@ type Cell = Arc<OnceCell<Chunk>>;
 
 /// A part of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Chunk {
+pub(in crate::vfs) struct Chunk {
     /// The memory in which it lies.
     run: Bytes,
     /// Where in that memory.
@@ -38,7 +38,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Chunk `number` of the `numbers` that `run` holds.
-    pub(super) fn of_run(run: &Bytes, numbers: &Range<u32>, number: u32) -> Self {
+    pub(in crate::vfs) fn of_run(run: &Bytes, numbers: &Range<u32>, number: u32) -> Self {
         let at = |number: u32| {
             let before = number.saturating_sub(numbers.start) as usize;
             before.saturating_mul(CHUNK_BYTES as usize).min(run.len())
@@ -51,7 +51,7 @@ impl Chunk {
     }
 
     /// A part of it; `None` if it is shorter.
-    pub(super) fn part(&self, range: Range<u32>) -> Option<ChunkRange> {
+    pub(in crate::vfs) fn part(&self, range: Range<u32>) -> Option<ChunkRange> {
         let at = |position: u32| self.place.start.saturating_add(position as usize);
         let place = at(range.start)..at(range.end);
         (place.start <= place.end && place.end <= self.place.end).then(|| ChunkRange {
@@ -63,14 +63,14 @@ impl Chunk {
 
 /// Bytes of one or several chunks.
 #[derive(Clone, Debug)]
-pub(super) struct ChunkRange {
+pub(in crate::vfs) struct ChunkRange {
     run: Bytes,
     place: Range<usize>,
 }
 
 impl ChunkRange {
     /// Appends what follows in the same memory; otherwise returns it.
-    pub(super) fn join(&mut self, next: Self) -> Result<(), Self> {
+    pub(in crate::vfs) fn join(&mut self, next: Self) -> Result<(), Self> {
         let same = std::ptr::eq(self.run.as_ptr(), next.run.as_ptr());
         if !same || self.place.end != next.place.start {
             return Err(next);
@@ -80,17 +80,17 @@ impl ChunkRange {
     }
 
     /// How many bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::vfs) fn len(&self) -> usize {
         self.place.len()
     }
 
     /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(in crate::vfs) fn bytes(&self) -> &[u8] {
         self.run.get(self.place.clone()).unwrap_or_default()
     }
 
     /// The bytes, not copied.
-    pub(super) fn into_bytes(self) -> Bytes {
+    pub(in crate::vfs) fn into_bytes(self) -> Bytes {
         self.run.slice(self.place)
     }
 }
@@ -157,14 +157,14 @@ impl Map {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct ChunkCache {
+pub(in crate::vfs) struct ChunkCache {
     map: Mutex<Map>,
     capacity: usize,
 }
 
 impl ChunkCache {
     /// Caches at most `bytes` of plain content.
-    pub(super) fn new(bytes: u64) -> Self {
+    pub(in crate::vfs) fn new(bytes: u64) -> Self {
         let chunks = usize::try_from(bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX);
         Self {
             map: Mutex::default(),
@@ -177,7 +177,7 @@ impl ChunkCache {
     }
 
     /// The chunk `number` of `slice`; runs `fetch` unless it is cached or being fetched.
-    pub(super) async fn get<E>(
+    pub(in crate::vfs) async fn get<E>(
         &self,
         slice: SliceId,
         number: u32,
@@ -192,19 +192,19 @@ impl ChunkCache {
     }
 
     /// The chunk, if it is cached.
-    pub(super) fn get_cached(&self, slice: SliceId, number: u32) -> Option<Chunk> {
+    pub(in crate::vfs) fn get_cached(&self, slice: SliceId, number: u32) -> Option<Chunk> {
         self.map().find((slice, number))?.get().cloned()
     }
 
     /// Whether the chunk is cached.
-    pub(super) fn holds(&self, slice: SliceId, number: u32) -> bool {
+    pub(in crate::vfs) fn holds(&self, slice: SliceId, number: u32) -> bool {
         let map = self.map();
         let cached = map.cached.get(&(slice, number));
         cached.is_some_and(|cached| cached.cell.initialized())
     }
 
     /// Evicts everything.
-    pub(super) fn clear(&self) {
+    pub(in crate::vfs) fn clear(&self) {
         *self.map() = Map::default();
     }
 }

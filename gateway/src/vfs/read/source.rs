@@ -1,17 +1,13 @@
-//! Reading: dirty over early uploads over frozen over committed, as of one moment, with prefetch.
+//! A read: dirty over early uploads over frozen over committed, as of one moment.
 
 use super::chunk_cache::{Chunk, ChunkRange};
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::HandleId;
-use super::files::part_of;
-use super::files::{Node, NodeState};
-use super::known::{ContentMap, ReadSource};
+use super::owner::Reading;
 use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
 use crate::slices::{CHUNK_BYTES, StoredSlice};
-use async_recursion::async_recursion as boxed;
+use crate::vfs::files::{FileHandle, Node, NodeState, part_of};
+use crate::vfs::known::{ContentMap, ReadSource};
 use bytes::Bytes;
-use futures_util::FutureExt;
 use rustix::io::Errno;
 use std::future::poll_fn;
 use std::ops::Range;
@@ -19,43 +15,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// How often a read starts over because the content changed under it, before it gives up.
-const TRIES: u32 = 16;
+pub(super) const TRIES: u32 = 16;
 /// Chunks fetched in parallel for one read.
 const CHUNKS_AT_ONCE: usize = 8;
-/// Runs of chunks prefetched in parallel for one reader.
-const RUNS_AT_ONCE: usize = 16;
-
-impl FileSystem {
-    /// Reads up to `size` bytes at `offset`; fewer at the end of the file.
-    ///
-    /// # Errors
-    /// If the handle is not open for reading, or too few clouds have good shards.
-    #[boxed]
-    pub async fn read(&self, handle: HandleId, offset: u64, size: u32) -> Result<Bytes, VfsError> {
-        let inner = &self.inner;
-        let handle = inner.files.handles.file(handle)?;
-        // The kernel reads from files that are open for writing only, to fill pages.
-        let node = &handle.node;
-        if !handle.mode.read && !handle.mode.write {
-            return Err(VfsError::refused("read", Errno::BADF));
-        }
-        // Before this read is answered: answers of parallel requests come in any order.
-        let wanted_next = handle.prefetcher().on_read(offset, u64::from(size));
-        let read = inner.read_node(node, offset, size);
-        tokio::pin!(read);
-        // This read queues for disk and clouds before the prefetch.
-        let first = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
-        if let Some(range) = wanted_next {
-            let (inner, node) = (inner.clone(), node.clone());
-            let fetch = async move { inner.prefetch(&node, range).await };
-            handle.prefetcher().begin(fetch);
-        }
-        match first {
-            Poll::Ready(data) => data,
-            Poll::Pending => read.await,
-        }
-    }
-}
 
 /// The sources of a read at one moment.
 enum ReadPlan {
@@ -101,7 +63,32 @@ impl ReadPlan {
     }
 }
 
-impl FileSystemCore {
+impl Reading {
+    /// Reads up to `size` bytes at `offset` of an open file; fewer at its end.
+    pub(in crate::vfs) async fn read(
+        self: &Arc<Self>,
+        handle: &FileHandle,
+        offset: u64,
+        size: u32,
+    ) -> Result<Bytes, VfsError> {
+        let node = &handle.node;
+        // Before this read is answered: answers of parallel requests come in any order.
+        let wanted_next = handle.prefetcher().on_read(offset, u64::from(size));
+        let read = self.read_node(node, offset, size);
+        tokio::pin!(read);
+        // This read queues for disk and clouds before the prefetch.
+        let first = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
+        if let Some(range) = wanted_next {
+            let (inner, node) = (Arc::clone(self), node.clone());
+            let fetch = async move { inner.prefetch(&node, range).await };
+            handle.prefetcher().begin(fetch);
+        }
+        match first {
+            Poll::Ready(data) => data,
+            Poll::Pending => read.await,
+        }
+    }
+
     async fn read_node(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -215,102 +202,10 @@ impl FileSystemCore {
                 reason: format!("slice {} is shorter than its extents", stored.id),
             })
     }
-
-    /// Brings the next data of a sequential reader into the cache.
-    async fn prefetch(self: &Arc<Self>, node: &Arc<Node>, range: Range<u64>) {
-        let Some(sources) = self.sources_to_prefetch(node, range).await else {
-            return;
-        };
-        let mut fetches = tokio::task::JoinSet::new();
-        for source in sources {
-            let ReadSource::Slice(range, stored, begin) = source else {
-                continue;
-            };
-            for numbers in self.missing_runs(&range, &stored, begin) {
-                if fetches.len() >= RUNS_AT_ONCE {
-                    let _ = fetches.join_next().await;
-                }
-                let (inner, stored) = (self.clone(), stored.clone());
-                let mut fetch = Box::pin(async move { inner.fetch_run(&stored, numbers).await });
-                // They queue for disk and clouds in the order in which they will be read.
-                let first = poll_fn(|context| Poll::Ready(fetch.as_mut().poll(context)));
-                if first.await.is_pending() {
-                    fetches.spawn(fetch);
-                }
-            }
-        }
-        while fetches.join_next().await.is_some() {}
-    }
-
-    /// Where the committed bytes of `range` are, asked for unless known; `None` if the range is
-    /// beyond the end, or on an error, which the read itself will meet.
-    async fn sources_to_prefetch(
-        &self,
-        node: &Arc<Node>,
-        range: Range<u64>,
-    ) -> Option<Vec<ReadSource>> {
-        for _ in 0..TRIES {
-            let sources = {
-                let state = node.state();
-                let end = range.end.min(state.base.size);
-                if range.start >= end {
-                    return None;
-                }
-                state.content.sources(range.start..end)
-            };
-            match sources {
-                Ok(sources) => return Some(sources),
-                Err(from) => self.files.learn_content(node, from).await.ok()?,
-            }
-        }
-        None
-    }
-
-    /// The runs of chunks of a part of a slice that are not in the cache.
-    fn missing_runs(
-        &self,
-        range: &Range<u64>,
-        stored: &Arc<StoredSlice>,
-        begin: u32,
-    ) -> Vec<Range<u32>> {
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for (_, stored, range) in by_chunk(range, stored, begin) {
-            let number = range.start / CHUNK_BYTES;
-            if self.chunks.holds(stored.id, number) {
-                continue;
-            }
-            match runs.last_mut() {
-                Some(last) if last.end == number => last.end = number.saturating_add(1),
-                _ => runs.push(number..number.saturating_add(1)),
-            }
-        }
-        runs
-    }
-
-    /// Brings some chunks of a slice into the cache with one read. A reader that wants one of them
-    /// meanwhile waits for it.
-    async fn fetch_run(&self, stored: &StoredSlice, numbers: Range<u32>) {
-        let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
-        let begin = at(numbers.start);
-        let range = begin..at(numbers.end);
-        let read = async {
-            self.services.key_of(stored.slice.epoch()).await?;
-            self.services.slices.read(stored, range).await
-        };
-        let read = read.shared();
-        let chunks = numbers.clone().map(|number| {
-            let (read, numbers) = (read.clone(), numbers.clone());
-            self.chunks.get(stored.id, number, async move {
-                Ok::<_, VfsError>(Chunk::of_run(&read.await?, &numbers, number))
-            })
-        });
-        // The read itself will meet and return an error.
-        let _ = futures_util::future::join_all(chunks).await;
-    }
 }
 
 /// Cuts a run of a slice at the borders of chunks.
-pub(super) fn by_chunk(
+pub(in crate::vfs) fn by_chunk(
     range: &Range<u64>,
     stored: &Arc<StoredSlice>,
     begin: u32,

@@ -4,16 +4,14 @@
 //! committed before a rename or link of it is sent, so that no crash shows a new name with old
 //! content; content that is about to be deleted is not committed first.
 
-use super::file_system::{FileSystem, FileSystemCore};
-use super::known::{Known, Scope};
 use super::orphans::is_special;
-use super::services::Caller;
-use super::services::Tier;
-use super::services::cancel_safe;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::NAME_BYTES_MAX;
 use crate::keys::ValueBinding;
+use crate::vfs::file_system::{FileSystem, FileSystemCore};
+use crate::vfs::known::{Known, Scope};
+use crate::vfs::services::{Caller, Tier, cancel_safe};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
@@ -30,10 +28,10 @@ pub use quorumfs_metadata::operation::RenameMode;
 const KIND_MASK: u32 = 0o170_000;
 
 /// An inode that was made, or existed already.
-pub(super) struct Made {
-    pub(super) attributes: Attributes,
-    pub(super) existed: bool,
-    pub(super) tier: Option<Tier>,
+pub(in crate::vfs) struct Made {
+    pub(in crate::vfs) attributes: Attributes,
+    pub(in crate::vfs) existed: bool,
+    pub(in crate::vfs) tier: Option<Tier>,
 }
 
 /// A call that removes a name.
@@ -478,7 +476,7 @@ impl FileSystem {
 impl FileSystemCore {
     /// Makes an inode and its entry.
     #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
-    pub(super) async fn make(
+    pub(in crate::vfs) async fn make(
         self: &Arc<Self>,
         what: &'static str,
         caller: &Caller,
@@ -502,7 +500,17 @@ impl FileSystemCore {
         let (inner, name) = (self.clone(), name.to_vec());
         let order = async move {
             let made = inner.order_creation(what, credentials, directory, &name, step);
-            inner.inherit_tier(directory, made.await?).await
+            let made = made.await?;
+            if made.existed {
+                return Ok(made);
+            }
+            let inherited = inner.inherit_tier(directory, made.attributes).await?;
+            let (attributes, tier) = inherited;
+            Ok(Made {
+                attributes,
+                tier,
+                ..made
+            })
         };
         cancel_safe(order).await
     }

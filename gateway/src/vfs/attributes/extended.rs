@@ -19,22 +19,16 @@
 //! Only files and directories have `user.` ones. The kernel has checked all that already; it is
 //! checked again here and, for changes, by the servers.
 
-mod acl;
-#[cfg(any(test, feature = "decoders"))]
-pub(crate) mod decoding;
-pub(super) mod tier;
-
 pub use quorumfs_metadata::operation::SetMode;
 
-use super::file_system::{FileSystem, FileSystemCore};
-use super::known::{DecryptedAttributes, Name, Plain, Value};
-use super::services::Caller;
-use super::services::Tier;
-use super::services::cancel_safe;
-use super::writeback::TRIES;
+use super::acl;
 use crate::clock;
 use crate::error::VfsError;
 use crate::keys::ValueBinding;
+use crate::vfs::file_system::{FileSystem, FileSystemCore};
+use crate::vfs::known::{DecryptedAttributes, Name, Plain, Value};
+use crate::vfs::services::{Caller, Tier, cancel_safe};
+use crate::vfs::writeback::TRIES;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{AccessAcl, Acl, AclKind, permits};
@@ -54,13 +48,13 @@ const VOLUME: &[u8] = b"user.quorumfs.volume";
 
 /// A change of an attribute or list.
 #[derive(Clone)]
-enum ExtendedChange {
+pub(super) enum ExtendedChange {
     Set(Name, Bytes, SetMode),
     Remove(Name),
     Acl(AclKind, Option<Acl>),
 }
 
-const NONE: VfsError = VfsError::refused("getxattr", Errno::NODATA);
+pub(super) const NONE: VfsError = VfsError::refused("getxattr", Errno::NODATA);
 
 impl FileSystem {
     /// The value of an extended attribute.
@@ -195,7 +189,7 @@ impl FileSystem {
     }
 
     /// Runs to its end even if the caller gives up: the caches need its outcome.
-    async fn change_extended(
+    pub(super) async fn change_extended(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -207,7 +201,7 @@ impl FileSystem {
 }
 
 impl FileSystemCore {
-    async fn change_extended(
+    pub(super) async fn change_extended(
         self: &Arc<Self>,
         caller: &Caller,
         inode: InodeId,
@@ -345,7 +339,10 @@ impl FileSystemCore {
     }
 
     /// An inode's attributes, decrypted: the cached ones, if they are still the same.
-    async fn extended(&self, known: &Attributes) -> Result<Arc<DecryptedAttributes>, VfsError> {
+    pub(super) async fn extended(
+        &self,
+        known: &Attributes,
+    ) -> Result<Arc<DecryptedAttributes>, VfsError> {
         if let Some(cached) = self.known.extended(known.inode, known.extended.changed) {
             return Ok(cached);
         }
@@ -421,7 +418,12 @@ impl FileSystemCore {
     }
 
     /// Whether the caller may read the inode's content.
-    fn reads(&self, caller: &Caller, attributes: &Attributes, acl: Option<&AccessAcl>) -> bool {
+    pub(super) fn reads(
+        &self,
+        caller: &Caller,
+        attributes: &Attributes,
+        acl: Option<&AccessAcl>,
+    ) -> bool {
         let of = (attributes.uid, attributes.gid, attributes.mode);
         caller.uid == Uid::ROOT.0
             || permits(of, acl, &self.services.credentials(caller), Access::READ)

@@ -1,14 +1,11 @@
 //! Opening, creating and closing files.
 
-use super::AttributeChange;
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::{FileHandle, HandleId, OpenMode, Prefetcher};
-use super::files::{Node, NodeState};
-use super::known::ContentMap;
-use super::services::Caller;
-use super::services::Tier;
-use super::services::cancel_safe;
 use crate::error::VfsError;
+use crate::vfs::attributes::AttributeChange;
+use crate::vfs::file_system::{FileSystem, FileSystemCore};
+use crate::vfs::files::{FileHandle, HandleId, Node, NodeState, OpenMode, Prefetcher};
+use crate::vfs::known::ContentMap;
+use crate::vfs::services::{Caller, Tier, cancel_safe};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
@@ -112,7 +109,7 @@ impl FileSystem {
 
 /// A handle that the caller does not have yet: closed again unless it is delivered.
 #[must_use]
-pub(super) struct Undelivered {
+pub(in crate::vfs) struct Undelivered {
     inner: Arc<FileSystemCore>,
     handle: HandleId,
     delivered: bool,
@@ -120,7 +117,7 @@ pub(super) struct Undelivered {
 
 impl Undelivered {
     /// The node of the open file.
-    pub(super) fn node(&self) -> Result<Arc<Node>, VfsError> {
+    pub(in crate::vfs) fn node(&self) -> Result<Arc<Node>, VfsError> {
         Ok(self.inner.files.handles.file(self.handle)?.node.clone())
     }
 
@@ -178,7 +175,7 @@ impl FileSystemCore {
     }
 
     /// A new handle on a file; for writing, with the file's own tier.
-    pub(super) fn open_handle(
+    pub(in crate::vfs) fn open_handle(
         self: &Arc<Self>,
         attributes: &Attributes,
         mode: OpenMode,

@@ -10,13 +10,12 @@
 //! ([`ListingCache`]), but only for their names: attributes change without their directory, so for
 //! a cached page they have to be known separately.
 
-use super::file_system::{FileSystem, FileSystemCore};
-use super::files::{DirectoryHandle, HandleId, Listing};
-use super::known::VALID_FOR;
-use super::known::{DirectoryEntry, Known, Page};
-use super::names::WHOLE_DIRECTORY;
-use super::services::Caller;
+use super::lookup::WHOLE_DIRECTORY;
 use crate::error::VfsError;
+use crate::vfs::file_system::{FileSystem, FileSystemCore};
+use crate::vfs::files::{DirectoryHandle, HandleId, Listing};
+use crate::vfs::known::{DirectoryEntry, Known, Page, VALID_FOR};
+use crate::vfs::services::Caller;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
@@ -169,7 +168,7 @@ impl FileSystem {
 
 impl FileSystemCore {
     /// Whether a page still shows the directory's entries, as far as is known.
-    pub(super) fn page_is_current(&self, page: &Page) -> bool {
+    pub(in crate::vfs) fn page_is_current(&self, page: &Page) -> bool {
         self.known.is_current(page.directory.inode, page.stamp)
     }
 
