@@ -55,12 +55,14 @@ fn draw_salt() -> Result<SliceSalt, KeyError> {
 
 const READING: &str = "reading from the clouds";
 
-/// What the key of a slice of this realm alone is derived from.
-fn own_key(id: SliceId, slice: &row::Slice) -> Result<(RealmEpoch, SliceSalt), VfsError> {
+/// What the key of a slice of the realm `own` alone is derived from.
+fn own_key(
+    own: RealmId,
+    id: SliceId,
+    slice: &row::Slice,
+) -> Result<(RealmEpoch, SliceSalt), VfsError> {
     match slice.key() {
-        Some(row::SliceKey::Derived { realm, epoch, salt }) if *realm == RealmId::ROOT => {
-            Ok((*epoch, *salt))
-        }
+        Some(row::SliceKey::Derived { realm, epoch, salt }) if *realm == own => Ok((*epoch, *salt)),
         _ => Err(VfsError::Data {
             doing: READING,
             kind: BlockErrorKind::NewerFormat,
@@ -92,7 +94,7 @@ impl SliceStore for CloudSlices {
         const DOING: &str = "writing to the clouds";
         let epoch_key = self.volume.current_key()?;
         let (epoch, salt) = (epoch_key.epoch(), draw_salt()?);
-        let realm = RealmId::ROOT;
+        let realm = self.volume.realm().id();
         let row_key = row::SliceKey::Derived { realm, epoch, salt };
         let key = epoch_key.slice_key(id.slice(), &salt);
         if plain.len() < SMALL_BYTES {
@@ -112,7 +114,7 @@ impl SliceStore for CloudSlices {
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
-        let (epoch, salt) = own_key(stored.id, &stored.slice)?;
+        let (epoch, salt) = own_key(self.volume.realm().id(), stored.id, &stored.slice)?;
         let key = self.volume.slice_key(epoch, stored.id, &salt)?;
         let slice = SealedSlice::of_row(stored.id, &stored.slice);
         let object = StoredObject::of_row(stored.slice.object, &stored.object)
@@ -184,7 +186,7 @@ mod tests {
         };
         let id = SliceId::default();
         let own = derived(RealmId::ROOT);
-        let read = own_key(id, &slice(vec![own.clone()])).unwrap();
+        let read = own_key(RealmId::ROOT, id, &slice(vec![own.clone()])).unwrap();
         assert_eq!(read, (RealmEpoch(3), SliceSalt([4; 16])));
         for keys in [
             vec![],
@@ -192,7 +194,9 @@ mod tests {
             vec![wrapped],
             vec![own, derived(RealmId(1))],
         ] {
-            let refused = own_key(id, &slice(keys)).unwrap_err().to_string();
+            let refused = own_key(RealmId::ROOT, id, &slice(keys))
+                .unwrap_err()
+                .to_string();
             assert!(refused.contains("another realm"), "{refused}");
         }
     }
