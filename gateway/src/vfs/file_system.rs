@@ -1,17 +1,12 @@
 //! The file system itself: what every call shares.
 
-use super::background;
 use super::files::{Files, QueuedFile};
-use super::known::{self, CountPolled, KnownMetadata, Scope};
+use super::known::{KnownMetadata, Scope};
 use super::read::Reading;
-use super::services::{Services, Tier, UnderOldEpochs, VfsOptions};
+use super::services::{Services, Tier, UnderOldEpochs};
 use super::writeback::Writeback;
 use crate::error::VfsError;
-use crate::journal::{Journal, JournalStatus};
-use crate::memory::keep_at_most;
-use crate::metadata::MetadataClient;
-use crate::slices::SliceStore;
-use crate::volume::Volume;
+use crate::journal::JournalStatus;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::InodeId;
 use std::fmt;
@@ -67,48 +62,11 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
-    /// A file system over a session with the metadata servers and a set of clouds. Must be called
-    /// within a tokio runtime, in which its background work will run.
-    #[must_use]
-    pub fn new(
-        volume: Arc<Volume>,
-        metadata: Arc<MetadataClient>,
-        slices: Arc<dyn SliceStore>,
-        options: VfsOptions,
-    ) -> Self {
-        Self::build(volume, metadata, slices, options, None)
-    }
-
     /// The volume's id, in hexadecimal digits.
     #[must_use]
     pub fn volume_name(&self) -> String {
         let id = self.inner.services.volume.id();
         id.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    pub(super) fn build(
-        volume: Arc<Volume>,
-        metadata: Arc<MetadataClient>,
-        slices: Arc<dyn SliceStore>,
-        options: VfsOptions,
-        journal: Option<Arc<Journal>>,
-    ) -> Self {
-        // All file systems of a process share the spare memory; the last one sets its bound.
-        keep_at_most(options.dirty_bytes_max.saturating_add(options.cache_bytes));
-        let known = KnownMetadata::new(options.attributes_max, CountPolled(metadata.clone()));
-        let services = Services::new(volume, metadata, slices, options);
-        let files = Files::new(services.clone(), known.clone());
-        let writeback = Writeback::new(services.clone(), known.clone(), files.clone(), journal);
-        let inner = Arc::new(FileSystemCore {
-            reading: Reading::new(services.clone(), files.clone()),
-            writeback,
-            files,
-            known,
-            services,
-        });
-        background::spawn(&inner);
-        known::spawn(&inner.known);
-        Self { inner }
     }
 
     /// How many inodes have cached attributes and names at most, about.
@@ -120,7 +78,7 @@ impl FileSystem {
     /// The root directory.
     #[must_use]
     pub fn root(&self) -> InodeId {
-        InodeId::ROOT
+        self.inner.services.volume.root()
     }
 
     /// The state of the mount.
@@ -179,7 +137,7 @@ impl FileSystem {
     }
 
     /// Commits all pending data, several files at once, until there was no progress for
-    /// [`VfsOptions::sync_wait`].
+    /// [`VfsOptions::sync_wait`](super::VfsOptions::sync_wait).
     ///
     /// # Errors
     /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and flushes that

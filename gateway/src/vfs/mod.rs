@@ -12,8 +12,9 @@
 //!
 //! Four parts own all state, each behind a surface of its own; a part knows only those below it.
 //! Calls own none: they check their arguments and stand on the owners. `file_system` holds the
-//! owners together, `background` looks after them, `kernel_cache` says what the kernel may keep of
-//! them, and `rescue` saves what a crash left.
+//! owners together, `assemble` makes them, `background` looks after them, `kernel_cache` says what
+//! the kernel may keep of what they show, and `rescue` saves what a crash left.
+//! docs/architecture/gateway.md draws the arrows, and a test keeps them.
 //!
 //! | Part | Content |
 //! |---|---|
@@ -38,6 +39,7 @@
 //! Inodes that are neither open nor dirty have no state beyond the caches, whose entries are valid
 //! for a second. docs/SEMANTICS.md lists the POSIX behaviour, with examples that are tests.
 
+mod assemble;
 mod attributes;
 mod background;
 mod data;
