@@ -7,12 +7,12 @@
 //! ```
 //!
 //! * **A slice never changes.** It is written once, under ids that are used once, and read in
-//!   [chunks](CHUNK_BYTES), which may be cached without ever being invalidated.
+//!   chunks, which may be cached without ever being invalidated.
 //! * **Written is not committed**: a written slice is on w clouds, and the servers do not know it
 //!   yet. Its writer says once whether they do from now on ([`SliceStore::committed`]) or never
 //!   will ([`SliceStore::abandoned`]).
 //! * **An outage is waited for** for a while, by writers and by readers, before a call fails
-//!   ([`Outages`]).
+//!   (`outage`).
 //!
 //! Stores stand on each other: the disk cache is a store in front of the clouds.
 

@@ -13,7 +13,7 @@
 //! * **Changes by this mount are entered as they happen**, and overtake answers to earlier queries.
 //! * **Bounded**: each cache evicts its oldest entries.
 //!
-//! Entries become invalid in two ways. What others have changed is learnt through [`Coherence`],
+//! Entries become invalid in two ways. What others have changed is learnt through [`coherence`],
 //! and makes all stamps of an earlier round invalid at once ([`validity`]). What this mount knows
 //! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes anything.
 //!

@@ -240,3 +240,99 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::coherence::Coherence;
+    use super::super::owner::Scope;
+    use super::*;
+    use crate::error::VfsError;
+    use async_trait::async_trait;
+    use std::collections::VecDeque;
+
+    const HERE: InodeId = InodeId(5);
+    const THERE: Known = Known::Entry(InodeId(9));
+
+    /// Answers in this order, and then not at all.
+    struct Scripted(Mutex<VecDeque<News>>);
+
+    #[async_trait]
+    impl Coherence for Scripted {
+        fn is_told(&self) -> bool {
+            true
+        }
+
+        async fn news(&self) -> Result<News, VfsError> {
+            let next = self.0.lock().unwrap().pop_front();
+            next.ok_or(VfsError::Fenced)
+        }
+
+        fn is_fenced(&self) -> bool {
+            false
+        }
+
+        fn is_cut_off(&self) -> bool {
+            false
+        }
+    }
+
+    /// A name is known as of the first answer, and the kernel has cached it.
+    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, watch::Receiver<u64>) {
+        let answers = [&[first], then].concat().into();
+        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers)));
+        known.revalidate().await;
+        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+        assert!(known.may_cache_name(HERE, b"a", THERE));
+        let kernel = known.invalidations();
+        tokio::time::advance(2 * VALID_FOR).await;
+        (known, kernel)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_count_that_has_not_moved_makes_everything_valid_again() {
+        let (known, kernel) = known_after(News::Count(7), &[News::Count(7)]).await;
+        assert_eq!(known.name(HERE, b"a"), None, "not confirmed");
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), Some(THERE));
+        assert!(!kernel.has_changed().unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_count_that_has_moved_invalidates_everything_here_and_in_the_kernel() {
+        let (known, kernel) = known_after(News::Count(7), &[News::Count(8)]).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), None);
+        assert!(kernel.has_changed().unwrap());
+        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+        assert!(known.may_cache_name(HERE, b"a", THERE), "as of the new one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
+        let (known, kernel) = known_after(News::Count(7), &[News::Ended]).await;
+        known.revalidate().await;
+        assert!(kernel.has_changed().unwrap());
+        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+        assert!(!known.may_cache_name(HERE, b"a", THERE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_invalidated_is_unknown_and_not_absent() {
+        let (known, _) = known_after(News::Count(7), &[News::Count(7)]).await;
+        known.revalidate().await;
+        known.learn_directory(
+            known.stamp(HERE),
+            HERE,
+            [(&b"b"[..], InodeId(8))].into_iter(),
+        );
+        assert_eq!(known.name(HERE, b"c"), Some(Known::Absent));
+        known.invalidate(Scope::Name(HERE, b"b"));
+        assert_eq!(
+            (known.name(HERE, b"b"), known.name(HERE, b"c")),
+            (None, None)
+        );
+        assert_eq!(known.name(HERE, b"a"), Some(THERE));
+        known.invalidate(Scope::All);
+        assert_eq!(known.name(HERE, b"a"), None);
+    }
+}

@@ -7,7 +7,7 @@
 //! The kernel caches names and attributes that it is shown. So a page is used no longer than any
 //! cached entry, and not after a change that this mount made to the directory; and the newest known
 //! attributes of an inode are shown. Pages are cached for the next listing of the same directory
-//! ([`ListingCache`]), but only for their names: attributes change without their directory, so for
+//! ([`Page`]), but only for their names: attributes change without their directory, so for
 //! a cached page they have to be known separately.
 
 use super::lookup::WHOLE_DIRECTORY;
