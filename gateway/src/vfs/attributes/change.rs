@@ -163,7 +163,7 @@ impl FileSystemCore {
         by_handle: bool,
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
-        let _content = node.content.lock().await;
+        let _content = node.change().await;
         // Data that was promised to survive a crash is not dropped before the truncation is
         // certain.
         let void = {

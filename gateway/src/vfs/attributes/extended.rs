@@ -209,7 +209,7 @@ impl FileSystemCore {
     ) -> Result<(), VfsError> {
         let node = self.files.node(inode);
         let content = match &node {
-            Some(node) => Some(node.content.lock().await),
+            Some(node) => Some(node.change().await),
             None => None,
         };
         if let Some(node) = &node {

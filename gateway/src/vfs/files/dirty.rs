@@ -175,6 +175,11 @@ impl DirtyRuns {
 }
 
 impl FrozenRuns {
+    /// None.
+    pub(in crate::vfs) const NONE: Self = Self {
+        runs: BTreeMap::new(),
+    };
+
     /// Adds a run where there is none.
     pub(in crate::vfs) fn insert(&mut self, start: u64, run: Bytes) {
         self.runs.insert(start, run);

@@ -18,6 +18,7 @@
 //! | `owner` | [`Files`]: the table of nodes, and the view of an inode |
 //! | `node` | one inode |
 //! | `dirty`, `early_upload` | its runs that are not committed |
+//! | `commit_state` | how far its commit has come |
 //! | `full` | its commit that a quota refused |
 //! | `handle`, `readahead` | open files and directories, and how they are read |
 //! | `extents` | asking where a file's bytes lie |
@@ -26,6 +27,7 @@
 //! | `access_times` | times of access that the servers do not have yet |
 
 mod access_times;
+mod commit_state;
 mod dirty;
 mod early_upload;
 mod extents;

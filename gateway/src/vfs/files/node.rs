@@ -14,6 +14,7 @@
 //! each other; readers and writers take only the short lock on the state. Attributes that ride with
 //! the next commit are *pending*: callers see them at once.
 
+use super::commit_state::CommitState;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::early_upload::{EarlyUpload, EarlyUploads};
 use super::full::Full;
@@ -114,10 +115,9 @@ pub(in crate::vfs) struct NodeState {
     pub(in crate::vfs) dirty: DirtyRuns,
     /// Full runs that are uploaded before a commit needs them.
     pub(in crate::vfs) early_uploads: EarlyUploads,
-    pub(in crate::vfs) frozen: FrozenRuns,
     pub(in crate::vfs) pending: Pending,
-    /// Attributes of the commit under way: callers still see them.
-    pub(in crate::vfs) departing: Pending,
+    /// What has departed with the commit under way: callers still see it.
+    commit: CommitState,
     /// Since when the oldest pending change has waited for its commit.
     pub(in crate::vfs) waiting_since: Option<Instant>,
     pub(in crate::vfs) content: ContentMap,
@@ -146,13 +146,16 @@ pub(in crate::vfs) struct NodeState {
     pub(in crate::vfs) booked: u64,
 }
 
+/// The right to change committed content.
+pub(in crate::vfs) type ContentGuard<'a> = tokio::sync::MutexGuard<'a, ()>;
+
 /// See the module.
 #[derive(Debug)]
 pub(in crate::vfs) struct Node {
     pub(in crate::vfs) inode: InodeId,
     state: Mutex<NodeState>,
     /// Held while committed content changes.
-    pub(in crate::vfs) content: tokio::sync::Mutex<()>,
+    content: tokio::sync::Mutex<()>,
     /// Notified when dirty bytes have departed.
     pub(in crate::vfs) left: Notify,
 }
@@ -165,9 +168,8 @@ impl Node {
                 base,
                 dirty: DirtyRuns::default(),
                 early_uploads: EarlyUploads::default(),
-                frozen: FrozenRuns::default(),
                 pending: Pending::default(),
-                departing: Pending::default(),
+                commit: CommitState::default(),
                 waiting_since: None,
                 content,
                 handles: 0,
@@ -188,6 +190,17 @@ impl Node {
         }
     }
 
+    /// Waits until committed content may be changed: by one at a time, for as long as the result
+    /// is held.
+    pub(in crate::vfs) async fn change(&self) -> ContentGuard<'_> {
+        self.content.lock().await
+    }
+
+    /// Whether committed content is being changed: most likely by a commit.
+    pub(in crate::vfs) fn is_changing(&self) -> bool {
+        self.content.try_lock().is_err()
+    }
+
     /// The short lock: never held across an await.
     pub(in crate::vfs) fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -195,14 +208,19 @@ impl Node {
 }
 
 impl NodeState {
+    /// Runs that have departed with the commit under way.
+    pub(in crate::vfs) fn frozen(&self) -> &FrozenRuns {
+        self.commit.runs()
+    }
+
     /// Whether something waits to be committed.
     pub(in crate::vfs) fn is_waiting(&self) -> bool {
-        self.holds_written() || !self.pending.is_empty() || !self.departing.is_empty()
+        self.holds_written() || !self.pending.is_empty() || !self.commit.attributes().is_empty()
     }
 
     /// Whether there is uncommitted content.
     pub(in crate::vfs) fn holds_written(&self) -> bool {
-        !self.dirty.is_empty() || !self.early_uploads.runs().is_empty() || !self.frozen.is_empty()
+        !self.dirty.is_empty() || !self.early_uploads.runs().is_empty() || !self.frozen().is_empty()
     }
 
     /// Whether the node is neither open nor dirty.
@@ -213,7 +231,7 @@ impl NodeState {
     /// The attributes that callers see: committed ones with local changes over them.
     pub(in crate::vfs) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
-        let nothing = self.early_uploads.runs().is_empty() && self.frozen.is_empty();
+        let nothing = self.early_uploads.runs().is_empty() && self.frozen().is_empty();
         if !self.dirty.is_empty() || !nothing {
             seen.size = self.size();
             // As a local file system would count them after write-back: pending data may overlap
@@ -221,13 +239,13 @@ impl NodeState {
             let runs = [
                 self.dirty.bytes(),
                 self.early_uploads.runs().bytes(),
-                self.frozen.bytes(),
+                self.frozen().bytes(),
             ];
             let waiting = runs.into_iter().fold(0, u64::saturating_add);
             let at_most = seen.allocated.max(seen.size);
             seen.allocated = seen.allocated.saturating_add(waiting).min(at_most);
         }
-        let pending = self.pending.over(self.departing);
+        let pending = self.pending.over(self.commit.attributes());
         seen.mode = pending.mode.unwrap_or(seen.mode);
         seen.atime = pending.atime.unwrap_or(seen.atime);
         seen.mtime = pending.mtime.unwrap_or(seen.mtime);
@@ -239,7 +257,7 @@ impl NodeState {
     /// The file's length with uncommitted writes. A file is shortened only by an ordered operation,
     /// so no run reaches beyond that.
     pub(in crate::vfs) fn size(&self) -> u64 {
-        let written = self.dirty.end().max(self.frozen.end());
+        let written = self.dirty.end().max(self.frozen().end());
         self.base
             .size
             .max(written)
@@ -251,7 +269,7 @@ impl NodeState {
         self.base.size == 0
             && self.dirty.is_empty()
             && self.early_uploads.runs().is_empty()
-            && self.frozen.is_empty()
+            && self.frozen().is_empty()
             && self.content.is_empty()
     }
 
@@ -306,14 +324,17 @@ impl NodeState {
             return None;
         }
         let (frozen, uploads) = self.early_uploads.depart(&mut self.dirty);
-        self.frozen = frozen;
         let pending = std::mem::take(&mut self.pending);
-        self.departing = pending;
+        let departure = Departure::new(&frozen, pending);
+        self.commit = CommitState::Departed {
+            runs: frozen,
+            attributes: pending,
+        };
         self.waiting_since = None;
         Some(Departure {
             uploads: Mutex::new(uploads),
             through: self.journalled,
-            ..Departure::new(&self.frozen, pending)
+            ..departure
         })
     }
 
@@ -321,15 +342,15 @@ impl NodeState {
     /// truncation is certain; if that fails, [`NodeState::put_back`] makes it pending again.
     pub(in crate::vfs) fn set_aside(&mut self) -> Departure {
         self.early_uploads.put_back(&mut self.dirty);
-        self.frozen = self.dirty.freeze();
-        self.departing = std::mem::take(&mut self.pending);
-        Departure::new(&self.frozen, self.departing)
+        let (runs, attributes) = (self.dirty.freeze(), std::mem::take(&mut self.pending));
+        let departure = Departure::new(&runs, attributes);
+        self.commit = CommitState::Departed { runs, attributes };
+        departure
     }
 
     /// The file was truncated to nothing: data that was taken aside is void.
     pub(in crate::vfs) fn cut(&mut self, attributes: &Attributes) {
-        self.frozen = FrozenRuns::default();
-        self.departing = Pending::default();
+        self.commit.end();
         self.clear_refusals();
         if !self.is_waiting() {
             self.waiting_since = None;
@@ -361,7 +382,7 @@ impl NodeState {
         content: &ContentMap,
     ) {
         departure.frozen().remove_until(until);
-        self.frozen.remove_until(until);
+        self.commit.committed_until(until);
         if attributes.version >= self.base.version {
             self.base = *attributes;
             self.content = content.clone();
@@ -370,8 +391,7 @@ impl NodeState {
 
     /// The commit is done: `attributes` are the committed ones.
     pub(in crate::vfs) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
-        self.frozen = FrozenRuns::default();
-        self.departing = Pending::default();
+        self.commit.end();
         self.unjournalled &= self.is_waiting();
         self.clear_refusals();
         if attributes.version >= self.base.version {
@@ -393,10 +413,8 @@ impl NodeState {
     /// The commit failed: its data is pending again, beneath newer data.
     pub(in crate::vfs) fn put_back(&mut self, departure: &Departure) {
         self.early_uploads.put_back(&mut self.dirty);
-        let frozen = std::mem::take(&mut self.frozen);
-        self.dirty.put_beneath(frozen);
+        self.dirty.put_beneath(self.commit.end());
         self.pending = self.pending.over(departure.pending);
-        self.departing = Pending::default();
         if self.is_waiting() {
             self.wait_for_commit();
         }
@@ -406,9 +424,8 @@ impl NodeState {
     pub(in crate::vfs) fn give_up(&mut self, error: Option<VfsError>) {
         self.dirty.clear();
         self.early_uploads = EarlyUploads::default();
-        self.frozen = FrozenRuns::default();
+        self.commit.end();
         self.pending = Pending::default();
-        self.departing = Pending::default();
         self.waiting_since = None;
         self.unjournalled = false;
         self.clear_refusals();

@@ -62,7 +62,7 @@ impl NodeState {
         let local = [
             self.dirty.next_byte(at),
             self.early_uploads.runs().next_byte(at),
-            self.frozen.next_byte(at),
+            self.frozen().next_byte(at),
         ];
         let local = local.into_iter().flatten().min();
         let before = self.base.size.min(local.unwrap_or(u64::MAX));
@@ -82,7 +82,7 @@ impl NodeState {
                 .dirty
                 .covered_until(place)
                 .or_else(|| self.early_uploads.runs().covered_until(place))
-                .or_else(|| self.frozen.covered_until(place));
+                .or_else(|| self.frozen().covered_until(place));
             let covered = match local {
                 Some(end) => Some(end),
                 // Nothing is committed beyond the committed end.

@@ -47,7 +47,7 @@ impl ReadPlan {
             .early_uploads
             .runs()
             .overlay(offset, &mut buffer, gaps);
-        let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
+        let gaps = state.frozen().overlay(offset, &mut buffer, gaps);
         let committed = state.base.size;
         let gaps = gaps
             .into_iter()

@@ -38,7 +38,7 @@ impl Writeback {
         range: Range<u64>,
         how: Allocation,
     ) -> Result<(), VfsError> {
-        let _content = node.content.lock().await;
+        let _content = node.change().await;
         self.flush_settled(node).await?;
         let before = node.state().base.version;
         let mut rest = vec![range.clone()];

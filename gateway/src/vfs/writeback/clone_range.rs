@@ -38,11 +38,11 @@ impl Writeback {
         } else {
             (to, source)
         };
-        let _first = first.content.lock().await;
+        let _first = first.change().await;
         let _second = if same {
             None
         } else {
-            Some(second.content.lock().await)
+            Some(second.change().await)
         };
         self.flush_settled(source).await?;
         if !same {

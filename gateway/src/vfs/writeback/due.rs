@@ -84,7 +84,7 @@ impl Writeback {
         let mut places = AT_ONCE.saturating_sub(large.len());
         waiting.retain(|(_, node)| {
             // The commit under way may take long; the rest is due later.
-            if large.contains_key(&node.inode) || node.content.try_lock().is_err() {
+            if large.contains_key(&node.inode) || node.is_changing() {
                 return false;
             }
             let is_large = is_large(node);

@@ -20,7 +20,7 @@ impl Writeback {
     /// Updates the file's bytes in the budget.
     pub(in crate::vfs) fn book(&self, state: &mut NodeState) {
         let away = state
-            .frozen
+            .frozen()
             .bytes()
             .saturating_add(state.early_uploads.runs().bytes());
         let now = state.dirty.cost().saturating_add(away);
@@ -78,7 +78,7 @@ impl Writeback {
     }
 
     async fn flush_now(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
-        let _content = node.content.lock().await;
+        let _content = node.change().await;
         self.flush_locked(node).await
     }
 

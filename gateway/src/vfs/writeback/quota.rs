@@ -178,7 +178,7 @@ impl Writeback {
 
     /// The last writer may have closed. Data of a commit under way is left to it.
     pub(in crate::vfs) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
-        if state.is_abandoned() && state.frozen.is_empty() {
+        if state.is_abandoned() && state.frozen().is_empty() {
             self.give_up_full(node, state);
         }
     }
@@ -186,7 +186,7 @@ impl Writeback {
     /// Memory is short, and other files need it more than data that does not fit.
     pub(in crate::vfs) fn give_up_under_pressure(&self, node: &Node) {
         let mut state = node.state();
-        if state.full.is_some() && !state.promised && state.frozen.is_empty() {
+        if state.full.is_some() && !state.promised && state.frozen().is_empty() {
             self.give_up_full(node, &mut state);
         }
     }

@@ -235,7 +235,7 @@ impl Writeback {
     }
 
     fn upload_more_early(self: &Arc<Self>, node: &Arc<Node>) {
-        if node.content.try_lock().is_ok() {
+        if !node.is_changing() {
             // No commit is under way: the rest waits for its own.
             return;
         }

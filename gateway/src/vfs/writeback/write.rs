@@ -33,7 +33,7 @@ impl Writeback {
         }
         self.takes_more(node, data.len() as u64).await?;
         let reserved = self.reserve(node, data.len() as u64).await?;
-        let commits = node.content.try_lock().is_err();
+        let commits = node.is_changing();
         let full = {
             let mut state = node.state();
             if let Some(lost) = &state.lost {
