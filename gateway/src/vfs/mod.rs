@@ -10,7 +10,7 @@
 //!           services {volume, keys, servers, slices, options}
 //! ```
 //!
-//! Four parts own all state, each behind a surface of its own; a part knows only those below it.
+//! The owners have all state, each behind a surface of its own; an owner knows only those below it.
 //! Calls own none: they check their arguments and stand on the owners. `file_system` holds the
 //! owners together, `assemble` makes them, `background` looks after them, `kernel_cache` says what
 //! the kernel may keep of what they show, and `rescue` saves what a crash left.

@@ -1,8 +1,9 @@
 //! A realm as this process has it: which one it is, the directory that it begins with, and its
 //! keys.
 //!
-//! Everything that is sealed under the same keys is of one realm. A volume has one today, its root,
-//! and this module alone says so: what seals, opens or asks gets the realm from here.
+//! Everything that is sealed under the same keys is of one realm. A volume has one today, its root.
+//! What seals or opens gets the realm from here; the metadata's client, which asks before it knows
+//! any volume's keys, names the same one.
 
 use super::keyring::Keyring;
 use crate::keys::{KeyError, RealmEpochKey, SliceKey};

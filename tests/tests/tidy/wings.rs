@@ -61,10 +61,36 @@ fn arrows(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     below
 }
 
-/// A file without its comments.
+/// A file without its comments. What a line has behind `//` in a string is kept.
 fn code(text: &str) -> String {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap());
+    let lines = text.lines().map(|line| {
+        let is_quoted = |at: &usize| line[..*at].matches('"').count() % 2 == 1;
+        let mut comments = line.match_indices("//").map(|(at, _)| at);
+        let comment = comments.find(|at| !is_quoted(at));
+        &line[..comment.unwrap_or(line.len())]
+    });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The names that the code of a folder's `mod.rs` exports again, each with its module.
+fn exported(code: &str) -> BTreeMap<String, String> {
+    let mut names = BTreeMap::new();
+    for line in code.split("use ").skip(1) {
+        let statement = line.split(';').next().unwrap();
+        let Some((module, rest)) = statement.trim_start().split_once("::") else {
+            continue;
+        };
+        if module
+            .chars()
+            .all(|it| it.is_ascii_lowercase() || it == '_')
+        {
+            let name = |it: &str| it.split(" as ").last().unwrap().trim().to_string();
+            let group = rest.trim().trim_start_matches('{').trim_end_matches('}');
+            let exports = group.split(',').map(name).filter(|it| !it.is_empty());
+            names.extend(exports.map(|it| (it, module.to_string())));
+        }
+    }
+    names
 }
 
 /// The first name of a path, or those of a group of paths: `a` and `b` of `{a::X, b::{Y, Z}}`.
@@ -95,12 +121,38 @@ fn heads(path: &str) -> Vec<&str> {
 
 /// The names in the folder of the wings that the code of a module refers to. The module lies so
 /// many `super::` below the folder; a module in its file lies deeper, so more of them count too.
-fn referred(code: &str, depth: usize, house: &House, wings: &BTreeSet<&str>) -> BTreeSet<String> {
+fn referred(
+    code: &str,
+    depth: usize,
+    house: &House,
+    wings: &BTreeSet<&str>,
+    exports: &BTreeMap<String, String>,
+) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let is_module = |name: &&str| house.above.contains(name) || wings.contains(name);
+    // A name that the folder exports again stands for its module.
+    let module = |name: &str| exports.get(name).map_or(name, String::as_str).to_string();
     for (at, absolute) in code.match_indices(house.absolute) {
         let found = heads(&code[at + absolute.len()..]);
-        names.extend(found.into_iter().map(str::to_string));
+        names.extend(found.into_iter().map(module));
+    }
+    // The module by itself, or in a group of the crate's: every path has to be written out.
+    let own = house
+        .absolute
+        .trim_start_matches("crate::")
+        .trim_end_matches("::");
+    for (at, step) in code.match_indices("crate::{") {
+        let group = heads(&code[at + step.len() - 1..]);
+        names.extend(
+            group
+                .iter()
+                .filter(|head| **head == own)
+                .map(|it| (*it).to_string()),
+        );
+    }
+    let alone = ["crate::", "super::"].map(|before| format!("{before}{own};"));
+    if alone.iter().any(|path| code.contains(path)) {
+        names.insert(own.to_string());
     }
     for (at, step) in code.match_indices("super::") {
         if code[..at].ends_with("super::") {
@@ -108,9 +160,20 @@ fn referred(code: &str, depth: usize, house: &House, wings: &BTreeSet<&str>) -> 
         }
         let rest = code[at..].trim_start_matches(step);
         let steps = (code[at..].len() - rest.len()) / step.len();
-        if steps >= depth {
-            let found = heads(rest).into_iter().filter(is_module);
-            names.extend(found.map(str::to_string));
+        if steps < depth {
+            continue;
+        }
+        for head in heads(rest) {
+            let named = module(head);
+            // Everything at once, a module, or what the folder exports of one. From the outermost
+            // module of a file `depth` steps lead into the folder, and more lead out of it.
+            if head.is_empty() || head == own || is_module(&named.as_str()) {
+                names.insert(if head.is_empty() {
+                    "*".to_string()
+                } else {
+                    named
+                });
+            }
         }
     }
     names
@@ -140,6 +203,8 @@ fn check(house: &House) {
     }
     let wings: BTreeSet<&str> = arrows.keys().map(String::as_str).collect();
     let (mut broken, mut seen) = (Vec::new(), BTreeSet::new());
+    let surface = fs::read_to_string(root().join(folder).join("mod.rs")).unwrap();
+    let exports = exported(&code(&surface));
     for (path, text) in rust_files() {
         let Some(inside) = path.strip_prefix(folder) else {
             continue;
@@ -159,7 +224,7 @@ fn check(house: &House) {
         seen.insert(wing.as_str());
         let folders = file.matches('/').count() + 1;
         let depth = folders + usize::from(!file.ends_with("mod.rs"));
-        for name in referred(&code(&text), depth, house, &wings) {
+        for name in referred(&code(&text), depth, house, &wings, &exports) {
             if name != *wing && !below.contains(&name) {
                 broken.push(format!("{path}: {wing} imports from {name}"));
             }
@@ -184,23 +249,63 @@ fn nothing_below_the_file_system_imports_it() {
         let Some(inside) = path.strip_prefix("gateway/src/") else {
             continue;
         };
-        if !inside.starts_with("vfs/")
-            && !above.contains(&inside)
-            && code(&text).contains("crate::vfs")
-        {
+        if !inside.starts_with("vfs/") && !above.contains(&inside) && names_vfs(&code(&text)) {
             broken.push(path);
         }
     }
     none_of(&broken, "imports the file system from below it");
 }
 
+/// Whether a path in the code has the segment `vfs`.
+fn names_vfs(code: &str) -> bool {
+    code.match_indices("vfs").any(|(at, name)| {
+        let before = code[..at].chars().next_back().unwrap_or(' ');
+        let after = code[at + name.len()..].trim_start();
+        let ends = ["::", ";", ",", "}"].iter().any(|it| after.starts_with(it));
+        ends && !before.is_alphanumeric() && before != '_' && before != '"'
+    })
+}
+
+#[test]
+fn a_path_into_the_file_system_is_found_however_it_is_written() {
+    for code in [
+        "use crate::vfs::Tier;",
+        "use super::super::vfs::Tier;",
+        "use crate::{error::VfsError, vfs::writeback::Writeback};",
+        "use crate::vfs;",
+        "use crate::{\n    keys,\n    vfs,\n};",
+    ] {
+        assert!(names_vfs(code), "{code}");
+    }
+    assert!(!names_vfs("self.vfs_status()") && !names_vfs("let vfs = 1"));
+}
+
 #[test]
 fn a_reference_to_a_wing_is_found_however_it_is_written() {
+    let wings = BTreeSet::from(["object", "clouds", "read", "write"]);
+    let exports = exported("mod read;\npub use read::{Reads, Late as Later};\nuse store::Store;");
     let found = |code: &str, depth: usize| {
-        let wings = BTreeSet::from(["object", "clouds", "read", "write"]);
-        let names = referred(code, depth, &HOUSES[0], &wings).into_iter();
+        let names = referred(code, depth, &HOUSES[0], &wings, &exports).into_iter();
         names.collect::<Vec<_>>().join(" ")
     };
+    assert_eq!(found("use super::super::{Later, Store};", 2), "read store");
+    assert_eq!(found("use super::super::*;", 2), "*");
+    assert_eq!(
+        found("use crate::{error::E, blocks::read::R};", 2),
+        "blocks"
+    );
+    assert_eq!(found("use crate::blocks;", 2), "blocks");
+    assert_eq!(
+        found("use super::super::super::blocks::read::R;", 2),
+        "blocks"
+    );
+    assert_eq!(
+        found(
+            &code("let a = \"http://x\"; use crate::blocks::read::R;"),
+            2
+        ),
+        "read"
+    );
     assert_eq!(found("use crate::blocks::read::Reads;", 2), "read");
     assert_eq!(
         found(

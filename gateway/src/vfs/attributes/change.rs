@@ -1,4 +1,4 @@
-//! Attributes: reading, changing, and letting changes ride with a commit.
+//! Attributes: changing them, and letting changes ride with a commit.
 //!
 //! Copying a tree sets times and modes of files that were just written, and a database sets the
 //! owner of its journal to the same owner whenever it opens it. Such a change rides with the commit

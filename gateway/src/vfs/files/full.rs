@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 /// The longest pause between two checks of a full file in the background.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// A refused commit of a file.
 #[derive(Clone, Debug)]
 pub(in crate::vfs) struct Full {

@@ -146,7 +146,7 @@ impl KnownMetadata {
     }
 
     /// Sets whether the servers are known to be out of reach.
-    pub(in crate::vfs) fn set_servers_gone(&self, gone: bool) {
+    pub(super) fn set_servers_gone(&self, gone: bool) {
         self.tables().validity.set_servers_gone(gone);
     }
 
@@ -156,22 +156,22 @@ impl KnownMetadata {
     }
 
     /// A count of changes by other sessions arrived: returns whether there were any.
-    pub(in crate::vfs) fn learn_change_count(&self, others: u64, sent: Instant) -> bool {
+    pub(super) fn learn_change_count(&self, others: u64, sent: Instant) -> bool {
         self.tables().validity.learn_change_count(others, sent)
     }
 
     /// Nothing is confirmed any more.
-    pub(in crate::vfs) fn end_validity(&self) {
+    pub(super) fn end_validity(&self) {
         self.tables().validity.end();
     }
 
     /// Whether the count of changes by other sessions arrived recently.
-    pub(in crate::vfs) fn has_fresh_count(&self) -> bool {
+    pub(super) fn has_fresh_count(&self) -> bool {
         self.tables().validity.has_fresh_count(Instant::now())
     }
 
     /// Whether these attributes stay valid as long as they are confirmed.
-    pub(in crate::vfs) fn attributes_are_revalidated(&self, attributes: &Attributes) -> bool {
+    pub(super) fn attributes_are_revalidated(&self, attributes: &Attributes) -> bool {
         let now = Instant::now();
         let inner = self.tables();
         let known = inner.attributes(attributes.inode, now);
@@ -181,7 +181,7 @@ impl KnownMetadata {
     }
 
     /// Whether the entry of a name stays valid as long as it is confirmed.
-    pub(in crate::vfs) fn name_is_revalidated(
+    pub(super) fn name_is_revalidated(
         &self,
         directory: InodeId,
         name: &[u8],

@@ -15,7 +15,8 @@
 //!
 //! Entries become invalid in two ways. What others have changed is learnt through [`coherence`],
 //! and makes all stamps of an earlier round invalid at once ([`validity`]). What this mount knows
-//! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes anything.
+//! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes what the servers
+//! said.
 //!
 //! | Module | Content |
 //! |---|---|

@@ -18,8 +18,9 @@
 //! looked up in (`lookups`), how far validity goes (`validity`), and of which content the kernel
 //! may have pages (`last_open`), which is compared with attributes at every open.
 //!
-//! An answer that is on its way meanwhile was asked for before the removal: it is entered under a
-//! stamp that is never confirmed ([`super::validity`]).
+//! An answer that is on its way meanwhile was asked for before the removal. Late attributes are
+//! entered under a stamp that is never confirmed ([`super::validity`]); a late name or page is
+//! dropped, since its directory has changed in between.
 
 use super::cache::CacheTables;
 use super::coherence::Coherence;

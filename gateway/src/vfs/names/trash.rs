@@ -21,6 +21,7 @@ use quorumfs_metadata::reply::{StepDone, TrashedEntry};
 
 /// Inodes in the trash that can be purged in one call.
 pub const PURGED_AT_ONCE: usize = TRASH_PURGED_MAX;
+
 /// An inode in the trash.
 #[derive(Clone, Debug)]
 pub struct InTrash {

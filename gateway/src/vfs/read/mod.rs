@@ -13,7 +13,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | `owner` | [`Reading`]: what reads share |
-//! | `read` | a read |
+//! | `source` | where the bytes of a read come from |
 //! | `cached_read` | a read that ends in memory |
 //! | `chunk_cache` | content that was read recently |
 //! | `prefetch` | content that will be read next |
