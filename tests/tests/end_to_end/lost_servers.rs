@@ -266,7 +266,7 @@ fn a_renewed_kit_recovers_a_volume_most_of_whose_clouds_were_replaced() {
     let line = renew(&kit).ok().records("renewed").remove(0);
     assert_eq!(line["clouds"].as_array().unwrap().len(), 6, "{line}");
     let renewed = fs::read(&kit).unwrap();
-    renew(&kit).fails(2, "kit", "");
+    renew(&kit).fails(2, "exists, and is not the present kit", "--to");
     assert!(fs::read(&kit).unwrap() == renewed, "it is not replaced");
     // In its own place it is.
     let again = cluster.quorumfs().args(["volume", "renew-kit", "--kit"]);
