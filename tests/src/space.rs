@@ -78,6 +78,8 @@ const RESTORED: usize = 20;
 /// A file as it should be.
 #[derive(Clone, Debug)]
 struct Content {
+    /// When its inode was made.
+    born: Instant,
     length: usize,
     seed: u64,
     changed: Vec<(usize, usize, u64)>,
@@ -121,7 +123,7 @@ struct SpaceRun {
     point: PathBuf,
     random: Random,
     files: BTreeMap<u64, Content>,
-    /// Files that are in the trash by now, if they were old enough.
+    /// Files that were removed and old enough for the trash.
     removed: Vec<(u64, Content)>,
     next: u64,
     report: SpaceReport,
@@ -136,11 +138,12 @@ impl SpaceRun {
         *self.report.done.entry(what).or_default() += 1;
     }
 
-    fn new_content(&mut self) -> Content {
+    fn new_content(&mut self, born: Instant) -> Content {
         let length = self.random.length();
         self.report.written_bytes += length;
         self.next += 1;
         Content {
+            born,
             length: length as usize,
             seed: self.next,
             changed: Vec::new(),
@@ -148,7 +151,8 @@ impl SpaceRun {
     }
 
     fn write(&mut self, number: u64) {
-        let content = self.new_content();
+        let before = self.files.get(&number).map(|content| content.born);
+        let content = self.new_content(before.unwrap_or_else(Instant::now));
         fs::write(self.point.join(name(number)), content.bytes()).unwrap();
         self.files.insert(number, content);
     }
@@ -191,7 +195,9 @@ impl SpaceRun {
             0..3 if live > least => {
                 fs::remove_file(self.point.join(name(one))).unwrap();
                 let content = self.files.remove(&one).unwrap();
-                self.removed.push((one, content));
+                if content.born.elapsed() > TRASH_AGE {
+                    self.removed.push((one, content));
+                }
                 self.done("removed");
             }
             0..4 => {
@@ -242,7 +248,7 @@ impl SpaceRun {
         removed.reverse();
         for (number, content) in removed {
             let path = format!("/{}", name(number).display());
-            // A later file of the same name is there, or was removed too.
+            // Another file of the same name may be there, or may have been removed too.
             let is_held = held.iter().filter(|it| **it == path).count() == 1;
             if self.report.restored == RESTORED || self.files.contains_key(&number) || !is_held {
                 continue;
