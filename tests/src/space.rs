@@ -17,6 +17,7 @@
 )]
 
 use crate::harness::{Cluster, drop_caches, mount_in_background, noise, require_fuse};
+use quorumfs_bft_simulator::random::Random;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -77,7 +78,7 @@ const RESTORED: usize = 20;
 
 /// A file as it should be.
 #[derive(Clone, Debug)]
-struct Content {
+struct ExpectedFile {
     /// When its inode was made.
     born: Instant,
     length: usize,
@@ -85,7 +86,7 @@ struct Content {
     changed: Vec<(usize, usize, u64)>,
 }
 
-impl Content {
+impl ExpectedFile {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = noise(self.seed, self.length);
         for (offset, length, seed) in &self.changed {
@@ -95,36 +96,20 @@ impl Content {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    /// From a byte to the largest length, each order of magnitude as often.
-    fn length(&mut self) -> u64 {
-        let bits = self.below(u64::from(LENGTH_MAX.ilog2()) + 1);
-        let least = 1 << bits;
-        (least + self.below(least)).min(LENGTH_MAX)
-    }
+/// From a byte to the largest length, each order of magnitude as often.
+fn length(random: &mut Random) -> u64 {
+    let bits = random.below(u64::from(LENGTH_MAX.ilog2()) + 1);
+    let least = 1 << bits;
+    (least + random.below(least)).min(LENGTH_MAX)
 }
 
 struct SpaceRun {
     cluster: Cluster,
     point: PathBuf,
     random: Random,
-    files: BTreeMap<u64, Content>,
+    files: BTreeMap<u64, ExpectedFile>,
     /// Files that were removed and old enough for the trash.
-    removed: Vec<(u64, Content)>,
+    removed: Vec<(u64, ExpectedFile)>,
     next: u64,
     report: SpaceReport,
 }
@@ -138,11 +123,11 @@ impl SpaceRun {
         *self.report.done.entry(what).or_default() += 1;
     }
 
-    fn new_content(&mut self, born: Instant) -> Content {
-        let length = self.random.length();
+    fn new_content(&mut self, born: Instant) -> ExpectedFile {
+        let length = length(&mut self.random);
         self.report.written_bytes += length;
         self.next += 1;
-        Content {
+        ExpectedFile {
             born,
             length: length as usize,
             seed: self.next,
@@ -172,7 +157,7 @@ impl SpaceRun {
         let seed = self.next;
         let content = self.files.get_mut(&number).unwrap();
         let offset = self.random.below(content.length as u64) as usize;
-        let length = (self.random.length() as usize)
+        let length = (length(&mut self.random) as usize)
             .min(content.length - offset)
             .min(1 << 20);
         self.report.written_bytes += length as u64;
@@ -311,7 +296,7 @@ pub fn run(plan: SpacePlan) -> SpaceReport {
     let mut run = SpaceRun {
         cluster,
         point: point.clone(),
-        random: Random(plan.seed),
+        random: Random::new(plan.seed),
         files: BTreeMap::new(),
         removed: Vec::new(),
         next: 0,
