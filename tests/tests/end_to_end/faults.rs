@@ -285,7 +285,7 @@ fn without_the_kernels_device_nothing_is_mounted() {
 }
 
 /// Mounts a small disk over a directory, with the directory's content.
-fn small_disk(directory: &Path, mib: usize) -> Private {
+pub(crate) fn small_disk(directory: &Path, mib: usize) -> Private {
     let path = directory.display();
     Private {
         script: format!(
@@ -340,7 +340,7 @@ fn without_reserve(replica: &Path) {
 }
 
 /// Fills the disk of a directory, as another program on the same disk would.
-fn fill(directory: &Path) -> String {
+pub(crate) fn fill(directory: &Path) -> String {
     format!("head -c 1G /dev/zero > '{}/hog'", directory.display())
 }
 
