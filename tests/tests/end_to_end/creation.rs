@@ -1,4 +1,4 @@
-//! A new volume: whose its root directory is.
+//! A new volume: whose its root directory is, and what its creator is told to do next.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,4 +91,20 @@ fn a_user_creates_a_volume_and_writes_to_it() {
     }
     cluster.quorumfs().run_with(["umount"]).ok();
     cluster.stop();
+}
+
+#[test]
+fn what_to_do_next_with_a_new_volume_names_its_state_directory() {
+    let cluster = Cluster::prepare();
+    let state = cluster.directory().join("another");
+    let clouds = cluster.directory().join("elsewhere");
+    let create = cluster.create(&state, &clouds).command();
+    // The text for people.
+    let arguments = create.get_args().filter(|it| *it != "--json");
+    let mut create = Command::new(create.get_program());
+    let made = create.args(arguments).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let text = String::from_utf8_lossy(&made.stdout);
+    let next = format!("quorumfs mount --state {} DIR", state.display());
+    assert!(text.contains(&next), "{text}");
 }

@@ -584,4 +584,8 @@ fn a_full_cloud_is_shown_and_two_full_clouds_are_an_error_that_loses_nothing() {
     let status = demo.status();
     assert_eq!(status.code, Some(8), "{status:?}");
     assert_eq!(status.records("summary")[0]["health"], "no writes");
+    // What failed is still in the mount's memory.
+    let umount = demo.quorumfs().run_with(["umount"]);
+    umount.fails(8, "written data could not be committed", "");
+    assert!(fs::read(&kept[0].0).unwrap() == kept[0].1);
 }
