@@ -13,6 +13,7 @@
 //! | [`volume`] | making a volume, and opening it with a key |
 //! | [`memory`] | one setting for a mount's memory, and its division |
 //! | [`metadata`] | the metadata servers, typed; or a service in this process |
+//! | [`slices`] | sealed pieces of content, small ones together; the clouds as a store of them |
 //! | [`vfs`] | the file system: every supported call of POSIX |
 //!
 //! # What it does not contain
@@ -21,15 +22,18 @@
 
 pub mod backup;
 pub mod blocks;
+mod clock;
 pub mod cost;
 #[cfg(any(test, feature = "decoders"))]
 #[doc(hidden)]
 pub mod decoders;
 pub mod disk_cache;
+mod error;
 pub mod journal;
 pub mod keys;
 pub mod lock;
 pub mod memory;
 pub mod metadata;
+pub mod slices;
 pub mod vfs;
 pub mod volume;

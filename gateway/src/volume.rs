@@ -19,6 +19,7 @@
 //! | `fleet` | the clouds, and changes of them |
 //! | `founding` | making a volume |
 //! | `membership` | wrapped keys, and their signatures |
+//! | `realm` | the realm: its id, its root and its keys |
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
 //! | `rekey` | beginning a new key epoch |
 //! | `recovered` | the genesis of a further incarnation, after all servers were lost |
@@ -28,24 +29,25 @@ mod fleet;
 mod founding;
 mod keyring;
 mod membership;
+mod realm;
 mod recovered;
 mod rekey;
 mod succession;
 
 pub use fleet::{AddedCloud, KnownCloud, LearnedChange};
 pub use founding::{Created, Founding, NewCloud, NewVolume, create};
+pub use realm::Realm;
 pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
 
 use crate::blocks::{Lineage, ShareError};
+use crate::error::VfsError;
 use crate::keys::{
     CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, RootKey, Sealing, ShareCache,
     SliceKey, WrappingKey,
 };
 use crate::metadata::MetadataError;
-use crate::vfs::VfsError;
 use fleet::KnownFleet;
-use keyring::Keyring;
 use membership::parse;
 use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::fleet::FleetError;
@@ -111,7 +113,7 @@ pub struct Volume {
     root_key: RootKey,
     principals: Principals,
     principal: Principal,
-    keyring: Keyring,
+    realm: Realm,
     /// The secrets of the genesis' clouds.
     clouds: Vec<CloudSecret>,
     fleet: KnownFleet,
@@ -167,7 +169,8 @@ impl Volume {
         let principals = Principals::of(&genesis, key.root);
         principals.learn(successions)?;
         let me = key.principal.id().signing;
-        let not_a_member = || no_member(&key.principal);
+        let realm = Realm::first();
+        let not_a_member = || no_member(&key.principal, realm.id());
         let since = principals.succession_of(&me);
         let mine = match &since {
             Some(succession) => Some(&succession.successor),
@@ -187,7 +190,7 @@ impl Volume {
             .collect::<Result<_, KeyError>>()?;
         let volume = Self {
             principal: key.principal.clone(),
-            keyring: Keyring::default(),
+            realm,
             clouds,
             fleet: KnownFleet::founding(&genesis.clouds),
             genesis,
@@ -207,7 +210,7 @@ impl Volume {
     #[doc(hidden)]
     #[must_use]
     pub fn with_sealing(mut self, sealing: Sealing) -> Self {
-        self.keyring.set_sealing(sealing);
+        self.realm.keyring.set_sealing(sealing);
         self
     }
 
@@ -278,13 +281,13 @@ impl Volume {
     /// # Errors
     /// If no epoch was opened yet.
     pub fn current_key(&self) -> Result<RealmEpochKey, KeyError> {
-        self.keyring.current()
+        self.realm.current_key()
     }
 
     /// The newest key epoch that was opened.
     #[must_use]
     pub fn current_epoch(&self) -> Option<RealmEpoch> {
-        self.keyring.newest()
+        self.realm.current_epoch()
     }
 
     /// The key of one key epoch.
@@ -292,7 +295,7 @@ impl Volume {
     /// # Errors
     /// If this principal does not have it, or not yet.
     pub fn epoch_key(&self, epoch: RealmEpoch) -> Result<RealmEpochKey, KeyError> {
-        self.keyring.find(epoch)
+        self.realm.epoch_key(epoch)
     }
 
     /// The key of a slice that was sealed in `epoch`, and for which its writer drew `salt`.
@@ -305,7 +308,7 @@ impl Volume {
         slice: SliceId,
         salt: &SliceSalt,
     ) -> Result<SliceKey, KeyError> {
-        Ok(self.epoch_key(epoch)?.slice_key(slice, salt))
+        self.realm.slice_key(epoch, slice, salt)
     }
 
     /// Credentials that this principal may speak for: the superuser's, if it may.
@@ -326,10 +329,16 @@ impl Volume {
         Credentials::user(uid.unwrap_or(Uid::ROOT), gid.unwrap_or(Gid(0)))
     }
 
+    /// The realm whose keys it has.
+    #[must_use]
+    pub fn realm(&self) -> &Realm {
+        &self.realm
+    }
+
     /// The root directory.
     #[must_use]
     pub fn root(&self) -> InodeId {
-        InodeId::ROOT
+        self.realm.root()
     }
 
     /// This principal's membership in the first key epoch.
@@ -337,14 +346,14 @@ impl Volume {
         let me = self.principal.id().signing;
         let mut members = self.genesis.members.iter();
         let member = members.find(|(id, _)| *id == me).map(|(_, member)| member);
-        member.ok_or_else(|| no_member(&self.principal))
+        member.ok_or_else(|| no_member(&self.principal, self.realm.id()))
     }
 }
 
-fn no_member(principal: &Principal) -> KeyError {
+fn no_member(principal: &Principal, realm: RealmId) -> KeyError {
     KeyError::NoMember {
         principal: principal.id().signing.to_string(),
-        realm: RealmId::ROOT,
+        realm,
     }
 }
 

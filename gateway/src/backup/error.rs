@@ -1,8 +1,8 @@
 //! The errors of backups and recoveries.
 
 use crate::blocks::{BackupError, BlockError, PlacementError};
+use crate::error::VfsError;
 use crate::keys::KeyError;
-use crate::vfs::VfsError;
 use crate::volume::VolumeError;
 use quorumfs_bft::state::{ProofError, StateError};
 use quorumfs_bft::state_copy::Unproved;

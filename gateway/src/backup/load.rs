@@ -4,8 +4,8 @@
 //! loaded twice. Principals come last, because they admit everything else.
 
 use super::{RecoveryError, Spool};
+use crate::error::VfsError;
 use crate::metadata::MetadataClient;
-use crate::vfs::VfsError;
 use quorumfs_metadata::limits::LOAD_ROWS_MAX;
 use quorumfs_metadata::operation::Operation;
 use quorumfs_metadata::reply::Done;

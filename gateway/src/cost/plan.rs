@@ -25,7 +25,7 @@
 
 use super::bill::CloudUse;
 use crate::blocks::{CELL_BYTES, Preference, proved_cell_bytes, sealed_length, shard_bytes};
-use crate::vfs::CHUNK_BYTES;
+use crate::slices::CHUNK_BYTES;
 use quorumfs_metadata::limits::{INLINE_BYTES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::placement::Policy;
 

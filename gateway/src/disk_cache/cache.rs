@@ -5,7 +5,7 @@ use super::place::{SegmentDirectory, SegmentPlace};
 use super::writer::{Job, Queued, SegmentWriter, SharedIndex};
 use crate::keys::Secret;
 use crate::memory::LongBytes;
-use crate::vfs::CHUNK_BYTES;
+use crate::slices::CHUNK_BYTES;
 use bytes::Bytes;
 use quorumfs_metadata::identity::SliceId;
 use std::io;

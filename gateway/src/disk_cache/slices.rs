@@ -3,8 +3,9 @@
 use super::cache::{DiskCache, FoundChunks};
 use crate::blocks::ShareStore;
 use crate::cost::PaidWork;
+use crate::error::VfsError;
 use crate::metadata::AllocatedId;
-use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
+use crate::slices::{CHUNK_BYTES, SliceStore, StoredSlice, Warmed, WrittenSlice};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use quorumfs_metadata::identity::ObjectId;

@@ -8,7 +8,7 @@ use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
 use super::place::SegmentPlace;
 use super::writer::{SegmentWriter, SharedIndex};
 use crate::keys::Secret;
-use crate::vfs::CHUNK_BYTES;
+use crate::slices::CHUNK_BYTES;
 use bytes::Bytes;
 use disk::{MemoryDisk, Random};
 use quorumfs_metadata::identity::{AllocationId, SliceId};

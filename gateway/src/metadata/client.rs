@@ -3,8 +3,8 @@
 use super::cut_off::LastAnswer;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
-use crate::vfs::VfsError;
-use crate::vfs::clock::ServerClock;
+use crate::clock::ServerClock;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};

@@ -1,7 +1,7 @@
 //! The realm's key epochs, as the servers report them. Nothing is verified here; see `keyring`.
 
 use super::MetadataClient;
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{CloudIndex, Home, PrincipalId, RealmEpoch, SliceId};
 use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};

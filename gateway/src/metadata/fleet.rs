@@ -2,7 +2,7 @@
 //! the volume.
 
 use super::MetadataClient;
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::fleet::{ChangeClouds, Fleet, SignedCloudChange};
 use quorumfs_metadata::identity::CloudIndex;

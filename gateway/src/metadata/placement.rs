@@ -6,7 +6,8 @@ use crate::blocks::{
     PlacementError, PlacementLog, PrincipalName, SparsePack, SparsePage, StoredObject,
     UnderReplicatedCursor, UnderReplicatedPage,
 };
-use crate::vfs::{VfsError, clock};
+use crate::clock;
+use crate::error::VfsError;
 use async_trait::async_trait;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::attributes::Timestamp;

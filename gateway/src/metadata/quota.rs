@@ -1,7 +1,7 @@
 //! The usage and the limits of the realm and its users.
 
 use super::MetadataClient;
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::error::Error;
 use quorumfs_metadata::identity::Uid;

@@ -1,7 +1,7 @@
 //! The trash of the realm.
 
 use super::MetadataClient;
-use crate::vfs::VfsError;
+use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::attributes::Credentials;

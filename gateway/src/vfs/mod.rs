@@ -1,19 +1,29 @@
 //! The file system as callers see it: POSIX over ordered metadata and sealed slices.
 //!
 //! ```text
-//!  open, create, release -- open -+              +- names -- cache, lookups
-//!  lookup, mkdir, rename   - namespace ----------+
-//!  readdir --------------- directory ------------+-------------> metadata (ordered)
-//!  getattr, setattr ------ attributes -+                              ^
-//!  getxattr, setxattr ---- extended ---+                              |
-//!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
-//!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
-//!                  +- durability, replay ----> journal (on this host)
-//!  warm ------------------ bypasses the chunk cache ---------------^
-//!  close -- quota: data that a quota refused waits, or is given up
-//!  restore, purge -- trash
-//!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
+//!  calls    data ── read, write, fsync, seek, …       names ── lookup, rename, readdir, open, …
+//!                                                        └► attributes ── stat, setattr, xattr, …
+//!  ────────────────────────────────────────────────────────────────────────────────────────────
+//!  owners   read {chunks}            writeback {memory, window, journal}
+//!             └────────► files {nodes, handles, locks} ◄────┘
+//!                            └► known {attributes, names, extents}
+//!           services {volume, keys, servers, slices, options}
 //! ```
+//!
+//! Four parts own all state, each behind a surface of its own; a part knows only those below it.
+//! Calls own none: they check their arguments and stand on the owners. `file_system` holds the
+//! owners together, `assemble` makes them, `background` looks after them, `kernel_cache` says what
+//! the kernel may keep of what they show, and `rescue` saves what a crash left.
+//! docs/architecture/gateway.md draws the arrows, and a test keeps them.
+//!
+//! | Part | Content |
+//! |---|---|
+//! | `services` | what all work with: the volume's keys, the servers, the slices; the caller |
+//! | `known` | what is known of metadata without asking |
+//! | `files` | what is open, and what of it waits to be committed |
+//! | `writeback` | from written bytes to committed content |
+//! | `read` | content, from memory or from slices, and ahead of the reader |
+//! | `attributes`, `names`, `data` | the calls |
 //!
 //! What always holds:
 //! * **Data before metadata**: a commit names only slices that w clouds have acknowledged.
@@ -29,77 +39,32 @@
 //! Inodes that are neither open nor dirty have no state beyond the caches, whose entries are valid
 //! for a second. docs/SEMANTICS.md lists the POSIX behaviour, with examples that are tests.
 
-mod access_times;
-mod allocate;
+mod assemble;
 mod attributes;
 mod background;
-mod budget;
-mod cache;
-mod cached_read;
-mod caller;
-mod cancel_safe;
-mod chunk_cache;
-pub(crate) mod clock;
-mod clone_range;
-mod cloud_slices;
-mod commit;
-mod content;
-mod directory;
-mod dirty;
-mod durability;
-mod early_upload;
-mod error;
-mod extended;
-mod extent_cache;
+mod data;
 mod file_system;
-mod handle;
-mod key_rotation;
-mod lookups;
+mod files;
+mod kernel_cache;
+mod known;
 mod names;
-mod namespace;
-mod node;
-mod open;
-mod orphans;
-mod outage;
-mod packer;
-mod quota;
 mod read;
-mod readahead;
-mod replay;
-mod revalidation;
-mod seek;
-mod segmented_lru;
-mod slice_store;
-mod trash;
-mod upload;
-mod validity;
-mod warm;
-mod window;
-mod write;
+mod rescue;
+mod services;
+mod writeback;
 
-pub use allocate::Allocation;
-pub use attributes::{AttributeChange, TimeChange, Usage};
-pub use caller::{Caller, GroupSource};
-pub(crate) use chunk_cache::CHUNK_BYTES;
-pub use cloud_slices::CloudSlices;
-pub use content::StoredSlice;
-pub use directory::DirectoryEntry;
-pub use durability::Tier;
-pub use error::VfsError;
-pub use extended::SetMode;
+pub use crate::error::VfsError;
+pub use crate::slices::{CloudSlices, Packing, SliceStore, StoredSlice, Warmed, WrittenSlice};
 #[cfg(any(test, feature = "decoders"))]
-pub(crate) use extended::decoding as extended_decoding;
-pub use file_system::{FileSystem, QueuedFile, VfsOptions, VfsStatus};
-pub use handle::{HandleId, OpenMode};
-pub use key_rotation::UnderOldEpochs;
-pub use namespace::RenameMode;
-pub use open::OpenedFile;
-pub use packer::Packing;
+pub(crate) use attributes::decoding as extended_decoding;
+pub use attributes::{AttributeChange, SetMode, TimeChange, Usage};
+pub use file_system::{FileSystem, VfsStatus};
+pub use files::{HandleId, OpenMode, QueuedFile};
+pub use known::{CACHED_FOR, DirectoryEntry};
+pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
-pub use replay::{RESCUE_DIRECTORY, Replay, Replayed};
-pub use revalidation::CACHED_FOR;
-pub use seek::Seek;
-pub use slice_store::{SliceStore, WrittenSlice};
-pub use trash::{InTrash, PURGED_AT_ONCE};
-pub use warm::Warmed;
+pub use read::Seek;
+pub use rescue::{RESCUE_DIRECTORY, Replayed};
+pub use services::{Caller, GroupSource, Tier, UnderOldEpochs, VfsOptions};
+pub use writeback::{Allocation, Replay};

@@ -8,6 +8,7 @@
 
 use super::VolumeError;
 use super::membership::Signed;
+use super::realm::FIRST;
 use crate::blocks::{PlacedShares, ShareStore};
 use crate::keys::{
     CloudSecret, EpochSecret, KeyError, KeyFile, Principal, RecoveryKit, SharedSecret, VolumeRoot,
@@ -17,7 +18,7 @@ use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS};
 use quorumfs_metadata::identity::{
-    CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId, VolumeIncarnation,
+    CloudIndex, Gid, ObjectId, RealmEpoch, Uid, VolumeId, VolumeIncarnation,
 };
 use quorumfs_metadata::placement::{Policy, PolicyError};
 use quorumfs_metadata::row::{
@@ -233,7 +234,7 @@ impl Founding {
         };
         let signed = Signed {
             volume: &volume,
-            realm: RealmId::ROOT,
+            realm: FIRST,
             number: RealmEpoch(0),
             epoch: &epoch,
         };

@@ -20,7 +20,7 @@ use crate::blocks::ShareStore;
 use crate::keys::{KeyError, RealmEpochKey, Sealing, ShareCache, SharedSecret};
 use crate::metadata::{MetadataClient, MetadataError};
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::identity::{RealmEpoch, RealmId};
+use quorumfs_metadata::identity::RealmEpoch;
 use quorumfs_metadata::row::{Epoch, Lock, Member, Shares};
 use std::collections::BTreeMap;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -97,7 +97,7 @@ impl Volume {
         let secret = signed.open(&self.principal, member)?;
         if self.genesis.epoch.lock == Lock::Members {
             let key = secret.realm_epoch_key(None, signed.volume, signed.realm, signed.number);
-            self.keyring.add(vec![key], None);
+            self.realm.keyring.add(vec![key], None);
         }
         Ok(())
     }
@@ -115,14 +115,16 @@ impl Volume {
         let member = self.founding_member()?;
         let epoch = &self.genesis.epoch;
         let key = self.open_epoch(RealmEpoch(0), epoch, member, Some(clouds));
-        self.keyring.add(vec![key.await?], epoch.shares.clone());
+        self.realm
+            .keyring
+            .add(vec![key.await?], epoch.shares.clone());
         Ok(())
     }
 
     /// Refuses servers that report an earlier key epoch than this one, which they showed to an
     /// earlier process.
     pub fn epoch_shown_before(&self, epoch: RealmEpoch) {
-        let _ = self.keyring.shown_before.set(epoch);
+        let _ = self.realm.keyring.shown_before.set(epoch);
     }
 
     /// Asks the servers for the realm's newest key epoch, and opens it and all earlier ones that
@@ -139,11 +141,11 @@ impl Volume {
         metadata: &MetadataClient,
         clouds: Option<&ShareStore>,
     ) -> Result<RealmEpoch, VolumeError> {
-        let _alone = self.keyring.refreshing.lock().await;
+        let _alone = self.realm.keyring.refreshing.lock().await;
         let (number, epochs, member) = metadata.newest_epoch().await?;
         let (open, before) = (
             self.current_epoch(),
-            self.keyring.shown_before.get().copied(),
+            self.realm.keyring.shown_before.get().copied(),
         );
         if let Some(shown) = open.max(before).filter(|shown| *shown > number) {
             return Err(out_of_date(number, shown).into());
@@ -151,7 +153,7 @@ impl Volume {
         if open == Some(number) {
             return Ok(number);
         }
-        let member = member.ok_or_else(|| no_member(&self.principal))?;
+        let member = member.ok_or_else(|| no_member(&self.principal, self.realm.id()))?;
         let epoch = epochs
             .get(&number)
             .ok_or_else(|| untrusted_epoch("the servers did not show the newest one"))?;
@@ -163,20 +165,20 @@ impl Volume {
         let key = self.open_epoch(number, epoch, &member, clouds).await?;
         let shares = epoch.shares.clone();
         let opened = self.open_before(metadata, key, epochs).await?;
-        self.keyring.add(opened, shares);
+        self.realm.keyring.add(opened, shares);
         Ok(number)
     }
 
     /// The newest key epoch's shares; `None` if it has no second lock.
     #[must_use]
     pub fn current_shares(&self) -> Option<Shares> {
-        self.keyring.keys().shares.clone()
+        self.realm.keyring.keys().shares.clone()
     }
 
     pub(super) fn signed<'a>(&'a self, number: RealmEpoch, epoch: &'a Epoch) -> Signed<'a> {
         Signed {
             volume: &self.genesis.volume,
-            realm: RealmId::ROOT,
+            realm: self.realm.id(),
             number,
             epoch,
         }
@@ -215,7 +217,7 @@ impl Volume {
         let Some(kept) = self.kept.get() else {
             return Ok(clouds.fetch(shares).await?);
         };
-        match kept.load(RealmId::ROOT, number) {
+        match kept.load(self.realm.id(), number) {
             Ok(None) => {}
             Ok(Some(found)) => match clouds.join(shares, &found) {
                 Some(secret) => return Ok(secret),
@@ -226,7 +228,7 @@ impl Volume {
         let found = clouds.gather(shares).await?;
         let wrong = || untrusted_epoch("its shares are not of one secret");
         let secret = clouds.join(shares, &found).ok_or_else(wrong)?;
-        if let Err(error) = kept.store(RealmId::ROOT, number, &found) {
+        if let Err(error) = kept.store(self.realm.id(), number, &found) {
             tracing::warn!(%error, "the clouds' shares of the key are not cached on this machine");
         }
         Ok(secret)
@@ -250,7 +252,7 @@ impl Volume {
             let epoch = epochs.get(&number);
             let epoch =
                 epoch.ok_or_else(|| untrusted_epoch("the servers did not show an older one"))?;
-            let previous = key.open_previous(&epoch.previous, &self.id(), RealmId::ROOT)?;
+            let previous = key.open_previous(&epoch.previous, &self.id(), self.realm.id())?;
             opened.push(std::mem::replace(&mut key, previous));
             if let Ok(known) = self.epoch_key(before) {
                 if known.is_same(&key) {

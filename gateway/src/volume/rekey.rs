@@ -21,7 +21,7 @@ use crate::keys::{EpochSecret, RealmEpochKey, SharedSecret};
 use crate::metadata::{AllocatedId, MetadataClient};
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
-use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId};
+use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch};
 use quorumfs_metadata::operation::BeginEpoch;
 use quorumfs_metadata::row::{Epoch, Lock, Shares};
 use quorumfs_metadata::statement::Statement;
@@ -136,7 +136,7 @@ impl Volume {
         prepared: PreparedEpoch,
         begun: Time,
     ) -> Result<Rekeyed, VolumeError> {
-        let (number, realm, volume) = (prepared.number, RealmId::ROOT, self.id());
+        let (number, realm, volume) = (prepared.number, self.realm.id(), self.id());
         let shared = prepared.shared.as_ref().map(|(secret, _)| secret);
         let key = prepared
             .secret

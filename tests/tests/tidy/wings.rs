@@ -1,24 +1,44 @@
-//! The wings of the block store: each imports only from those below it.
+//! The wings of the block store and of the file system: each imports only from those below it.
 //!
-//! The page on blocks draws the arrows, one on a line of its own: `object <- clouds` says that
+//! The page on each draws the arrows, one on a line of its own: `object <- clouds` says that
 //! `clouds` imports from `object`.
 
 use super::{none_of, root, rust_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// The page that draws the arrows.
-const PAGE: &str = "docs/architecture/blocks.md";
-/// The folder of the wings.
-const FOLDER: &str = "gateway/src/blocks/";
-/// The modules in it that stand above all wings.
-const ABOVE: [&str; 3] = ["config", "store", "tests"];
+/// A module with wings.
+struct House {
+    /// The page that draws the arrows.
+    page: &'static str,
+    /// The folder of the wings.
+    folder: &'static str,
+    /// How a path begins that names the module from outside.
+    absolute: &'static str,
+    /// The modules in the folder that stand above all wings.
+    above: &'static [&'static str],
+}
+
+const HOUSES: [House; 2] = [
+    House {
+        page: "docs/architecture/blocks.md",
+        folder: "gateway/src/blocks/",
+        absolute: "crate::blocks::",
+        above: &["config", "store", "tests"],
+    },
+    House {
+        page: "docs/architecture/gateway.md",
+        folder: "gateway/src/vfs/",
+        absolute: "crate::vfs::",
+        above: &["assemble", "background", "data", "kernel_cache", "rescue"],
+    },
+];
 
 /// The wings that each wing may import from: along its own arrows, and along theirs.
-fn arrows() -> BTreeMap<String, BTreeSet<String>> {
-    let page = fs::read_to_string(root().join(PAGE)).unwrap();
+fn arrows(page: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let page = fs::read_to_string(root().join(page)).unwrap();
     let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let is_name = |name: &str| name.chars().all(|it| it.is_ascii_lowercase());
+    let is_name = |name: &str| name.chars().all(|it| it.is_ascii_lowercase() || it == '_');
     for (lower, upper) in page.lines().filter_map(|line| line.split_once(" <- ")) {
         if !is_name(lower) || !is_name(upper) {
             continue;
@@ -75,10 +95,10 @@ fn heads(path: &str) -> Vec<&str> {
 
 /// The names in the folder of the wings that the code of a module refers to. The module lies so
 /// many `super::` below the folder; a module in its file lies deeper, so more of them count too.
-fn referred(code: &str, depth: usize, wings: &BTreeSet<&str>) -> BTreeSet<String> {
+fn referred(code: &str, depth: usize, house: &House, wings: &BTreeSet<&str>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let is_module = |name: &&str| ABOVE.contains(name) || wings.contains(name);
-    for (at, absolute) in code.match_indices("crate::blocks::") {
+    let is_module = |name: &&str| house.above.contains(name) || wings.contains(name);
+    for (at, absolute) in code.match_indices(house.absolute) {
         let found = heads(&code[at + absolute.len()..]);
         names.extend(found.into_iter().map(str::to_string));
     }
@@ -98,20 +118,38 @@ fn referred(code: &str, depth: usize, wings: &BTreeSet<&str>) -> BTreeSet<String
 
 #[test]
 fn no_module_of_a_wing_imports_against_the_arrows() {
-    let arrows = arrows();
+    for house in HOUSES {
+        check(&house);
+    }
+}
+
+#[track_caller]
+fn check(house: &House) {
+    let House {
+        page,
+        folder,
+        above,
+        ..
+    } = house;
+    let arrows = arrows(page);
     for (wing, below) in &arrows {
         assert!(
             !below.contains(wing),
-            "{PAGE}: the arrows of {wing} run in a circle"
+            "{page}: the arrows of {wing} run in a circle"
         );
     }
     let wings: BTreeSet<&str> = arrows.keys().map(String::as_str).collect();
     let (mut broken, mut seen) = (Vec::new(), BTreeSet::new());
     for (path, text) in rust_files() {
-        let Some((wing, file)) = path.strip_prefix(FOLDER).and_then(|it| it.split_once('/')) else {
+        let Some(inside) = path.strip_prefix(folder) else {
             continue;
         };
-        if ABOVE.contains(&wing) {
+        // A wing is a folder, or a single file.
+        let whole = || Some((inside.strip_suffix(".rs")?, "mod.rs"));
+        let Some((wing, file)) = inside.split_once('/').or_else(whole) else {
+            continue;
+        };
+        if wing == "mod" || above.contains(&wing) {
             continue;
         }
         let Some((wing, below)) = arrows.get_key_value(wing) else {
@@ -121,25 +159,46 @@ fn no_module_of_a_wing_imports_against_the_arrows() {
         seen.insert(wing.as_str());
         let folders = file.matches('/').count() + 1;
         let depth = folders + usize::from(!file.ends_with("mod.rs"));
-        for name in referred(&code(&text), depth, &wings) {
+        for name in referred(&code(&text), depth, house, &wings) {
             if name != *wing && !below.contains(&name) {
                 broken.push(format!("{path}: {wing} imports from {name}"));
             }
         }
     }
-    assert_eq!(seen, wings, "wings of the folder, and those of {PAGE}");
+    assert_eq!(seen, wings, "wings of {folder}, and those of {page}");
     let rule = format!(
-        "imports against the arrows of {PAGE}, or by another name than its wing's: move the thing \
+        "imports against the arrows of {page}, or by another name than its wing's: move the thing \
          down, or hand it in from above"
     );
     none_of(&broken, &rule);
+}
+
+/// What the file system stands on knows nothing of it.
+#[test]
+fn nothing_below_the_file_system_imports_it() {
+    // The modules that stand above it: its seeds for fuzzing, and the division of memory, which
+    // names the options of all that has a part of it.
+    let above = ["lib.rs", "decoders.rs", "memory.rs"];
+    let mut broken = Vec::new();
+    for (path, text) in rust_files() {
+        let Some(inside) = path.strip_prefix("gateway/src/") else {
+            continue;
+        };
+        if !inside.starts_with("vfs/")
+            && !above.contains(&inside)
+            && code(&text).contains("crate::vfs")
+        {
+            broken.push(path);
+        }
+    }
+    none_of(&broken, "imports the file system from below it");
 }
 
 #[test]
 fn a_reference_to_a_wing_is_found_however_it_is_written() {
     let found = |code: &str, depth: usize| {
         let wings = BTreeSet::from(["object", "clouds", "read", "write"]);
-        let names = referred(code, depth, &wings).into_iter();
+        let names = referred(code, depth, &HOUSES[0], &wings).into_iter();
         names.collect::<Vec<_>>().join(" ")
     };
     assert_eq!(found("use crate::blocks::read::Reads;", 2), "read");

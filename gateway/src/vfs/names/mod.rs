@@ -1,0 +1,27 @@
+//! Calls on names: looking them up, making, moving and removing them, listing them, and opening
+//! what they lead to.
+//!
+//! These calls own no state. What is known of names is in [`known`](super::known), what is open in
+//! [`files`](super::files).
+//!
+//! | Module | Content |
+//! |---|---|
+//! | `namespace` | creation, renaming and removal |
+//! | `lookup` | where a name leads |
+//! | `sealed` | names as the servers have them |
+//! | `directory` | listing |
+//! | `open` | opening, creating and closing files |
+//! | `orphans` | inodes that lost their names |
+//! | `trash` | what was removed, restoring and purging it |
+
+mod directory;
+mod lookup;
+mod namespace;
+mod open;
+mod orphans;
+mod sealed;
+mod trash;
+
+pub use namespace::RenameMode;
+pub use open::OpenedFile;
+pub use trash::{InTrash, PURGED_AT_ONCE};
