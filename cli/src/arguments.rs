@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// The membership of the metadata replicas: show it, add, replace, move, remove
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Volumes: create one, change its keys, list its key epochs
+    /// Volumes: create, recover and back up one, change its keys, renew its recovery kit
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// The key of this machine: protect it with a passphrase, unlock it, lock it

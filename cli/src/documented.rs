@@ -34,7 +34,14 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-/// The lines of a page's fenced blocks that hold commands; a backslash at the end joins two.
+/// Whether a line begins with a prompt, such as that of `laptop$ quorumfs ls`.
+fn is_typed(line: &str) -> bool {
+    let machine = line.split_once("$ ").map(|(machine, _)| machine);
+    machine.is_some_and(|it| it.chars().all(char::is_alphanumeric)) || line.starts_with("# ")
+}
+
+/// The lines of a page's fenced blocks that hold commands; a backslash at the end joins two. Of a
+/// block of text these are the lines that begin with a prompt.
 fn commands(page: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut fenced = None;
@@ -43,13 +50,15 @@ fn commands(page: &str) -> Vec<String> {
             fenced = fenced.is_none().then(|| kind.to_string());
             continue;
         }
-        if !fenced
-            .as_ref()
-            .is_some_and(|kind| matches!(kind.as_str(), "console" | "sh" | ""))
-        {
+        let begun = commands.last_mut().filter(|begun| begun.ends_with('\\'));
+        let holds_some = match fenced.as_deref() {
+            Some("console" | "sh" | "") => true,
+            Some("text") => begun.is_some() || is_typed(line),
+            _ => false,
+        };
+        if !holds_some {
             continue;
         }
-        let begun = commands.last_mut().filter(|begun| begun.ends_with('\\'));
         match begun {
             Some(begun) => {
                 begun.pop();
@@ -128,10 +137,15 @@ fn every_command_of_the_documentation_is_one_that_the_program_takes() {
 
 #[test]
 fn a_command_that_does_not_exist_is_noticed() {
-    let text =
-        "```console\na$ x && quorumfs volume \\\n  frobnicate | quorumfs ls /\n```\nquorumfs no\n";
+    let text = "```console\na$ x && quorumfs volume \\\n  frobnicate | quorumfs ls /\n```\n\
+                quorumfs no\n```text\nb$ quorumfs rm \\\n  /a\nquorumfs says no\n```\n";
     let found: Vec<_> = commands(text).iter().flat_map(|line| runs(line)).collect();
-    assert_eq!(found, [vec!["volume", "frobnicate"], vec!["ls", "/"]]);
+    let expected = [
+        vec!["volume", "frobnicate"],
+        vec!["ls", "/"],
+        vec!["rm", "/a"],
+    ];
+    assert_eq!(found, expected);
     let words = ["quorumfs", "volume", "frobnicate"];
     assert!(Arguments::command().try_get_matches_from(words).is_err());
 }

@@ -4,8 +4,8 @@
 //! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front end of
 //! the simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`twins`]
 //! compares a mount with tmpfs; [`databases`] and [`repositories`] run SQLite and git in one,
-//! [`crowds`] fills a directory; [`decoders`] contains all decoders of bytes that another party may
-//! have chosen.
+//! [`crowds`] fills a directory; [`space`] compares what the clouds hold with what the files need;
+//! [`decoders`] contains all decoders of bytes that another party may have chosen.
 
 pub mod crashes;
 pub mod crowds;
@@ -15,4 +15,5 @@ pub mod harness;
 pub mod kills;
 pub mod repositories;
 pub mod simulate;
+pub mod space;
 pub mod twins;

@@ -148,11 +148,11 @@ async fn start(
     let answer = setting.reply_bytes as usize;
     let habit = match setting.part {
         BenchRole::Baseline => {
-            let bare = move |start: Start, _, _: &mut Effects| {
+            let baseline = move |start: Start, _, _: &mut Effects| {
                 let (context, me) = (start.config.context(), start.config.replica);
                 Ok(Baseline::new(context, me, answer))
             };
-            let started = ReplicaServer::start_core_on(config, bare, socket).await;
+            let started = ReplicaServer::start_core_on(config, baseline, socket).await;
             return started.map_err(|error| describe(error.to_string()));
         }
         BenchRole::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
@@ -163,11 +163,11 @@ async fn start(
     let started = match habit {
         None => ReplicaServer::start_on(config, service, socket).await,
         Some(habit) => {
-            let wicked = move |start: Start, now, effects: &mut Effects| {
+            let byzantine = move |start: Start, now, effects: &mut Effects| {
                 let core = start.replica(Box::new(service), now, effects)?;
                 Ok(ByzantineCore::new(core, habit))
             };
-            ReplicaServer::start_core_on(config, wicked, socket).await
+            ReplicaServer::start_core_on(config, byzantine, socket).await
         }
     };
     started.map_err(|error| describe(error.to_string()))

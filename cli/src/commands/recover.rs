@@ -169,8 +169,10 @@ fn clouds(
         .map(|it| named(it))
         .collect::<CommandResult<_>>()?;
     let mut sections = Vec::new();
+    let founding = genesis.clouds.iter().map(|cloud| (cloud, None));
     let added = kit.changed.iter().flat_map(|changed| &changed.added);
-    for first in genesis.clouds.iter().chain(added.map(|(cloud, _)| cloud)) {
+    let added = added.map(|(cloud, _)| (cloud, Some(cloud.index.0)));
+    for (first, index) in founding.chain(added) {
         let moved = moved.iter().find(|it| it.name == first.name).cloned();
         let printed = || {
             let place = kit.clouds.iter().find(|(name, _)| *name == first.name);
@@ -180,6 +182,7 @@ fn clouds(
             let message = format!("the kit does not say where the cloud `{}` is", first.name);
             Failure::new(Exit::Usage, message).hint("give its place with --cloud NAME=LOCATION")
         })?;
+        section.index = index;
         section.domain = Some(first.failure_domain.clone());
         sections.push(section);
     }

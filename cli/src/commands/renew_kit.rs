@@ -90,9 +90,16 @@ fn renew(
     let to = arguments.to.clone();
     let to = to.unwrap_or_else(|| state.join(RECOVERY_KIT));
     let text = kit.to_text();
-    match to == arguments.kit {
-        true => directory::replace(&to, text.as_bytes())?,
-        false => directory::write_secret(&to, text.as_bytes())?,
+    match fs::canonicalize(&to) {
+        Err(_) => directory::write_secret(&to, text.as_bytes())?,
+        Ok(there) if fs::canonicalize(&arguments.kit).is_ok_and(|kit| kit == there) => {
+            directory::replace(&to, text.as_bytes())?;
+        }
+        Ok(_) => {
+            let message = format!("{} exists, and is not the present kit", to.display());
+            return Err(Failure::new(Exit::Usage, message)
+                .hint("move it away, or name another file with --to; nothing was written"));
+        }
     }
     Ok(RenewedLine {
         volume: volume.id().to_string(),

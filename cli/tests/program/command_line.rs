@@ -50,15 +50,38 @@ fn help_is_grouped_and_lists_the_exit_codes() {
     );
 }
 
+/// The commands that a help lists: `  NAME  what it does`.
+fn listed(help: &str) -> Vec<&str> {
+    let commands = match help.split_once("\nCommands:\n") {
+        Some((_, rest)) => rest.split("\n\n").next(),
+        // The program's own help has its commands in groups.
+        None if help.contains("\nTry it:\n") => help.split("\nFor every command:").next(),
+        None => None,
+    };
+    let lines = commands.unwrap_or_default().lines();
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| !["", "help"].contains(name)).collect()
+}
+
 #[test]
 fn every_command_explains_itself() {
-    for command in [
-        "demo", "replica", "volume", "mount", "umount", "put", "get", "ls", "status", "observe",
-    ] {
-        let help = quorumfs(&[command, "--help"]);
-        assert_eq!(help.status.code(), Some(0), "{command}");
-        assert!(text(&help.stdout).contains("Usage: quorumfs"), "{command}");
+    let mut waiting = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(path) = waiting.pop() {
+        let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = quorumfs(&words);
+        assert_eq!(help.status.code(), Some(0), "{path:?}");
+        let help = text(&help.stdout);
+        let usage = format!("Usage: quorumfs {}", path.join(" "));
+        assert!(help.contains(&usage), "{path:?}:\n{help}");
+        let first = help.lines().next().unwrap_or_default();
+        assert!(!first.is_empty() && !first.starts_with("Usage:"), "{help}");
+        for name in listed(&help) {
+            seen += 1;
+            waiting.push([&path[..], &[name.to_string()]].concat());
+        }
     }
+    assert!(seen > 50, "only {seen} commands were found");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Asynchronous writes past the page cache (Linux AIO), while readers use the page cache.
+//! Asynchronous writes past the page cache (Linux AIO, `io_uring`), while readers use the page
+//! cache.
 
 use crate::common::MountedVolume;
 use std::path::Path;
@@ -15,7 +16,10 @@ fn what_is_written_asynchronously_past_the_page_cache_is_seen_through_it() {
         .args([&program, &source])
         .status();
     assert!(compiled.unwrap().success());
-    let ran = Command::new(&program).arg(world.path("file")).output();
-    let ran = ran.unwrap();
-    assert!(ran.status.success(), "{ran:?}");
+    for interface in ["aio", "io_uring"] {
+        let mut command = Command::new(&program);
+        let ran = command.arg(world.path(interface)).arg(interface).output();
+        let ran = ran.unwrap();
+        assert!(ran.status.success(), "{interface}: {ran:?}");
+    }
 }

@@ -9,7 +9,7 @@
 //! The readers are the volume's administrators: the owner, and the principal of the recovery kit.
 //! A point has a key of its own, drawn anew, so its nonce need not be random.
 //!
-//! Who can be believed? The clouds cannot make a point, because its signer is a principal that may
+//! Who can make a point? The clouds cannot make a point, because its signer is a principal that may
 //! reconcile. Nor can that principal make rows: the certificate of the servers proves their root,
 //! and all rows together prove the root. So a point that opens here is of the right volume and by
 //! the right hands; whether its rows are the volume's is known when all of them were read.

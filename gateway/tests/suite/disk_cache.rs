@@ -86,14 +86,14 @@ impl CachedMount {
     }
 }
 
-fn noise(seed: u8, length: usize) -> Vec<u8> {
+fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * at / 7) as u8 ^ seed).collect()
 }
 
 #[tokio::test]
 async fn cached_content_is_read_while_no_cloud_answers() {
     let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
-    let (one, two) = (noise(1, 5 * MIB + 12_345), noise(2, 3 * MIB));
+    let (one, two) = (pattern(1, 5 * MIB + 12_345), pattern(2, 3 * MIB));
     let mount = CachedMount::new(&world, directory.path()).await;
     let first = mount.write(b"one", &one).await;
     mount.status().await;
@@ -128,7 +128,7 @@ async fn cached_content_is_read_while_no_cloud_answers() {
 #[tokio::test]
 async fn missing_or_damaged_cache_entries_are_read_from_the_clouds_and_cached_again() {
     let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
-    let bytes = noise(3, 4 * MIB);
+    let bytes = pattern(3, 4 * MIB);
     let mount = CachedMount::new(&world, directory.path()).await;
     let inode = mount.write(b"file", &bytes).await;
     mount.status().await;
@@ -168,7 +168,7 @@ async fn a_cache_that_cannot_be_created_changes_nothing() {
     let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
     let path = directory.path().join("file");
     std::fs::write(&path, "in the way").unwrap();
-    let bytes = noise(4, 2 * MIB);
+    let bytes = pattern(4, 2 * MIB);
     let mount = CachedMount::new(&world, &path).await;
     let inode = mount.write(b"file", &bytes).await;
     mount.fs.drop_caches();

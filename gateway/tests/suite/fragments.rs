@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{TRUNCATE, TestVolume, new_file, root};
+use crate::common::{TRUNCATE, TestVolume, new_file, root, set_size};
 use quorumfs_gateway::vfs::{FileSystem, HandleId, OpenMode, VfsOptions};
 use std::time::Duration;
 
@@ -126,4 +126,30 @@ async fn a_log_of_many_pieces_that_was_replaced_by_a_tiny_one_grows_on() {
     file.write(1, b"y").await;
     fs.release(handle).await.unwrap();
     file.check(&world, b"log").await;
+}
+
+#[tokio::test]
+async fn a_file_of_many_pieces_is_overwritten_while_a_larger_one_is_being_reaped() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
+    let (large, large_handle) = new_file(&fs, b"large").await;
+    let (short, short_handle) = new_file(&fs, b"short").await;
+    for (handle, pieces) in [(large_handle, 3000), (short_handle, 60)] {
+        for piece in 0..pieces {
+            fs.write(handle, piece * 2000, &[1; 10]).await.unwrap();
+        }
+        fs.fsync(handle).await.unwrap();
+    }
+    // Both tails are too long to go at once. Here each operation lets the servers do a piece of
+    // that work, so that most of the large one is still to come.
+    set_size(&fs, large, Some(large_handle), 0).await.unwrap();
+    let handle = fs.open(&root(), short, TRUNCATE).await.unwrap().handle;
+    let mut file = Written {
+        fs: &fs,
+        handle,
+        model: Vec::new(),
+    };
+    file.write(0, &vec![2; 100_000]).await;
+    fs.fsync(handle).await.unwrap();
+    file.check(&world, b"short").await;
 }

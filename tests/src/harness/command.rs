@@ -51,6 +51,7 @@ pub struct Quorumfs {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     view: View,
+    user: Option<u32>,
 }
 
 /// The mount namespace of a run.
@@ -81,6 +82,7 @@ impl Quorumfs {
             arguments,
             variables: Vec::new(),
             view: View::Shared,
+            user: None,
         }
     }
 
@@ -113,30 +115,44 @@ impl Quorumfs {
         self
     }
 
+    /// Runs it as the user and the group of this number, without other groups and without any right
+    /// of the superuser, which this process needs. That user has to be able to reach the program.
+    #[must_use]
+    pub fn as_user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// The command, for callers that manage the process themselves.
     #[must_use]
     pub fn command(&self) -> Command {
-        let mut command = match &self.view {
-            View::Shared => Command::new(binary()),
+        let mut words: Vec<OsString> = match &self.view {
+            View::Shared => Vec::new(),
             View::Of(process) => {
-                let mut command = Command::new("nsenter");
-                command
-                    .args(["--target", &process.to_string(), "--mount", "--"])
-                    .arg(binary());
-                command
+                let process = process.to_string();
+                ["nsenter", "--target", &process, "--mount", "--"]
+                    .map(OsString::from)
+                    .to_vec()
             }
             View::Own(private) => {
-                let mut command = Command::new("unshare");
+                let mut words = vec!["unshare"];
                 if !rustix::process::geteuid().is_root() {
-                    command.args(["--user", "--map-root-user"]);
+                    words.extend(["--user", "--map-root-user"]);
                 }
                 let script = format!("set -e; {}; exec \"$@\"", private.script);
-                command
-                    .args(["--mount", "--", "/bin/sh", "-c", &script, "sh"])
-                    .arg(binary());
-                command
+                words.extend(["--mount", "--", "/bin/sh", "-c", &script, "sh"]);
+                words.into_iter().map(OsString::from).collect()
             }
         };
+        if let Some(user) = self.user {
+            let options = [format!("--reuid={user}"), format!("--regid={user}")];
+            words.push("setpriv".into());
+            words.extend(options.map(OsString::from));
+            words.push("--clear-groups".into());
+        }
+        words.push(binary().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command.args(&self.arguments).stdin(Stdio::null());
         let variables = self.variables.iter().map(|(name, value)| (name, value));
         command.envs(variables);

@@ -8,6 +8,9 @@
     clippy::indexing_slicing
 )]
 
+mod failing;
+mod proxy;
+
 use quorumfs_tests::harness::{Cluster, Finished, mount_in_background};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use std::ffi::OsStr;
@@ -472,55 +475,6 @@ fn a_copy_that_is_killed_leaves_the_old_content_or_all_of_the_new() {
         ["last", "old"],
         "no other name is left"
     );
-}
-
-#[test]
-fn a_copy_that_fails_leaves_the_old_content() {
-    let cluster = cluster();
-    let place = tempfile::tempdir().unwrap();
-    let (small, large) = (vec![1; 300_000], vec![1; 5 << 20]);
-    let (new_small, new_large) = (vec![2; 300_000], vec![2; 5 << 20]);
-    let tree = place.path().join("tree");
-    fs::create_dir(&tree).unwrap();
-    let write = |small: &[u8], large: &[u8]| {
-        fs::write(tree.join("small"), small).unwrap();
-        fs::write(tree.join("large"), large).unwrap();
-    };
-    write(&small, &large);
-    put(&cluster, &[], &tree, "/").ok();
-    write(&new_small, &new_large);
-    let directories = || [cluster.cloud(0), cluster.cloud(1)];
-    for fault in ["gone", "read-only", "a file"] {
-        for cloud in directories() {
-            match fault {
-                "gone" => fs::rename(&cloud, cloud.with_extension("away")).unwrap(),
-                "read-only" => set_mode(&cloud, 0o555),
-                _ => {
-                    fs::rename(&cloud, cloud.with_extension("away")).unwrap();
-                    fs::write(&cloud, "a file").unwrap();
-                }
-            }
-        }
-        let failed = cluster.quorumfs().args(["put"]).args([&tree]).args(["/"]);
-        let failed = failed.run();
-        assert_ne!(failed.code, Some(0), "{fault}: {failed:?}");
-        for cloud in directories() {
-            match fault {
-                "gone" => fs::rename(cloud.with_extension("away"), &cloud).unwrap(),
-                "read-only" => set_mode(&cloud, 0o755),
-                _ => {
-                    fs::remove_file(&cloud).unwrap();
-                    fs::rename(cloud.with_extension("away"), &cloud).unwrap();
-                }
-            }
-        }
-        let out = place.path().join(fault);
-        get(&cluster, &[], "/tree", &out).ok();
-        assert!(fs::read(out.join("small")).unwrap() == small, "{fault}");
-        assert!(fs::read(out.join("large")).unwrap() == large, "{fault}");
-    }
-    put(&cluster, &[], &tree, "/").ok();
-    assert_eq!(names(&cluster, "/tree"), ["large", "small"]);
 }
 
 #[test]

@@ -108,6 +108,9 @@ fn with_every_cloud_gone_a_mount_reads_from_its_disk_cache_and_the_disk_is_unrea
     });
     assert!(fs::read(point.join("small")).unwrap() == small);
     assert!(fs::read(point.join("large")).unwrap() == large);
+    // Commands use the same shares.
+    let listed = cluster.quorumfs().run_with(["ls", "/"]).ok();
+    assert_eq!(listed.records("entry").len(), 2, "{listed:?}");
     let cache = status(&cluster);
     assert!(cache["hits"].as_u64().unwrap() >= 37, "{cache}");
     assert_eq!(

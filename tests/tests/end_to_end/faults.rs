@@ -285,7 +285,7 @@ fn without_the_kernels_device_nothing_is_mounted() {
 }
 
 /// Mounts a small disk over a directory, with the directory's content.
-fn small_disk(directory: &Path, mib: usize) -> Private {
+pub(crate) fn small_disk(directory: &Path, mib: usize) -> Private {
     let path = directory.display();
     Private {
         script: format!(
@@ -340,7 +340,7 @@ fn without_reserve(replica: &Path) {
 }
 
 /// Fills the disk of a directory, as another program on the same disk would.
-fn fill(directory: &Path) -> String {
+pub(crate) fn fill(directory: &Path) -> String {
     format!("head -c 1G /dev/zero > '{}/hog'", directory.display())
 }
 
@@ -584,4 +584,8 @@ fn a_full_cloud_is_shown_and_two_full_clouds_are_an_error_that_loses_nothing() {
     let status = demo.status();
     assert_eq!(status.code, Some(8), "{status:?}");
     assert_eq!(status.records("summary")[0]["health"], "no writes");
+    // What failed is still in the mount's memory.
+    let umount = demo.quorumfs().run_with(["umount"]);
+    umount.fails(8, "written data could not be committed", "");
+    assert!(fs::read(&kept[0].0).unwrap() == kept[0].1);
 }

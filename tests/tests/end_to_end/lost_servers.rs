@@ -266,11 +266,16 @@ fn a_renewed_kit_recovers_a_volume_most_of_whose_clouds_were_replaced() {
     let line = renew(&kit).ok().records("renewed").remove(0);
     assert_eq!(line["clouds"].as_array().unwrap().len(), 6, "{line}");
     let renewed = fs::read(&kit).unwrap();
-    renew(&kit).fails(2, "kit", "");
+    renew(&kit).fails(2, "exists, and is not the present kit", "--to");
     assert!(fs::read(&kit).unwrap() == renewed, "it is not replaced");
     // In its own place it is.
     let again = cluster.quorumfs().args(["volume", "renew-kit", "--kit"]);
     again.args([&kit]).args(["--to"]).args([&kit]).run().ok();
+    // While the replicas run, it opens the volume on another machine.
+    let other = cluster.directory().join("other");
+    let opened = Quorumfs::on(&other).args(["volume", "recover", "--kit"]);
+    opened.args([&kit]).run().ok();
+    assert_tree(Quorumfs::on(&other), 0..FILES / 2);
 
     cluster.stop();
     fs::remove_dir_all(cluster.volume()).unwrap();

@@ -6,6 +6,7 @@ mod clouds;
 mod copying;
 mod costs;
 mod crashes;
+mod creation;
 mod disk_cache;
 mod documents;
 mod faults;

@@ -3,11 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use quorumfs_tests::harness::{Cluster, Quorumfs, mount_in_background};
-use rustix::fs::{chown, lstat};
 use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -207,38 +204,4 @@ fn a_faulty_kit_is_reported_and_nothing_is_created() {
     recover(&page, &new).args(["--cloud", &named]).run().ok();
     let written = fs::read_to_string(new.join("quorumfs.toml")).unwrap();
     assert!(written.contains(&moved.display().to_string()), "{written}");
-}
-
-#[test]
-fn the_root_directory_belongs_to_the_volumes_creator_or_to_the_named_owner() {
-    let mut cluster = Cluster::prepare_with(|cluster| {
-        let clouds = cluster.directory().join("clouds");
-        let create = cluster.create(&cluster.volume(), &clouds);
-        create.args(["--owner", "1234:5678"])
-    });
-    cluster.start();
-    let point = cluster.mount_point();
-    let _process = mount_in_background(&cluster, &point, &[]);
-    let root = fs::metadata(&point).unwrap();
-    assert_eq!(
-        (root.uid(), root.gid(), root.mode() & 0o777),
-        (1234, 5678, 0o755)
-    );
-    let own = point.join("own");
-    fs::write(&own, "by the superuser").unwrap();
-    chown(&own, Some(Uid::from_raw(1234)), Some(Gid::from_raw(5678))).unwrap();
-    assert_eq!(lstat(&own).unwrap().st_uid, 1234);
-    cluster
-        .quorumfs()
-        .args(["umount"])
-        .args([&point])
-        .run()
-        .ok();
-    let state = cluster.directory().join("another");
-    let clouds = cluster.directory().join("other clouds");
-    let wrong = cluster
-        .create(&state, &clouds)
-        .args(["--owner", "me"])
-        .run();
-    wrong.fails(2, "two numbers are expected", "");
 }

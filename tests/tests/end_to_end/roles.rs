@@ -10,7 +10,7 @@
 )]
 
 mod azure;
-mod s3;
+pub(crate) mod s3;
 
 use quorumfs_tests::harness::{Cluster, Finished, Keys, Quorumfs, Request, noise};
 use s3::S3;

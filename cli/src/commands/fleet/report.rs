@@ -65,9 +65,10 @@ impl ReplacedLine {
                 "\nKey epoch {number} has begun: `{old}` holds no share of the newest key."
             ));
         }
-        text.push_str(&format!(
-            "\nThe recovery kit does not know `{new}`: print a new one, `quorumfs volume renew-kit`."
-        ));
+        text.push_str(
+            "\nAn older recovery kit does not know of this: print a new one, `quorumfs volume \
+             renew-kit`.",
+        );
         text
     }
 }

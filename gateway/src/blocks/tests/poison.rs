@@ -1,7 +1,8 @@
 //! Objects of another principal: content for every reader, or the same error for all of them.
 
 use super::harness::{
-    FOREIGN, MemoryLog, VOLUME, Volume, content, key, object_id, policy, secrets, slice_id,
+    FOREIGN, MemoryLog, PATIENCE, VOLUME, Volume, content, key, object_id, policy, secrets,
+    slice_id,
 };
 use super::replaced::drained;
 use crate::blocks::{
@@ -238,7 +239,14 @@ async fn replacing_clouds_takes_no_conviction_away() {
             Plan::always(Fault::Refuse(Kind::Unavailable)),
         );
         volume.replace(old, new);
-        let (drainage, _) = drained(&volume).await;
+        let mut drainage = drained(&volume).await.0;
+        for _ in 0..10 {
+            // A shard that was just found bad is not tried again at once.
+            if !drainage.finished {
+                tokio::time::sleep(PATIENCE).await;
+                drainage = drained(&volume).await.0;
+            }
+        }
         assert!(drainage.finished, "{drainage:?}");
     }
     for down in 2..6 {

@@ -131,9 +131,9 @@ mod tests {
             give(&mut clock, &mut greedy, &row(credit));
         }
         assert_eq!(greedy.sessions as usize, PRINCIPAL_SESSIONS_MAX);
-        let newcomer = PrincipalRow::default();
-        assert!(has_room(&clock, &newcomer));
-        let credit = grant(wanted, 1, &clock, &newcomer);
+        let new_principal = PrincipalRow::default();
+        assert!(has_room(&clock, &new_principal));
+        let credit = grant(wanted, 1, &clock, &new_principal);
         assert!(credit.bytes >= 4 * CREDIT_FLOOR, "{credit:?}");
     }
 }

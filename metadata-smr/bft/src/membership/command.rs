@@ -258,7 +258,7 @@ pub enum CommandRefusal {
     #[error("{0}")]
     Model(FaultModelError),
     /// A list is full.
-    #[error("there is no room for more {0}")]
+    #[error("there cannot be more {0}")]
     Full(&'static str),
     /// Not every voter knows the behaviour.
     #[error("not every voter has announced that it knows this behaviour: update them first")]
