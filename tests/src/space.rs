@@ -71,7 +71,7 @@ pub struct SpaceReport {
 /// n / k of the volume.
 const SPREAD: f64 = 4.0 / 2.0;
 /// The largest file.
-const LENGTH_MAX: u64 = 8 << 20;
+const LENGTH_MAX: u64 = 4 << 20;
 /// What is removed younger than this is not kept in the trash.
 const TRASH_AGE: Duration = Duration::from_secs(61);
 const RESTORED: usize = 20;
