@@ -288,8 +288,6 @@ pub fn run(plan: SpacePlan) -> SpaceReport {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
-    // At tier `clouds` each of the operations would wait for them.
-    cluster.set_tier("local");
     let point = cluster.mount_point();
     let _ = mount_in_background(&cluster, &point, &[]);
     for number in 0..32 {
