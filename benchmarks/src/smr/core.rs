@@ -37,6 +37,8 @@ const PROBED: u16 = 2;
 const OPENING_MAX: Nanos = Nanos::from_secs(10);
 /// The wall clock at the start: any time will do.
 const START: u64 = 1_800_000_000_000_000_000;
+/// What each probe does at least: the processor may have given this thread nothing in the time.
+const OPERATIONS_MIN: u64 = 10 * BATCH as u64;
 /// Virtual time from one event to the next; requests take none.
 const STEP_NANOS: u64 = 200;
 
@@ -311,7 +313,7 @@ pub(super) struct Core {
     pub(super) frames_ns: f64,
 }
 
-/// Measures for about so long.
+/// Measures for about so long, and at least [`OPERATIONS_MIN`].
 pub(super) fn measure(length: Duration) -> Result<Core> {
     let model = FaultModel::new(1, 1, 4).map_err(|error| failed("make a fault model", &error))?;
     let mut rig = Rig::new(model)?;
@@ -345,12 +347,16 @@ pub(super) fn measure(length: Duration) -> Result<Core> {
         return Err(failed("measure", &"the leader was replaced"));
     }
     let before: Vec<Spent> = rig.probes().map(Probe::spent).collect();
+    let spent = |rig: &Rig| -> Vec<Spent> {
+        let spent = rig.probes().map(Probe::spent).zip(&before);
+        spent.map(|(after, before)| after.since(*before)).collect()
+    };
+    let few = |spent: &Spent| spent.operations < OPERATIONS_MIN;
     let began = Instant::now();
-    while began.elapsed() < length {
+    while began.elapsed() < length || spent(&rig).iter().any(few) {
         rig.step()?;
     }
-    let spent = rig.probes().map(Probe::spent).zip(before);
-    let spent: Vec<Spent> = spent.map(|(after, before)| after.since(before)).collect();
+    let spent = spent(&rig);
     let [leader, follower] = spent.as_slice() else {
         return Err(failed("measure", &"there are two probes"));
     };
@@ -371,7 +377,7 @@ mod tests {
 
     #[test]
     fn four_cores_order_in_batches_and_the_probes_hear_it_all() {
-        let core = measure(Duration::from_millis(400)).expect("the cores agree");
+        let core = measure(Duration::ZERO).expect("the cores agree");
         assert!(core.operations_per_second > 0.0 && core.frames_ns > 0.0);
         assert!(core.operations_per_batch > 100.0, "the lanes are kept busy");
     }
