@@ -20,19 +20,11 @@
 use super::money::Money;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What work is for.
+/// Work that a budget can stop. All other work never asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaidWork {
-    /// Reading content that is asked for.
-    Read,
     /// Writing new content.
     Write,
-    /// Putting shards that are missing.
-    Completion,
-    /// Writing bad shards again.
-    Repair,
-    /// Deleting what nothing needs.
-    Collection,
     /// Moving live slices out of sparse packs.
     Compaction,
     /// Listing clouds for what no row names.
@@ -107,7 +99,6 @@ impl Allowance {
     pub fn allows(&self, work: PaidWork) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         match work {
-            PaidWork::Read | PaidWork::Completion | PaidWork::Repair | PaidWork::Collection => true,
             PaidWork::Compaction | PaidWork::Sweep | PaidWork::Scrub => now == 0,
             PaidWork::Write => now & WRITES_STOPPED == 0,
         }
@@ -128,19 +119,6 @@ mod tests {
         let allowance = Allowance::default();
         allowance.set(level, stops);
         allowance.allows(work)
-    }
-
-    #[test]
-    fn reads_and_what_keeps_content_safe_never_stop() {
-        let safe = [
-            PaidWork::Read,
-            PaidWork::Completion,
-            PaidWork::Repair,
-            PaidWork::Collection,
-        ];
-        for (work, stops) in safe.iter().flat_map(|work| [(work, false), (work, true)]) {
-            assert_eq!(LEVELS.map(|level| allowed(level, stops, *work)), [true; 3]);
-        }
     }
 
     #[test]
