@@ -19,11 +19,14 @@
 //!   mount.log
 //!   membership    (the current replicas, if they are not the first ones)
 //!   scrub.position    (the position of an interrupted scrub)
+//!   usage    (requests to the clouds, by month)
+//!   backup/  copies/  recovery.rows    (work that goes on where it was interrupted)
 //! ```
 
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use crate::hardening::refuse_open_to_others;
+use rustix::fs::FlockOperation;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -129,6 +132,22 @@ pub(crate) fn write_secret(path: &Path, content: &[u8]) -> CommandResult<()> {
                 .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
         })
         .map_err(|error| Failure::file("write", path, &error))
+}
+
+/// Waits for the lock of a file that concurrent processes of one state directory all replace. It
+/// lasts as long as the result.
+pub(crate) fn lock_for(path: &Path) -> CommandResult<File> {
+    let path = path.with_extension("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .and_then(|file| {
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+            Ok(file)
+        });
+    file.map_err(|error| Failure::file("lock", &path, &error))
 }
 
 /// Replaces a file's content atomically and durably.

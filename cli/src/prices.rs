@@ -74,9 +74,9 @@ struct EntryText {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PricesText {
-    // Checked before the other keys are read.
-    #[allow(dead_code)]
-    version: u32,
+    /// Checked before the other keys are read.
+    #[serde(rename = "version")]
+    _version: u32,
     currency: String,
     as_of: String,
     price: Vec<EntryText>,

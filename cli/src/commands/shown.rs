@@ -12,11 +12,10 @@
 //! damaged or missing: a user who can write to the directory has the key anyway.
 
 use crate::directory;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::CommandResult;
 use quorumfs_bft::identity::{ClusterId, Sequence};
 use quorumfs_metadata::identity::{AllocationId, RealmEpoch};
-use rustix::fs::FlockOperation;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -100,7 +99,7 @@ impl ShownBefore {
         if !is_news() {
             return;
         }
-        let kept = self.alone().and_then(|_alone| {
+        let kept = directory::lock_for(&self.path).and_then(|_alone| {
             let all = self.recall().max(shown);
             directory::replace(&self.path, &all.encode(self.cluster))
         });
@@ -111,23 +110,8 @@ impl ShownBefore {
 
     /// From now on accepts servers that are at no more than this.
     pub(crate) fn accept(&self, shown: Shown) -> CommandResult<()> {
-        let _alone = self.alone()?;
+        let _alone = directory::lock_for(&self.path)?;
         directory::replace(&self.path, &shown.encode(self.cluster))
-    }
-
-    /// Takes a lock: concurrent commands of one state directory all write here.
-    fn alone(&self) -> CommandResult<File> {
-        let path = self.path.with_extension("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .and_then(|file| {
-                rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-                Ok(file)
-            });
-        file.map_err(|error| Failure::file("lock", &path, &error))
     }
 }
 

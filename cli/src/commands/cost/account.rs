@@ -46,6 +46,17 @@ struct CloudBasis {
     budget: Budget,
 }
 
+/// What the volume holds, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HeldContent {
+    /// Bytes of files.
+    pub(super) bytes: u64,
+    /// Files.
+    pub(super) files: u64,
+    /// Bytes of objects, on all clouds together, that nothing refers to and that are not deleted.
+    pub(super) garbage: u64,
+}
+
 impl HeldContent {
     /// From the quota, which charges for each name too.
     pub(super) fn of(used: &Amount) -> Self {
@@ -56,17 +67,6 @@ impl HeldContent {
             garbage: 0,
         }
     }
-}
-
-/// What the volume holds, as far as it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HeldContent {
-    /// Bytes of files.
-    pub(super) bytes: u64,
-    /// Files.
-    pub(super) files: u64,
-    /// Bytes of objects, on all clouds together, that nothing refers to and that are not deleted.
-    pub(super) garbage: u64,
 }
 
 /// The costs of one cloud.

@@ -13,10 +13,9 @@ use crate::directory;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_backends::Traffic;
 use quorumfs_bft::identity::ClusterId;
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
@@ -129,7 +128,7 @@ impl UsageFile {
         {
             return Ok(());
         }
-        let _alone = self.alone()?;
+        let _alone = directory::lock_for(&self.path)?;
         let mut months = self.recall();
         let stored = months.entry(month.to_owned()).or_default();
         for (cloud, counted) in counts {
@@ -146,21 +145,6 @@ impl UsageFile {
         let bytes = serde_json::to_vec(&text)
             .map_err(|error| Failure::file("write", &self.path, &error.into()))?;
         directory::replace(&self.path, &bytes)
-    }
-
-    /// Takes a lock: concurrent processes of one state directory all write here.
-    fn alone(&self) -> CommandResult<File> {
-        let path = self.path.with_extension("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .and_then(|file| {
-                rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-                Ok(file)
-            });
-        file.map_err(|error| Failure::file("lock", &path, &error))
     }
 }
 
