@@ -5,7 +5,8 @@
 //! the simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`twins`]
 //! compares a mount with tmpfs; [`databases`] and [`repositories`] run SQLite and git in one,
 //! [`crowds`] fills a directory; [`space`] compares what the clouds hold with what the files need;
-//! [`decoders`] contains all decoders of bytes that another party may have chosen.
+//! [`lost_servers`] recovers a volume from its clouds; [`decoders`] contains all decoders of bytes
+//! that another party may have chosen.
 
 pub mod crashes;
 pub mod crowds;
@@ -13,6 +14,7 @@ pub mod databases;
 pub mod decoders;
 pub mod harness;
 pub mod kills;
+pub mod lost_servers;
 pub mod repositories;
 pub mod simulate;
 pub mod space;

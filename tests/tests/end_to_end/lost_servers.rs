@@ -8,11 +8,9 @@
 )]
 
 use quorumfs_tests::harness::{Cluster, Quorumfs, noise};
-use serde_json::Value;
+use quorumfs_tests::lost_servers::{backup, make_lie, objects, recover};
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 
 const FILES: usize = 40;
 
@@ -35,13 +33,6 @@ fn put(cluster: &Cluster, from: &Path) {
     put.run().ok();
 }
 
-fn backup(cluster: &Cluster) -> Value {
-    let backup = cluster.quorumfs().run_with(["volume", "backup"]).ok();
-    let line = backup.records("backup").remove(0);
-    println!("{line}");
-    line
-}
-
 fn assert_tree(on: Quorumfs, numbers: std::ops::Range<usize>) {
     let directory = tempfile::tempdir().unwrap();
     let into = directory.path().join("tree");
@@ -57,60 +48,6 @@ fn assert_tree(on: Quorumfs, numbers: std::ops::Range<usize>) {
             .join(number.to_string());
         assert!(fs::read(path).unwrap() == content(number), "file {number}");
     }
-}
-
-/// All objects of a cloud.
-fn objects(cluster: &Cluster, cloud: usize) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for group in fs::read_dir(cluster.cloud(cloud)).unwrap() {
-        let group = group.unwrap().path();
-        if group.is_dir() && group.file_name().unwrap().len() == 2 {
-            found.extend(fs::read_dir(group).unwrap().map(|it| it.unwrap().path()));
-        }
-    }
-    found.sort();
-    found
-}
-
-/// A cloud that gives other bytes than it was given.
-fn make_lie(cluster: &Cluster, cloud: usize) {
-    for object in objects(cluster, cloud) {
-        let mut bytes = fs::read(&object).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&object, bytes).unwrap();
-    }
-}
-
-/// Prepares new replicas and recovers the volume into the place of its state directory.
-fn recover(cluster: &mut Cluster, kit: &Path) -> Value {
-    let numbers: Vec<_> = (0..4).map(|_| cluster.prepare_another()).collect();
-    let mut recover = cluster.quorumfs().args(["volume", "recover", "--kit"]);
-    recover = recover.args([kit]);
-    for number in &numbers {
-        recover = recover.args(["--new-replica", cluster.replica_argument(*number)]);
-    }
-    let log = fs::File::create(cluster.directory().join("recover.log")).unwrap();
-    let mut command = recover.command();
-    let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let mut said = BufReader::new(process.stdout.take().unwrap());
-    let mut lines = String::new();
-    while !lines.contains("\"type\":\"prepared\"") {
-        let log = || fs::read_to_string(cluster.directory().join("recover.log"));
-        assert!(
-            said.read_line(&mut lines).unwrap() > 0,
-            "{lines} {:?}",
-            log()
-        );
-    }
-    for number in numbers {
-        cluster.start_with(number, &[]);
-    }
-    said.read_to_string(&mut lines).unwrap();
-    assert!(process.wait().unwrap().success(), "{lines}");
-    println!("{lines}");
-    let last = lines.lines().last().unwrap();
-    serde_json::from_str(last).unwrap()
 }
 
 #[test]
@@ -217,7 +154,7 @@ fn a_recovery_without_a_backup_or_with_too_few_clouds_says_so_and_changes_nothin
         recover.run()
     };
     recover(&cluster, "none").fails(1, "no backup of the metadata", "--cloud");
-    backup(&cluster);
+    let _ = backup(&cluster);
     for cloud in [0, 1] {
         fs::rename(
             cluster.cloud(cloud),
@@ -257,7 +194,7 @@ fn a_renewed_kit_recovers_a_volume_most_of_whose_clouds_were_replaced() {
         replace.args(["--wait"]).run().ok();
         fs::remove_dir_all(cluster.cloud(number)).unwrap();
     }
-    backup(&cluster);
+    let _ = backup(&cluster);
     let kit = cluster.directory().join("kit");
     let renew = |to: &Path| {
         let renew = cluster.quorumfs().args(["volume", "renew-kit", "--kit"]);
