@@ -22,7 +22,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,6 +50,8 @@ pub struct RecoveryReport {
 }
 
 const GROUPS: usize = 100;
+/// The longest time for copying everything in, or out.
+const COPIED_WITHIN: Duration = Duration::from_secs(1200);
 
 /// Mostly small files, and a few of every size.
 fn content(number: usize) -> Vec<u8> {
@@ -81,7 +83,7 @@ fn write_tree(tree: &Path, numbers: Range<usize>) -> u64 {
 fn put(cluster: &Cluster, tree: &Path) -> f64 {
     let began = Instant::now();
     let put = cluster.quorumfs().args(["put"]).args([tree]).args(["/"]);
-    put.run().ok();
+    put.start().wait_for(COPIED_WITHIN).ok();
     began.elapsed().as_secs_f64()
 }
 
@@ -166,7 +168,8 @@ pub fn recover(cluster: &mut Cluster, kit: &Path) -> Value {
 fn compare(on: Quorumfs, numbers: Range<usize>) {
     let directory = tempfile::tempdir().unwrap();
     let into = directory.path().join("tree");
-    on.args(["get", "/tree"]).args([&into]).run().ok();
+    let get = on.args(["get", "/tree"]).args([&into]);
+    get.start().wait_for(COPIED_WITHIN).ok();
     let groups = fs::read_dir(&into).unwrap();
     let found = groups.map(|group| fs::read_dir(group.unwrap().path()).unwrap().count());
     assert_eq!(found.sum::<usize>(), numbers.len());

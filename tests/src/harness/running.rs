@@ -126,12 +126,22 @@ impl Running {
     /// If it does not end in two minutes.
     #[must_use]
     #[track_caller]
-    pub fn wait(mut self) -> Finished {
+    pub fn wait(self) -> Finished {
+        self.wait_for(RUN_WITHIN)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end in this time.
+    #[must_use]
+    #[track_caller]
+    pub fn wait_for(mut self, within: Duration) -> Finished {
         let began = Instant::now();
         let status = loop {
             match self.child.0.try_wait().unwrap() {
                 Some(status) => break status,
-                None if began.elapsed() > RUN_WITHIN => panic!("{self:?} does not end"),
+                None if began.elapsed() > within => panic!("{self:?} does not end"),
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
