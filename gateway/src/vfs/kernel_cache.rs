@@ -46,7 +46,7 @@ impl FileSystem {
         let page = inner.known.page(directory, Cookie::START);
         page.is_some_and(|page| {
             !page.more
-                && inner.known.is_revalidated(page.stamp.asked)
+                && inner.known.is_revalidated(directory, page.stamp.asked)
                 && inner.page_is_current(&page)
         })
     }

@@ -1,20 +1,41 @@
 //! How a mount learns that others have changed something: the border between what is known and how
 //! it is kept so.
 //!
-//! Today the servers count changes by other sessions, and the count is polled. A count says that
-//! something has changed, and not what; so all that was known before goes.
+//! The servers keep a log of changes. *News* say what others have changed from one position of the
+//! log to a later one: some inodes, or, where that is not known, perhaps anything. Today it never
+//! is known: the servers count changes by other sessions, and the count is polled.
 
 use crate::error::VfsError;
 use crate::metadata::MetadataClient;
 use async_trait::async_trait;
+use quorumfs_metadata::identity::InodeId;
 use std::sync::Arc;
 
+/// A position in the log of changes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::vfs) struct LogPosition(pub(in crate::vfs) u64);
+
+/// What others have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::vfs) enum Changed {
+    /// These inodes and nothing else.
+    Inodes(Vec<InodeId>),
+    /// It is not known: perhaps anything.
+    Anything,
+}
+
 /// What an answer says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::vfs) enum News {
-    /// So many changes by others so far. If it was the same before, nothing has changed; otherwise
-    /// anything may have.
-    Count(u64),
+    /// Of the log.
+    UpTo {
+        /// Up to here.
+        position: LogPosition,
+        /// By others, since the position that was asked about.
+        changed: Changed,
+        /// The log goes on: ask again.
+        more: bool,
+    },
     /// None will come any more: the mount is not ours.
     Ended,
 }
@@ -25,11 +46,13 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// Whether there is something to ask: only a mount is told.
     fn is_told(&self) -> bool;
 
-    /// Asks. Answers to queries that are sent after this one was answered are at least as new.
+    /// Asks what others have changed after `known`, or, if that is `None`, from when this session
+    /// mounted. Answers to queries that are sent after this one was answered contain all changes up
+    /// to its position.
     ///
     /// # Errors
     /// If the servers do not answer.
-    async fn news(&self) -> Result<News, VfsError>;
+    async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError>;
 
     /// Whether another mount has taken over, as far as is known without asking.
     fn is_fenced(&self) -> bool;
@@ -39,7 +62,8 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     fn is_cut_off(&self) -> bool;
 }
 
-/// The servers' count, asked for from time to time.
+/// The servers' count of changes, asked for from time to time. It says that something has changed,
+/// and not what.
 pub(in crate::vfs) struct CountPolled(pub(in crate::vfs) Arc<MetadataClient>);
 
 #[async_trait]
@@ -48,9 +72,20 @@ impl Coherence for CountPolled {
         self.0.is_mounted()
     }
 
-    async fn news(&self) -> Result<News, VfsError> {
-        let count = self.0.changes_by_others().await?;
-        Ok(count.map_or(News::Ended, News::Count))
+    async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError> {
+        let Some(position) = self.0.changes_by_others().await?.map(LogPosition) else {
+            return Ok(News::Ended);
+        };
+        let changed = if known == Some(position) {
+            Changed::Inodes(Vec::new())
+        } else {
+            Changed::Anything
+        };
+        Ok(News::UpTo {
+            position,
+            changed,
+            more: false,
+        })
     }
 
     fn is_fenced(&self) -> bool {
@@ -75,7 +110,7 @@ pub(super) mod tests {
             false
         }
 
-        async fn news(&self) -> Result<News, VfsError> {
+        async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             Ok(News::Ended)
         }
 

@@ -1,10 +1,10 @@
 //! Asking whether others have changed anything, and invalidating the kernel's caches then.
 //!
-//! While a mount is used, it asks the servers twice a second how often other sessions have changed
+//! While a mount is used, it asks the servers twice a second what other sessions have changed in
 //! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
 //! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer watches
 //! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because
-//! another session changed something, or because no count arrived for [`LAPSE`]. So changes by
+//! another session changed something, or because no news arrived for [`LAPSE`]. So changes by
 //! other sessions are visible within about a second. A mount that gets no answer uses no entry for
 //! longer than two, as long as the servers may be reachable: once fewer are connected than any
 //! answer takes, it uses their last answers ([`validity`](super::validity)).
@@ -13,7 +13,7 @@
 //! expire. The next call asks first, once, and if nothing has changed all entries are valid again.
 
 use super::cache::Known;
-use super::coherence::News;
+use super::coherence::{Changed, News};
 use super::owner::KnownMetadata;
 use super::validity::VALID_FOR;
 use quorumfs_metadata::attributes::Attributes;
@@ -26,20 +26,20 @@ use tokio::time::Instant;
 
 /// How often to ask.
 const EVERY: Duration = Duration::from_millis(450);
-/// How long a call waits for the count, before it sends its own query instead.
+/// How long a call waits for news, before it sends its own query instead.
 const WAIT: Duration = Duration::from_millis(300);
-/// When no count arrived for so long, the kernel's entries are invalidated.
+/// When no news arrived for so long, the kernel's entries are invalidated.
 const LAPSE: Duration = Duration::from_millis(1_500);
 /// How long the kernel may cache an entry, unless it is invalidated.
 pub const CACHED_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 struct RevalidationState {
-    /// When the kernel last cached something, or a call used the count.
+    /// When the kernel last cached something, or a call was about to use an entry.
     used: Option<Instant>,
-    /// When the count was last asked for, with or without an answer.
+    /// When news were last asked for, with or without an answer.
     last_attempt: Option<Instant>,
-    /// When it last arrived.
+    /// When they last arrived.
     last_answer: Option<Instant>,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
@@ -78,7 +78,7 @@ impl Revalidation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The count is being used.
+    /// News are being used.
     fn note_use(&self, handed_out: bool) {
         let mut state = self.state();
         let now = Instant::now();
@@ -150,7 +150,7 @@ impl KnownMetadata {
 
     /// Revalidates the cache, if that is worth while: the caller is about to look something up.
     pub(in crate::vfs) async fn revalidate(&self) {
-        if self.has_fresh_count() || !self.coherence.is_told() {
+        if self.has_fresh_news() || !self.coherence.is_told() {
             return;
         }
         let revalidation = &self.revalidation;
@@ -160,19 +160,19 @@ impl KnownMetadata {
             return;
         }
         // If it fails, the caller sends its own query.
-        let _ = tokio::time::timeout(WAIT, self.ask_for_changes()).await;
+        let _ = tokio::time::timeout(WAIT, self.ask_for_news()).await;
         self.check_servers();
     }
 
-    /// Finds out whether the servers are gone, if no count has arrived.
+    /// Finds out whether the servers are gone, if no news have arrived.
     fn check_servers(&self) {
-        if !self.has_fresh_count() {
+        if !self.has_fresh_news() {
             self.set_servers_gone(self.coherence.is_cut_off());
         }
     }
 
-    /// Asks how often other sessions have changed the realm, unless another task has just done so.
-    async fn ask_for_changes(&self) {
+    /// Asks what other sessions have changed, unless another task has just done so.
+    async fn ask_for_news(&self) {
         let revalidation = &self.revalidation;
         let asked = Instant::now();
         let _turn = revalidation.turn.lock().await;
@@ -183,25 +183,45 @@ impl KnownMetadata {
         {
             return;
         }
+        while self.ask_for_page().await {}
+        if self.coherence.is_fenced() {
+            self.end_validity();
+            revalidation.invalidate();
+        }
+    }
+
+    /// Asks once; returns whether there is more.
+    async fn ask_for_page(&self) -> bool {
+        let revalidation = &self.revalidation;
         let sent = Instant::now();
         revalidation.state().last_attempt = Some(sent);
-        match self.coherence.news().await {
-            Ok(News::Count(others)) => {
-                let changed = self.learn_change_count(others, sent);
-                revalidation.state().last_answer = Some(Instant::now());
-                if changed {
+        match self.coherence.news(self.news_position()).await {
+            Ok(News::UpTo {
+                position,
+                changed,
+                more,
+            }) => {
+                if !self.learn_news(position, &changed, !more, sent) {
+                    tracing::warn!(?position, "the news of the servers went back");
+                    return false;
+                }
+                if !more {
+                    revalidation.state().last_answer = Some(Instant::now());
+                }
+                if changed != Changed::Inodes(Vec::new()) {
                     revalidation.invalidate();
                 }
+                more
             }
             Ok(News::Ended) => {
                 self.end_validity();
                 revalidation.invalidate();
+                false
             }
-            Err(error) => tracing::debug!(%error, "changes by other sessions are unknown"),
-        }
-        if self.coherence.is_fenced() {
-            self.end_validity();
-            revalidation.invalidate();
+            Err(error) => {
+                tracing::debug!(%error, "changes by other sessions are unknown");
+                false
+            }
         }
     }
 }
@@ -232,7 +252,7 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
     let revalidation = &known.revalidation;
     if revalidation.is_used() && known.coherence.is_told() {
         // A later answer confirms nothing.
-        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_changes()).await;
+        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_news()).await;
         known.check_servers();
         if revalidation.has_lapsed() {
             revalidation.invalidate();
@@ -243,7 +263,7 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coherence::Coherence;
+    use super::super::coherence::{Coherence, LogPosition};
     use super::super::owner::Scope;
     use super::*;
     use crate::error::VfsError;
@@ -262,7 +282,7 @@ mod tests {
             true
         }
 
-        async fn news(&self) -> Result<News, VfsError> {
+        async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             let next = self.0.lock().unwrap().pop_front();
             next.ok_or(VfsError::Fenced)
         }
@@ -274,6 +294,19 @@ mod tests {
         fn is_cut_off(&self) -> bool {
             false
         }
+    }
+
+    /// News of these changes up to this position.
+    fn news(position: u64, changed: Changed) -> News {
+        News::UpTo {
+            position: LogPosition(position),
+            changed,
+            more: false,
+        }
+    }
+
+    fn quiet(position: u64) -> News {
+        news(position, Changed::Inodes(Vec::new()))
     }
 
     /// A name is known as of the first answer, and the kernel has cached it.
@@ -289,8 +322,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_count_that_has_not_moved_makes_everything_valid_again() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Count(7)]).await;
+    async fn news_of_nothing_make_everything_valid_again() {
+        let (known, kernel) = known_after(quiet(7), &[quiet(7)]).await;
         assert_eq!(known.name(HERE, b"a"), None, "not confirmed");
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), Some(THERE));
@@ -298,8 +331,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_count_that_has_moved_invalidates_everything_here_and_in_the_kernel() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Count(8)]).await;
+    async fn a_gap_invalidates_everything_here_and_in_the_kernel() {
+        let (known, kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), None);
         assert!(kernel.has_changed().unwrap());
@@ -309,7 +342,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Ended]).await;
+        let (known, kernel) = known_after(quiet(7), &[News::Ended]).await;
         known.revalidate().await;
         assert!(kernel.has_changed().unwrap());
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
@@ -318,7 +351,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_invalidated_is_unknown_and_not_absent() {
-        let (known, _) = known_after(News::Count(7), &[News::Count(7)]).await;
+        let (known, _) = known_after(quiet(7), &[quiet(7)]).await;
         known.revalidate().await;
         known.learn_directory(
             known.stamp(HERE),
