@@ -46,6 +46,10 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// Whether there is something to ask: only a mount is told.
     fn is_told(&self) -> bool;
 
+    /// Whether other mounts may change something. Whether there are any is known only some time
+    /// later.
+    fn is_shared(&self) -> bool;
+
     /// Asks what others have changed after `known`, or, if that is `None`, from when this session
     /// mounted. Answers to queries that are sent after this one was answered contain all changes up
     /// to its position.
@@ -70,6 +74,10 @@ pub(in crate::vfs) struct CountPolled(pub(in crate::vfs) Arc<MetadataClient>);
 impl Coherence for CountPolled {
     fn is_told(&self) -> bool {
         self.0.is_mounted()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 
     async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError> {
@@ -107,6 +115,10 @@ pub(super) mod tests {
     #[async_trait]
     impl Coherence for Silent {
         fn is_told(&self) -> bool {
+            false
+        }
+
+        fn is_shared(&self) -> bool {
             false
         }
 

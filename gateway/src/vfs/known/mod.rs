@@ -29,6 +29,7 @@
 //! | `lookups` | which directories are worth listing whole |
 //! | `validity`, `changed` | how long something is valid; which inodes others have changed |
 //! | `coherence`, `revalidation` | asking what others have changed |
+//! | `invalidations` | what the kernel has to drop |
 //! | `segmented_lru` | a bounded map |
 
 mod cache;
@@ -38,6 +39,7 @@ mod content;
 mod extended;
 mod extended_name;
 mod extent_cache;
+mod invalidations;
 mod last_open;
 mod lookups;
 mod owner;
@@ -51,6 +53,7 @@ pub(in crate::vfs) use coherence::CountPolled;
 pub(in crate::vfs) use content::{ContentMap, Piece, ReadSource};
 pub(in crate::vfs) use extended::{DecryptedAttributes, Plain, Value};
 pub(in crate::vfs) use extended_name::Name;
+pub use invalidations::{Invalidation, Invalidations};
 pub(in crate::vfs) use owner::{KnownMetadata, Scope};
 pub use pages::DirectoryEntry;
 pub(in crate::vfs) use pages::Page;

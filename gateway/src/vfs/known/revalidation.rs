@@ -2,9 +2,9 @@
 //!
 //! While a mount is used, it asks the servers twice a second what other sessions have changed in
 //! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
-//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer watches
-//! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because
-//! another session changed something, or because no news arrived for [`LAPSE`]. So changes by
+//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer follows
+//! [`KnownMetadata::invalidations`]: what another session has changed has to go, and everything if
+//! that is not known, or if no news arrived for [`LAPSE`]. So changes by
 //! other sessions are visible within about a second. A mount that gets no answer uses no entry for
 //! longer than two, as long as the servers may be reachable: once fewer are connected than any
 //! answer takes, it uses their last answers ([`validity`](super::validity)).
@@ -14,14 +14,16 @@
 
 use super::cache::Known;
 use super::coherence::{Changed, News};
+use super::invalidations::{Announcements, Invalidation, Invalidations};
 use super::owner::KnownMetadata;
+use super::pages::Page;
 use super::validity::VALID_FOR;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How often to ask.
@@ -30,8 +32,12 @@ const EVERY: Duration = Duration::from_millis(450);
 const WAIT: Duration = Duration::from_millis(300);
 /// When no news arrived for so long, the kernel's entries are invalidated.
 const LAPSE: Duration = Duration::from_millis(1_500);
-/// How long the kernel may cache an entry, unless it is invalidated.
+/// How long the kernel may cache an entry, unless it is invalidated, while no other mount can change
+/// anything.
 pub const CACHED_FOR: Duration = Duration::from_secs(30);
+/// The same while others may mount the realm. If the process of this mount is stopped, the kernel
+/// shows for so long what others have changed since.
+const SHARED_CACHED_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct RevalidationState {
@@ -52,7 +58,7 @@ pub(in crate::vfs) struct Revalidation {
     /// Held while asking.
     turn: tokio::sync::Mutex<()>,
     wake: Arc<Notify>,
-    invalidations: watch::Sender<u64>,
+    invalidations: Announcements,
     stopped: AtomicBool,
 }
 
@@ -67,7 +73,7 @@ impl Default for Revalidation {
             }),
             turn: tokio::sync::Mutex::default(),
             wake: Arc::default(),
-            invalidations: watch::Sender::new(0),
+            invalidations: Announcements::default(),
             stopped: AtomicBool::new(false),
         }
     }
@@ -79,15 +85,25 @@ impl Revalidation {
     }
 
     /// News are being used.
-    fn note_use(&self, handed_out: bool) {
+    fn note_use(&self) {
         let mut state = self.state();
         let now = Instant::now();
         let asleep = state.used.is_none_or(|used| now - used >= CACHED_FOR);
         state.used = Some(now);
-        state.handed_out |= handed_out;
         if asleep {
             self.wake.notify_one();
         }
+    }
+
+    /// The kernel caches something if `check` says that it may. Returns whether it does.
+    fn hand_out(&self, check: impl FnOnce() -> bool) -> bool {
+        // First: what becomes invalid after the check is then announced.
+        self.state().handed_out = true;
+        let cacheable = check();
+        if cacheable {
+            self.note_use();
+        }
+        cacheable
     }
 
     fn is_used(&self) -> bool {
@@ -97,11 +113,22 @@ impl Revalidation {
     }
 
     /// Invalidates all entries of the kernel.
-    fn invalidate(&self) {
-        let mut state = self.state();
-        if std::mem::take(&mut state.handed_out) {
-            self.invalidations
-                .send_modify(|invalidations| *invalidations = invalidations.wrapping_add(1));
+    fn invalidate_all(&self) {
+        let handed_out = std::mem::take(&mut self.state().handed_out);
+        if handed_out {
+            self.invalidations.send(Invalidation::Everything);
+        }
+    }
+
+    /// Invalidates the kernel's entries of what others have changed.
+    fn invalidate(&self, changed: Changed) {
+        match changed {
+            Changed::Anything => self.invalidate_all(),
+            Changed::Inodes(inodes) => {
+                if !inodes.is_empty() && self.state().handed_out {
+                    self.invalidations.send(Invalidation::Inodes(inodes.into()));
+                }
+            }
         }
     }
 
@@ -115,31 +142,43 @@ impl Revalidation {
 }
 
 impl KnownMetadata {
-    /// Whether the kernel may cache these attributes, which were just shown, for [`CACHED_FOR`].
-    pub(in crate::vfs) fn may_cache(&self, shown: &Attributes) -> bool {
-        let cacheable = self.attributes_are_revalidated(shown);
-        if cacheable {
-            self.revalidation.note_use(true);
+    /// How long the kernel may cache what these calls allow.
+    pub(in crate::vfs) fn cached_for(&self) -> Duration {
+        if self.coherence.is_shared() {
+            SHARED_CACHED_FOR
+        } else {
+            CACHED_FOR
         }
-        cacheable
     }
 
-    /// Whether the kernel may cache where a name leads, as long.
+    /// Whether the kernel may cache these attributes, which were just shown.
+    pub(in crate::vfs) fn may_cache(&self, shown: &Attributes) -> bool {
+        self.revalidation
+            .hand_out(|| self.attributes_are_revalidated(shown))
+    }
+
+    /// Whether the kernel may cache where a name leads.
     pub(in crate::vfs) fn may_cache_name(
         &self,
         directory: InodeId,
         name: &[u8],
         leads: Known,
     ) -> bool {
-        let cacheable = self.name_is_revalidated(directory, name, leads);
-        if cacheable {
-            self.revalidation.note_use(true);
-        }
-        cacheable
+        self.revalidation
+            .hand_out(|| self.name_is_revalidated(directory, name, leads))
     }
 
-    /// Moves whenever all entries that the kernel may have cached have to go.
-    pub(in crate::vfs) fn invalidations(&self) -> watch::Receiver<u64> {
+    /// Whether the kernel may cache this page, as the listing of its directory.
+    pub(in crate::vfs) fn may_cache_page(&self, page: &Page) -> bool {
+        let directory = page.directory.inode;
+        self.revalidation.hand_out(|| {
+            self.is_revalidated(directory, page.stamp.asked)
+                && self.is_current(directory, page.stamp)
+        })
+    }
+
+    /// What the kernel may not use any more, from now on.
+    pub(in crate::vfs) fn invalidations(&self) -> Invalidations {
         self.revalidation.invalidations.subscribe()
     }
 
@@ -154,7 +193,7 @@ impl KnownMetadata {
             return;
         }
         let revalidation = &self.revalidation;
-        revalidation.note_use(false);
+        revalidation.note_use();
         let last_attempt = revalidation.state().last_attempt;
         if last_attempt.is_some_and(|last_attempt| last_attempt.elapsed() < VALID_FOR) {
             return;
@@ -186,7 +225,7 @@ impl KnownMetadata {
         while self.ask_for_page().await {}
         if self.coherence.is_fenced() {
             self.end_validity();
-            revalidation.invalidate();
+            revalidation.invalidate_all();
         }
     }
 
@@ -208,14 +247,12 @@ impl KnownMetadata {
                 if !more {
                     revalidation.state().last_answer = Some(Instant::now());
                 }
-                if changed != Changed::Inodes(Vec::new()) {
-                    revalidation.invalidate();
-                }
+                revalidation.invalidate(changed);
                 more
             }
             Ok(News::Ended) => {
                 self.end_validity();
-                revalidation.invalidate();
+                revalidation.invalidate_all();
                 false
             }
             Err(error) => {
@@ -255,7 +292,7 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
         let _ = tokio::time::timeout(VALID_FOR, known.ask_for_news()).await;
         known.check_servers();
         if revalidation.has_lapsed() {
-            revalidation.invalidate();
+            revalidation.invalidate_all();
         }
     }
     true
@@ -279,6 +316,10 @@ mod tests {
     #[async_trait]
     impl Coherence for Scripted {
         fn is_told(&self) -> bool {
+            true
+        }
+
+        fn is_shared(&self) -> bool {
             true
         }
 
@@ -310,7 +351,7 @@ mod tests {
     }
 
     /// A name is known as of the first answer, and the kernel has cached it.
-    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, watch::Receiver<u64>) {
+    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, Invalidations) {
         let answers = [&[first], then].concat().into();
         let known = KnownMetadata::new(100, Scripted(Mutex::new(answers)));
         known.revalidate().await;
@@ -327,24 +368,61 @@ mod tests {
         assert_eq!(known.name(HERE, b"a"), None, "not confirmed");
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), Some(THERE));
-        assert!(!kernel.has_changed().unwrap());
+        assert!(!kernel.is_waiting());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_gap_invalidates_everything_here_and_in_the_kernel() {
-        let (known, kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
+        let (known, mut kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), None);
-        assert!(kernel.has_changed().unwrap());
+        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE), "as of the new one");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
-        let (known, kernel) = known_after(quiet(7), &[News::Ended]).await;
+    async fn what_others_have_changed_goes_here_and_in_the_kernel_and_nothing_else() {
+        let there = InodeId(6);
+        let changed = Changed::Inodes(vec![HERE]);
+        let (known, mut kernel) = known_after(quiet(7), &[quiet(7), news(9, changed)]).await;
         known.revalidate().await;
-        assert!(kernel.has_changed().unwrap());
+        known.learn_name(known.stamp(there), there, b"b", THERE);
+        tokio::time::advance(VALID_FOR).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), None);
+        assert_eq!(known.name(there, b"b"), Some(THERE));
+        let next = kernel.next().await;
+        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
+        assert!(!kernel.is_waiting());
+        assert!(known.may_cache_name(there, b"b", THERE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_log_is_read_to_its_end_before_it_confirms_anything() {
+        let changed = Changed::Inodes(vec![InodeId(6)]);
+        let more = News::UpTo {
+            position: LogPosition(8),
+            changed: changed.clone(),
+            more: true,
+        };
+        let (known, mut kernel) = known_after(quiet(7), &[more.clone(), news(9, changed)]).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), Some(THERE));
+        for _ in 0..2 {
+            let next = kernel.next().await;
+            assert_eq!(next, Some(Invalidation::Inodes([InodeId(6)].into())));
+        }
+        let (known, _) = known_after(quiet(7), &[more]).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), None, "the rest may tell of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
+        let (known, mut kernel) = known_after(quiet(7), &[News::Ended]).await;
+        known.revalidate().await;
+        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(!known.may_cache_name(HERE, b"a", THERE));
     }
