@@ -142,9 +142,14 @@ impl Revalidation {
 }
 
 impl KnownMetadata {
+    /// Whether other mounts may change something.
+    pub(in crate::vfs) fn is_shared(&self) -> bool {
+        self.coherence.is_shared()
+    }
+
     /// How long the kernel may cache what these calls allow.
     pub(in crate::vfs) fn cached_for(&self) -> Duration {
-        if self.coherence.is_shared() {
+        if self.is_shared() {
             SHARED_CACHED_FOR
         } else {
             CACHED_FOR
