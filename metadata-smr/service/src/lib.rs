@@ -23,7 +23,9 @@
 //! | `extended` | extended attributes |
 //! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
-//! | [`session`] | sessions, mounts, allocations |
+//! | [`session`] | sessions, allocations |
+//! | `mount` | which sessions have a realm mounted, alone or together |
+//! | `log` | what mounts are told that others have changed |
 //! | `quota` | usage and quotas of realms and users |
 //! | `epoch` | new key epochs of a realm, and its members |
 //! | [`statement`] | what a principal is |
@@ -57,6 +59,8 @@ mod install;
 mod job;
 pub mod limits;
 mod load;
+mod log;
+mod mount;
 mod namespace;
 pub mod operation;
 mod permission;

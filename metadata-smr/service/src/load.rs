@@ -97,7 +97,10 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"TI/" | b"TD/", _) => RowFate::Kept(decodes::<TrashPlace>),
         (b"TO/", _) => RowFate::Kept(decodes::<Parting>),
         (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
-        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => RowFate::Dropped,
+        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _)
+        | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _)
+        // Nothing lies in a grave yet.
+        | (b"GR/" | b"GI/", _) => RowFate::Dropped,
         (b"NO/", _) => RowFate::Orphan,
         _ => return None,
     })

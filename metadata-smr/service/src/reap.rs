@@ -13,6 +13,7 @@ use crate::limits::{
     EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT,
     SLICES_DROPPED_MAX, TICK_ROWS_MAX,
 };
+use crate::log;
 use crate::namespace::drop_holder;
 use crate::quota;
 use crate::row::{Inode, InodeBody, Reap, key};
@@ -107,6 +108,7 @@ fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     file.allocated = file.allocated.saturating_sub(bytes);
     if kept == Remainder::Nothing {
         file.dead_from = None;
+        log::note_space(change, row.realm, inode);
     }
     put_unchanged(change, inode, &row)?;
     Ok(kept)

@@ -18,6 +18,7 @@ mod load;
 mod model;
 mod mounted;
 mod names;
+mod news;
 mod numbers;
 mod ownership;
 mod packs;

@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::extended;
 use crate::identity::InodeId;
 use crate::limits::{EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX};
+use crate::mount::mounts;
 use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
 use crate::row::{Inode, InodeBody, Orphan, Parting, Reap, RemovedEntry, SealedName, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
-use crate::session::mount_of;
 use crate::trash;
 use quorumfs_bft::identity::SessionId;
 
@@ -178,9 +178,10 @@ fn holders(
     if held {
         holders.push(asker.caller.session);
     }
-    if let Some(mount) = mount_of(change, row.realm)?
-        && mount.session != asker.caller.session
-    {
+    let mut first = mounts(change, row.realm, 1)?;
+    let other = first.pop();
+    let other = other.filter(|mount| mount.session != asker.caller.session);
+    if let Some(mount) = other.filter(|mount| mount.alone) {
         holders.push(mount.session);
     }
     Ok(holders)

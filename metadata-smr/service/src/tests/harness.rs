@@ -284,6 +284,16 @@ pub(super) fn changed_rows(before: &[(Vec<u8>, Vec<u8>)], after: &[(Vec<u8>, Vec
     gone.count() + new.count()
 }
 
+/// A mount of the root realm.
+pub(super) fn mount(takeover: Takeover, alone: bool) -> Operation {
+    Operation::MountRealm {
+        realm: RealmId::ROOT,
+        takeover,
+        alone,
+        label: "host".to_owned(),
+    }
+}
+
 pub(super) fn removal(parent: InodeId, name: &str, held: bool) -> Remove {
     Remove {
         place: place(parent, name),
