@@ -13,12 +13,12 @@
 //!
 //! Memory is bounded: the oldest entries are evicted ([`SegmentedLru`]).
 
-use super::coherence::{Changed, LogPosition};
+use super::coherence::Changed;
 use super::owner::KnownMetadata;
 use super::segmented_lru::SegmentedLru;
 use super::validity::{QueryStamp, Validity};
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use tokio::time::Instant;
 
 /// Directories whose changes are counted separately.

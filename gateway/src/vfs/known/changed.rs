@@ -5,8 +5,7 @@
 //! and raises the *floor*, the position below which any inode may have been changed. Since
 //! positions only go up, whatever is in either generation lies at the floor or above it.
 
-use super::coherence::LogPosition;
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use std::collections::HashMap;
 use tokio::time::Instant;
 

@@ -2,18 +2,14 @@
 //! it is kept so.
 //!
 //! The servers keep a log of changes. *News* say what others have changed from one position of the
-//! log to a later one: some inodes, or, where that is not known, perhaps anything. Today it never
-//! is known: the servers count changes by other sessions, and the count is polled.
+//! log to a later one: some inodes, or, where that is not known any more, perhaps anything.
 
 use crate::error::VfsError;
-use crate::metadata::MetadataClient;
+use crate::metadata::{MetadataClient, RealmNews};
 use async_trait::async_trait;
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use std::sync::Arc;
-
-/// A position in the log of changes.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::vfs) struct LogPosition(pub(in crate::vfs) u64);
+use tokio::sync::Notify;
 
 /// What others have changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +54,9 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// If the servers do not answer.
     async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError>;
 
+    /// Notified when there may be news; perhaps never.
+    fn bell(&self) -> Arc<Notify>;
+
     /// Whether another mount has taken over, as far as is known without asking.
     fn is_fenced(&self) -> bool;
 
@@ -66,34 +65,43 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     fn is_cut_off(&self) -> bool;
 }
 
-/// The servers' count of changes, asked for from time to time. It says that something has changed,
-/// and not what.
-pub(in crate::vfs) struct CountPolled(pub(in crate::vfs) Arc<MetadataClient>);
+/// The servers' log of changes.
+pub(in crate::vfs) struct ChangeLog(pub(in crate::vfs) Arc<MetadataClient>);
 
 #[async_trait]
-impl Coherence for CountPolled {
+impl Coherence for ChangeLog {
     fn is_told(&self) -> bool {
         self.0.is_mounted()
     }
 
     fn is_shared(&self) -> bool {
-        false
+        self.0.is_shared()
     }
 
     async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError> {
-        let Some(position) = self.0.changes_by_others().await?.map(LogPosition) else {
+        let Some(RealmNews {
+            position,
+            gap,
+            inodes,
+            more,
+        }) = self.0.news(known).await?
+        else {
             return Ok(News::Ended);
         };
-        let changed = if known == Some(position) {
-            Changed::Inodes(Vec::new())
-        } else {
+        let changed = if gap {
             Changed::Anything
+        } else {
+            Changed::Inodes(inodes)
         };
         Ok(News::UpTo {
             position,
             changed,
-            more: false,
+            more,
         })
+    }
+
+    fn bell(&self) -> Arc<Notify> {
+        self.0.bell()
     }
 
     fn is_fenced(&self) -> bool {
@@ -124,6 +132,10 @@ pub(super) mod tests {
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             Ok(News::Ended)
+        }
+
+        fn bell(&self) -> Arc<Notify> {
+            Arc::default()
         }
 
         fn is_fenced(&self) -> bool {

@@ -49,7 +49,7 @@ mod segmented_lru;
 mod validity;
 
 pub(in crate::vfs) use cache::{Known, Stamp};
-pub(in crate::vfs) use coherence::CountPolled;
+pub(in crate::vfs) use coherence::ChangeLog;
 pub(in crate::vfs) use content::{ContentMap, Piece, ReadSource};
 pub(in crate::vfs) use extended::{DecryptedAttributes, Plain, Value};
 pub(in crate::vfs) use extended_name::Name;

@@ -1,7 +1,7 @@
 //! Asking whether others have changed anything, and invalidating the kernel's caches then.
 //!
-//! While a mount is used, it asks the servers twice a second what other sessions have changed in
-//! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
+//! While a mount is used, it asks the servers twice a second, and whenever their bell rings, what
+//! other sessions have changed in the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
 //! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer follows
 //! [`KnownMetadata::invalidations`]: what another session has changed has to go, and everything if
 //! that is not known, or if no news arrived for [`LAPSE`]. So changes by
@@ -270,12 +270,13 @@ impl KnownMetadata {
 
 /// Runs until the file system is shut down or dropped.
 pub(in crate::vfs) fn spawn(known: &Arc<KnownMetadata>) {
-    let (weak, wake) = (Arc::downgrade(known), known.revalidation.wake.clone());
+    let (weak, bell) = (Arc::downgrade(known), known.coherence.bell());
+    let wake = known.revalidation.wake.clone();
     tokio::spawn(async move {
         while round(&weak).await {
             let used = weak.upgrade().is_some_and(|it| it.revalidation.is_used());
             if used {
-                tokio::time::sleep(EVERY).await;
+                let _ = tokio::time::timeout(EVERY, bell.notified()).await;
             } else {
                 // The file system may be dropped meanwhile, with no wake-up.
                 let _ = tokio::time::timeout(CACHED_FOR, wake.notified()).await;
@@ -305,18 +306,19 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coherence::{Coherence, LogPosition};
+    use super::super::coherence::Coherence;
     use super::super::owner::Scope;
     use super::*;
     use crate::error::VfsError;
     use async_trait::async_trait;
+    use quorumfs_metadata::identity::LogPosition;
     use std::collections::VecDeque;
 
     const HERE: InodeId = InodeId(5);
     const THERE: Known = Known::Entry(InodeId(9));
 
     /// Answers in this order, and then not at all.
-    struct Scripted(Mutex<VecDeque<News>>);
+    struct Scripted(Mutex<VecDeque<News>>, Arc<Notify>);
 
     #[async_trait]
     impl Coherence for Scripted {
@@ -331,6 +333,10 @@ mod tests {
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             let next = self.0.lock().unwrap().pop_front();
             next.ok_or(VfsError::Fenced)
+        }
+
+        fn bell(&self) -> Arc<Notify> {
+            self.1.clone()
         }
 
         fn is_fenced(&self) -> bool {
@@ -358,7 +364,7 @@ mod tests {
     /// A name is known as of the first answer, and the kernel has cached it.
     async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, Invalidations) {
         let answers = [&[first], then].concat().into();
-        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers)));
+        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers), Arc::default()));
         known.revalidate().await;
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE));
@@ -401,6 +407,25 @@ mod tests {
         assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
         assert!(!kernel.is_waiting());
         assert!(known.may_cache_name(there, b"b", THERE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bell_has_news_asked_for_at_once() {
+        let answers = [quiet(7), quiet(7), news(9, Changed::Inodes(vec![HERE]))];
+        let answers = Mutex::new(answers.into());
+        let known = KnownMetadata::new(100, Scripted(answers, Arc::default()));
+        known.revalidate().await;
+        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+        assert!(known.may_cache_name(HERE, b"a", THERE));
+        let mut kernel = known.invalidations();
+        spawn(&known);
+        // Its first round takes no time.
+        tokio::time::sleep(EVERY / 10).await;
+        let rung = Instant::now();
+        known.coherence.bell().notify_one();
+        let next = kernel.next().await;
+        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
+        assert!(rung.elapsed() < EVERY / 10);
     }
 
     #[tokio::test(start_paused = true)]

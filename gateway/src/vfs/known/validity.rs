@@ -38,8 +38,8 @@
 //! Without a mount there are no news, and everything is valid for [`VALID_FOR`].
 
 use super::changed::{ChangedInodes, LastChange};
-use super::coherence::{Changed, LogPosition};
-use quorumfs_metadata::identity::InodeId;
+use super::coherence::Changed;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use std::time::Duration;
 use tokio::time::Instant;
 
