@@ -25,6 +25,7 @@ mod packs;
 mod people;
 mod quota;
 mod sequential;
+mod sharing;
 mod succession;
 mod trash;
 mod versions;
