@@ -11,6 +11,7 @@ mod extended;
 mod fixtures;
 mod fleet;
 mod garbage;
+mod graves;
 mod harness;
 mod hostile;
 mod incarnation;
