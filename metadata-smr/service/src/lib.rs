@@ -32,6 +32,7 @@
 //! | [`fleet`] | the clouds, which of them take new shards, and signed changes of both |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
+//! | `grave` | what lost its last name and some mount may have open |
 //! | `trash` | what was removed and can be restored |
 //! | `job` | background work that one process does at a time |
 //! | `load` | recovery from a copy of the metadata |
@@ -54,6 +55,7 @@ pub mod error;
 mod extended;
 pub mod fleet;
 pub mod genesis;
+mod grave;
 pub mod identity;
 mod install;
 mod job;

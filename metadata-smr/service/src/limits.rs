@@ -11,8 +11,8 @@ use quorumfs_bft::identity::Nanos;
 pub const ROWS_WRITTEN_MAX: usize = 1000;
 /// Rows that one operation may read, scans included. A few reads accompany each write.
 pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
-/// Rows that one tick may write while it drains the reap queue.
-pub const TICK_ROWS_MAX: usize = 736;
+/// Rows that one tick may write while it drains the reap queue and the grave.
+pub const TICK_ROWS_MAX: usize = 768;
 /// Bytes of an encoded operation. Fits a commit of several hundred objects.
 pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an encoded query: two sealed names and a few numbers.
@@ -91,8 +91,8 @@ pub const LOG_ROWS: usize = 5;
 
 /// How long an inode without a name waits for the mounts that have it open, by the lease clock.
 pub const GRAVE_TIME: Nanos = Nanos(60_000_000_000);
-/// Inodes that one operation may claim: each costs up to seven rows.
-pub const CLAIM_INODES_MAX: usize = 128;
+/// Inodes that one operation may claim: each costs up to nine rows, if it is taken out of the trash.
+pub const CLAIM_INODES_MAX: usize = 64;
 /// Inodes without a name that a session may hold for it to claim more. Claiming counts them.
 pub const CLAIMS_MAX: usize = 2048;
 

@@ -59,7 +59,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) type Noted = BTreeMap<RealmId, Option<BTreeSet<InodeId>>>;
 
 /// The number of owed bells that one tick rings.
-const RUNG_PER_TICK: usize = 16;
+const RUNG_PER_TICK: usize = 3;
+/// Rows that one tick writes here at most.
+pub(crate) const ROWS_PER_TICK: usize = LOG_ROWS + 3 * RUNG_PER_TICK;
 
 /// Notes that an inode changes by an operation. Changes by ticks are not to be seen.
 pub(crate) fn note(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) {

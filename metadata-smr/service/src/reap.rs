@@ -21,9 +21,15 @@ use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
 
-// Pieces begin in the first half of the bound, so one piece must fit the other half.
-const _: () =
-    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 13));
+// Pieces begin in the first half of the bound, so one piece, and the log's rows of a tick, must fit
+// the other half.
+const _: () = assert!(
+    TICK_ROWS_MAX
+        >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE
+            + EXTENDED_DROPPED_MAX
+            + 13
+            + log::ROWS_PER_TICK)
+);
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 

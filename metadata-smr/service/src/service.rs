@@ -14,6 +14,7 @@ use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
 use crate::fleet;
 use crate::genesis::SignedGenesis;
+use crate::grave;
 use crate::identity::VolumeIncarnation;
 use crate::install::install;
 use crate::job;
@@ -48,6 +49,7 @@ pub struct Metadata;
 fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     reap::tick(change)?;
     trash::tick(change)?;
+    grave::tick(change)?;
     log::append(change)?;
     log::tick(change)
 }
@@ -183,8 +185,10 @@ impl Service for Metadata {
         let rows = Reading(*view);
         let reaping = never_refused(reap::next_deadline(&rows))?;
         let purging = never_refused(trash::next_deadline(&rows))?;
+        let expiring = never_refused(grave::next_deadline(&rows))?;
         let ringing = never_refused(log::next_deadline(&rows))?;
-        Ok([reaping, purging, ringing].into_iter().flatten().min())
+        let all = [reaping, purging, expiring, ringing];
+        Ok(all.into_iter().flatten().min())
     }
 
     fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
@@ -302,8 +306,7 @@ fn execute_other(
         Operation::SetQuota(set) => quota::set(change, asker, set),
         Operation::KeepTrash(set) => trash::keep_for(change, asker, set),
         Operation::RelieveTrash { realm } => trash::relieve_a_cloud(change, asker, *realm),
-        // Nothing lies in a grave yet.
-        Operation::Claim { .. } => Err(Error::NotSupported.into()),
+        Operation::Claim { inodes } => grave::claim(change, asker, inodes),
     }
 }
 
