@@ -340,20 +340,20 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
-        let keeper = fs.clone();
+        let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
         let keep_atime = preserves_atime(flags.0);
         let work = async move { fs.opendir(&caller, inode, keep_atime).await };
         self.serve("opendir", work, move |outcome| match outcome {
-            Ok(handle) => {
+            Ok(handle) => kernel_cache.gated(|gated| {
                 // The kernel's listing is older than this one only if the directory's mtime has
                 // moved, and the kernel checks that first.
-                let flags = if keeper.may_cache_listing(inode) {
+                let flags = if gated.listing(&keeper, inode) {
                     KEEP_LISTING
                 } else {
                     FopenFlags::empty()
                 };
                 reply.opened(FileHandle(handle.0), flags);
-            }
+            }),
             Err(error) => reply.error(error),
         });
     }

@@ -1,30 +1,33 @@
 //! What the kernel may cache, and how it is invalidated.
 //!
 //! Usually an answer is valid for [`VALID_FOR`]. For inodes and names that the gateway revalidates
-//! in any case, the kernel may cache it for [`CACHED_FOR`], so that a second `find` or `git status`
-//! over a large tree is answered by the kernel alone. In return all of it is invalidated when
-//! another client has changed something, or when the servers do not answer: every inode and every
-//! name that was handed out, one by one, since no other interface exists in all kernels that we
-//! support.
+//! in any case, the kernel may cache it for as long as the gateway says, half a minute at most, so
+//! that a second `find` or `git status` over a large tree is answered by the kernel alone. In
+//! return it is invalidated when another client has changed something: the inode's attributes, its
+//! listing and the names in it that were handed out. All of it goes, for every inode, if it is not
+//! known what was changed, or when the servers do not answer. That is done one by one, since no
+//! other interface exists in all kernels that we support.
 //!
 //! * A table records what was handed out, in two generations: after [`CACHED_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers
 //!   are valid for [`VALID_FOR`].
 //! * A reply is written, and recorded, within the *gate*, and only after a check within the gate
-//!   that it may be cached. An invalidation closes the gate while it takes the table. So a reply
-//!   that rests on outdated state is never written after its invalidation. The kernel does the same
-//!   on its side: an invalidation of attributes outdates requests that are under way, and one of a
-//!   name waits for lookups in the directory. That is why invalidation runs in a thread of its own,
-//!   with the gate open again.
+//!   that it may be cached. An invalidation closes the gate while it takes entries from the table.
+//!   So a reply that rests on outdated state is never written after its invalidation. The kernel
+//!   does the same on its side: an invalidation of attributes outdates requests that are under way,
+//!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
+//!   thread of its own, with the gate open again.
 //! * The root's attributes are never cached: a process that checks whether a mount is dead, perhaps
 //!   to mount again, looks at them.
 //! * Names of directories are never cached: invalidating one unhashes it, and a process that works
 //!   in the directory would find it deleted. Their attributes are cached.
+//! * The kernel caches a directory's listing as the directory's pages, and they go with it. A
+//!   file's pages stay: whether they are current is decided when it is opened.
 
 use crate::convert::number;
 use crate::serve::VALID_FOR;
 use fuser::Notifier;
-use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeId};
+use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeId, Invalidation};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -40,9 +43,14 @@ const INODE_BYTES: usize = 24;
 /// Approximate size of a name in addition to its bytes.
 const NAME_BYTES: usize = 56;
 
+/// What was handed out.
 #[derive(Debug, Default)]
 struct Generation {
+    /// Inodes whose attributes were.
     inodes: HashSet<InodeId>,
+    /// Directories whose listings were.
+    listings: HashSet<InodeId>,
+    /// Names, by their directories.
     names: HashMap<InodeId, HashSet<Box<[u8]>>>,
     bytes: usize,
 }
@@ -95,12 +103,41 @@ impl KernelCache {
         reply(&GatedReply { kernel_cache: self })
     }
 
-    /// Takes all entries that the kernel may have cached by now, to be invalidated.
-    fn take_entries(&self) -> [Generation; 2] {
+    /// Takes what the kernel may have cached by now and has to drop.
+    fn take(&self, what: &Invalidation) -> [Generation; 2] {
         let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut tables = self.tables();
-        let young = std::mem::take(&mut tables.young);
-        [young, std::mem::take(&mut tables.old)]
+        let Tables { young, old, .. } = &mut *tables;
+        [young, old].map(|generation| match what {
+            Invalidation::Everything => std::mem::take(generation),
+            Invalidation::Inodes(inodes) => generation.take(inodes),
+        })
+    }
+}
+
+impl Generation {
+    /// Takes what concerns these inodes.
+    fn take(&mut self, inodes: &[InodeId]) -> Self {
+        let mut taken = Self::default();
+        for inode in inodes {
+            if self.inodes.remove(inode) {
+                taken.inodes.insert(*inode);
+                taken.bytes = taken.bytes.saturating_add(INODE_BYTES);
+            }
+            if self.listings.remove(inode) {
+                taken.listings.insert(*inode);
+                taken.bytes = taken.bytes.saturating_add(INODE_BYTES);
+            }
+            if let Some(names) = self.names.remove(inode) {
+                let bytes = names
+                    .iter()
+                    .map(|name| NAME_BYTES.saturating_add(name.len()));
+                taken.bytes = bytes.fold(taken.bytes, usize::saturating_add);
+                taken.names.insert(*inode, names);
+            }
+        }
+        self.bytes = self.bytes.saturating_sub(taken.bytes);
+        taken
     }
 }
 
@@ -116,10 +153,15 @@ impl GatedReply<'_> {
             && fs.may_cache(shown)
             && self.kernel_cache.tables().note_inode(shown.inode)
         {
-            CACHED_FOR
+            fs.cached_for()
         } else {
             VALID_FOR
         }
+    }
+
+    /// Whether the kernel may cache the listing of a directory that is opened.
+    pub(crate) fn listing(&self, fs: &FileSystem, directory: InodeId) -> bool {
+        fs.may_cache_listing(directory) && self.kernel_cache.tables().note_listing(directory)
     }
 
     /// For how long it is valid that `name` leads to `shown`, or does not exist.
@@ -134,7 +176,7 @@ impl GatedReply<'_> {
         let is_directory = shown.is_some_and(|it| it.file_type() == FileType::Directory);
         let keeps = !is_directory && fs.may_cache_name(directory, name, leads);
         let name = if keeps && self.kernel_cache.tables().note_name(directory, name) {
-            CACHED_FOR
+            fs.cached_for()
         } else {
             VALID_FOR
         };
@@ -163,6 +205,14 @@ impl Tables {
         known || room
     }
 
+    fn note_listing(&mut self, directory: InodeId) -> bool {
+        let room = self.rotate();
+        if room && self.young.listings.insert(directory) {
+            self.young.bytes = self.young.bytes.saturating_add(INODE_BYTES);
+        }
+        room || self.young.listings.contains(&directory)
+    }
+
     fn note_name(&mut self, directory: InodeId, name: &[u8]) -> bool {
         let room = self.rotate();
         let names = self.young.names.get(&directory);
@@ -177,8 +227,8 @@ impl Tables {
     }
 }
 
-/// Invalidates the kernel's cache each time the file system asks for it, until the file system is
-/// dropped or the mount has ended.
+/// Invalidates what the kernel has cached each time the file system asks for it, until the file
+/// system is dropped or the mount has ended.
 pub(crate) fn spawn(
     fs: &FileSystem,
     kernel_cache: Arc<KernelCache>,
@@ -188,18 +238,18 @@ pub(crate) fn spawn(
     let (mut invalidations, root) = (fs.invalidations(), fs.root());
     tokio::spawn(async move {
         loop {
-            tokio::select! {
+            let next = tokio::select! {
                 _ = ended.wait_for(|ended| *ended) => return,
-                changed = invalidations.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                }
-            }
+                next = invalidations.next() => next,
+            };
+            let Some(what) = next else {
+                return;
+            };
             let (kernel_cache, notifier) = (kernel_cache.clone(), notifier.clone());
             // It waits for processes at work in a directory.
-            let done =
-                tokio::task::spawn_blocking(move || invalidate_all(&kernel_cache, &notifier, root));
+            let done = tokio::task::spawn_blocking(move || {
+                invalidate(kernel_cache.take(&what), &notifier, root);
+            });
             if let Err(error) = done.await {
                 tracing::error!(%error, "the kernel's cache could not be invalidated");
             }
@@ -207,22 +257,27 @@ pub(crate) fn spawn(
     });
 }
 
-fn invalidate_all(kernel_cache: &KernelCache, notifier: &Notifier, root: InodeId) {
+/// Every error below says that the kernel has already forgotten the inode or the name.
+fn invalidate(generations: [Generation; 2], notifier: &Notifier, root: InodeId) {
     let start = Instant::now();
-    let mut count = 0_u64;
-    for generation in kernel_cache.take_entries() {
+    let mut count = 0_usize;
+    for generation in generations {
         for (directory, names) in generation.names {
+            count = count.saturating_add(names.len());
             let directory = number(directory, root);
             for name in names {
-                count = count.saturating_add(1);
-                // An error says that the kernel has already forgotten the name.
                 let _ = notifier.inval_entry(directory, OsStr::from_bytes(&name));
             }
         }
+        count = count.saturating_add(generation.inodes.len());
         for inode in generation.inodes {
-            count = count.saturating_add(1);
-            // A negative offset: attributes alone. Pages go when a changed file is opened.
+            // A negative offset: attributes alone.
             let _ = notifier.inval_inode(number(inode, root), -1, 0);
+        }
+        count = count.saturating_add(generation.listings.len());
+        for directory in generation.listings {
+            // All pages from the beginning on.
+            let _ = notifier.inval_inode(number(directory, root), 0, 0);
         }
     }
     let took = start.elapsed();
@@ -257,8 +312,41 @@ mod tests {
         assert!(!kernel_cache.tables().note_name(InodeId(7), b"a"));
         kernel_cache.tables().since = long_ago;
         assert!(kernel_cache.tables().note_name(InodeId(7), b"a"));
-        let taken = kernel_cache.take_entries();
+        let taken = kernel_cache.take(&Invalidation::Everything);
         assert!(taken.iter().any(|generation| !generation.names.is_empty()));
         assert!(kernel_cache.tables().young.names.is_empty());
+    }
+
+    #[test]
+    fn an_inode_takes_what_was_handed_out_of_it_along_and_nothing_else() {
+        let kernel_cache = KernelCache::new(1000);
+        let (here, there) = (InodeId(7), InodeId(8));
+        let note = |kernel_cache: &KernelCache| {
+            let mut tables = kernel_cache.tables();
+            for inode in [here, there] {
+                assert!(tables.note_inode(inode) && tables.note_listing(inode));
+                assert!(tables.note_name(inode, b"a") && tables.note_name(inode, b"bc"));
+            }
+            tables.young.bytes
+        };
+        let bytes = note(&kernel_cache);
+        let Some(long_ago) = Instant::now().checked_sub(CACHED_FOR) else {
+            return;
+        };
+        kernel_cache.tables().since = long_ago;
+        // Once more, in a new generation.
+        note(&kernel_cache);
+        let taken = kernel_cache.take(&Invalidation::Inodes([here, InodeId(9)].into()));
+        for generation in &taken {
+            assert_eq!(generation.inodes, HashSet::from([here]));
+            assert_eq!(generation.listings, HashSet::from([here]));
+            assert_eq!(generation.names.len(), 1);
+            assert_eq!(generation.names.get(&here).map(HashSet::len), Some(2));
+        }
+        let tables = kernel_cache.tables();
+        for generation in [&tables.young, &tables.old] {
+            assert_eq!(generation.bytes, bytes / 2);
+            assert!(generation.inodes.contains(&there) && generation.names.contains_key(&there));
+        }
     }
 }

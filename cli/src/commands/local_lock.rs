@@ -19,7 +19,7 @@
 use crate::directory;
 use quorumfs_bft::identity::{ClusterId, SessionId};
 use quorumfs_bft_runtime::client::Client;
-use quorumfs_gateway::metadata::{MetadataClient, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, Sharing, Takeover};
 use quorumfs_gateway::vfs::VfsError;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -69,7 +69,7 @@ impl MountedSessions {
         }
         let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
         self.keep(&all);
-        let mounted = metadata.mount(takeover).await;
+        let mounted = metadata.mount(takeover, Sharing::Alone).await;
         match &mounted {
             Ok(()) => self.keep(own.as_slice()),
             Err(VfsError::Refused { .. }) => self.keep(&ended),

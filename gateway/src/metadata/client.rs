@@ -2,6 +2,7 @@
 
 use super::cut_off::LastAnswer;
 use super::ids::{AllocatedId, IdPool};
+use super::mounting::Mounting;
 use super::{MetadataError, Transport, quota};
 use crate::clock::ServerClock;
 use crate::error::VfsError;
@@ -9,16 +10,16 @@ use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
 use quorumfs_metadata::error::Error;
-use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, MountEpoch, RealmId};
+use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, RealmId};
 use quorumfs_metadata::limits::{
-    ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, LABEL_BYTES_MAX, QUEUE_PAGE_MAX,
+    ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
 };
-use quorumfs_metadata::operation::{Compound, EntryPlace, Operation, Precondition, Step, Takeover};
+use quorumfs_metadata::operation::{Compound, EntryPlace, Operation, Precondition, Step};
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::reply::{
     Answer, ContentPage, DirectoryPage, Done, QueryResult, Response, StepDone,
 };
-use quorumfs_metadata::row::{Mount, Sealed};
+use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,17 +38,16 @@ const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// One session with the metadata servers.
 pub struct MetadataClient {
-    transport: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn Transport>,
     realm: RealmId,
     /// The credentials for queries on no particular user's behalf.
     own: Credentials,
     fenced: AtomicBool,
-    /// The number of this session's mount; 0 if it has none.
-    mount: AtomicU64,
+    pub(super) mounting: Mounting,
     operations: AtomicU64,
     queries: AtomicU64,
     last_answer: LastAnswer,
-    agreed: ServerClock,
+    pub(super) agreed: ServerClock,
     ids: Mutex<IdPool>,
     /// Allocations before this one were already granted, to this session or an earlier one.
     next_allocation: AtomicU64,
@@ -71,7 +71,7 @@ impl MetadataClient {
             realm: RealmId::ROOT,
             own,
             fenced: AtomicBool::new(false),
-            mount: AtomicU64::new(0),
+            mounting: Mounting::default(),
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             last_answer: LastAnswer::default(),
@@ -394,77 +394,9 @@ impl MetadataClient {
         }
     }
 
-    /// Mounts the realm for this session.
-    ///
-    /// # Errors
-    /// `EBUSY` if another session has mounted it, unless `takeover` fences that.
-    #[boxed]
-    pub async fn mount(&self, takeover: Takeover) -> Result<(), VfsError> {
-        let operation = Operation::MountRealm {
-            realm: self.realm,
-            takeover,
-            alone: true,
-            label: host(),
-        };
-        let sent = Instant::now();
-        match self.order("mount", &operation).await? {
-            Done::Mounted { epoch, .. } => self.mount.store(epoch.0, Ordering::Release),
-            other => return Err(self.mismatch("mount", &other)),
-        }
-        // An answer without a time reveals nothing of the servers' clock.
-        if let Ok(Some(mount)) = self.mounted().await {
-            self.agreed.learn(Timestamp::from(mount.since), sent);
-        }
-        Ok(())
-    }
-
     /// A moment of this machine's clock as the servers will accept it as the time of a change.
     pub(crate) fn agreed(&self, here: Timestamp) -> Timestamp {
         self.agreed.at_most(here, Instant::now())
-    }
-
-    /// Whether this session has the realm mounted, to its knowledge.
-    pub(crate) fn is_mounted(&self) -> bool {
-        self.mount.load(Ordering::Acquire) != 0 && !self.is_fenced()
-    }
-
-    /// The mount that holds the realm now.
-    ///
-    /// # Errors
-    /// If it is refused, or the servers gave no usable answer.
-    #[boxed]
-    pub async fn mounted(&self) -> Result<Option<Mount>, VfsError> {
-        let question = Question::Mounted(self.realm);
-        match self.ask("mounted", self.own.clone(), question).await? {
-            QueryResult::Mounted(mount) => Ok(mount),
-            other => Err(self.mismatch("mounted", &other)),
-        }
-    }
-
-    /// The number of changes to the realm by other sessions since this one mounted it; `None` if it
-    /// has lost the mount.
-    pub(crate) async fn changes_by_others(&self) -> Result<Option<u64>, VfsError> {
-        let own = MountEpoch(self.mount.load(Ordering::Acquire));
-        let mount = self.mounted().await?.filter(|mount| mount.epoch == own);
-        Ok(mount.map(|mount| mount.others))
-    }
-
-    /// Gives the mount back.
-    ///
-    /// # Errors
-    /// If this session has not mounted the realm, or was fenced.
-    #[boxed]
-    pub async fn unmount(&self) -> Result<(), VfsError> {
-        match self
-            .order("unmount", &Operation::UnmountRealm { realm: self.realm })
-            .await?
-        {
-            Done::Unmounted => {
-                self.mount.store(0, Ordering::Release);
-                Ok(())
-            }
-            other => Err(self.mismatch("unmount", &other)),
-        }
     }
 
     /// Fresh ids for an object and a slice.
@@ -553,14 +485,4 @@ impl MetadataClient {
         }
         Ok(())
     }
-}
-
-/// The name of this machine, for people; empty if it is unknown.
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let mut name = name.trim().to_owned();
-    while name.len() > LABEL_BYTES_MAX {
-        name.pop();
-    }
-    name
 }

@@ -17,8 +17,8 @@ mod epochs;
 mod error;
 mod fleet;
 mod ids;
+mod mounting;
 mod ordered;
-
 mod placement;
 mod quota;
 mod transport;
@@ -28,9 +28,10 @@ pub use client::MetadataClient;
 pub use embedded::{Embedded, EmbeddedSession};
 pub use error::MetadataError;
 pub use ids::AllocatedId;
-
+pub(crate) use mounting::RealmNews;
+pub use mounting::Sharing;
 pub use ordered::Ordered;
 pub use quorumfs_metadata::operation::Takeover;
 pub use quota::QuotaPage;
-pub use transport::Transport;
+pub use transport::{Transport, Watching};
 pub use trash::{TrashCursor, TrashPage};

@@ -6,11 +6,14 @@
 //! replicas do not agree in time, because the data is changing or one of them is late, the query
 //! takes its place in the order automatically.
 
+use super::transport::Watching;
 use super::{MetadataError, Transport};
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorumfs_bft_runtime::client::{Client, ClientError};
+use quorumfs_bft_runtime::client::{Client, ClientError, Interest};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How often an operation that was refused for lack of capacity is submitted again.
 const BUSY_TRIES: u32 = 50;
@@ -81,6 +84,26 @@ impl Transport for Ordered {
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         self.with_retries(|| self.client.read(query.clone())).await
+    }
+
+    async fn watch(
+        &self,
+        query: Bytes,
+        bell: Arc<Notify>,
+    ) -> Result<Option<Watching>, MetadataError> {
+        let interest = Interest {
+            reports: false,
+            watches: true,
+        };
+        let mut observer = self.client.observe(interest);
+        self.client.watch(query).await.map_err(failed)?;
+        let task = tokio::spawn(async move {
+            // Whatever an item says, it asks its reader to look.
+            while observer.next().await.is_some() {
+                bell.notify_one();
+            }
+        });
+        Ok(Some(Watching::by(task.abort_handle())))
     }
 
     fn is_cut_off(&self) -> bool {

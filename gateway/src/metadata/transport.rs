@@ -3,6 +3,26 @@
 use super::MetadataError;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// A watch, until it is dropped.
+#[derive(Debug)]
+pub struct Watching(AbortHandle);
+
+impl Watching {
+    /// A watch that this task passes on.
+    pub(super) const fn by(task: AbortHandle) -> Self {
+        Self(task)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// Carries encoded operations of one session.
 ///
@@ -16,6 +36,17 @@ pub trait Transport: Send + Sync + 'static {
     /// Answers a query from a state that includes every operation acknowledged to any client
     /// before.
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError>;
+
+    /// Has `bell` notified when the answer to `query` may have changed, as long as the result is
+    /// held. `None`: this transport cannot, so the caller asks from time to time, which it does in
+    /// any case.
+    async fn watch(
+        &self,
+        _query: Bytes,
+        _bell: Arc<Notify>,
+    ) -> Result<Option<Watching>, MetadataError> {
+        Ok(None)
+    }
 
     /// Whether fewer servers are connected now than any answer requires.
     fn is_cut_off(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::background;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::files::Files;
-use super::known::{self, CountPolled, KnownMetadata};
+use super::known::{self, ChangeLog, KnownMetadata};
 use super::read::Reading;
 use super::services::{Services, VfsOptions};
 use super::writeback::Writeback;
@@ -36,7 +36,7 @@ impl FileSystem {
     ) -> Self {
         // All file systems of a process share the spare memory; the last one sets its bound.
         keep_at_most(options.dirty_bytes_max.saturating_add(options.cache_bytes));
-        let known = KnownMetadata::new(options.attributes_max, CountPolled(metadata.clone()));
+        let known = KnownMetadata::new(options.attributes_max, ChangeLog(metadata.clone()));
         let services = Services::new(volume, metadata, slices, options);
         let files = Files::new(services.clone(), known.clone());
         let writeback = Writeback::new(services.clone(), known.clone(), files.clone(), journal);

@@ -1,18 +1,23 @@
 //! What the kernel may cache of what it was shown, and for how long.
 //!
-//! The kernel may cache entries for as long as these calls allow, and the FUSE layer watches
-//! [`FileSystem::invalidations`]: when that moves, all of them have to go.
+//! The kernel may cache entries for as long as these calls allow, and the FUSE layer follows
+//! [`FileSystem::invalidations`]: what these name has to go.
 
 use super::file_system::FileSystem;
-use super::known::Known;
+use super::known::{Invalidations, Known};
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::{Cookie, InodeId};
-use tokio::sync::watch;
+use std::time::Duration;
 
 impl FileSystem {
-    /// Whether the kernel may cache attributes that were just shown for
-    /// [`CACHED_FOR`](super::CACHED_FOR) without asking again, unless
-    /// [`FileSystem::invalidations`] moves.
+    /// For how long the kernel may cache what the calls below allow, without asking again:
+    /// [`CACHED_FOR`](super::CACHED_FOR) at most, and less while others may mount the volume.
+    #[must_use]
+    pub fn cached_for(&self) -> Duration {
+        self.inner.known.cached_for()
+    }
+
+    /// Whether the kernel may cache attributes that were just shown.
     #[must_use]
     pub fn may_cache(&self, shown: &Attributes) -> bool {
         let inner = &self.inner;
@@ -24,16 +29,16 @@ impl FileSystem {
         settled && inner.known.may_cache(shown)
     }
 
-    /// Whether the kernel may cache the result of a lookup, found or not, as long.
+    /// Whether the kernel may cache the result of a lookup, found or not.
     #[must_use]
     pub fn may_cache_name(&self, directory: InodeId, name: &[u8], leads: Option<InodeId>) -> bool {
         let known = leads.map_or(Known::Absent, Known::Entry);
         self.inner.known.may_cache_name(directory, name, known)
     }
 
-    /// Moves whenever all entries that [`FileSystem::may_cache`] allowed to be cached have to go.
+    /// What the kernel has to drop, from now on, of what these calls allowed to be cached.
     #[must_use]
-    pub fn invalidations(&self) -> watch::Receiver<u64> {
+    pub fn invalidations(&self) -> Invalidations {
         self.inner.known.invalidations()
     }
 
@@ -44,10 +49,6 @@ impl FileSystem {
     pub fn may_cache_listing(&self, directory: InodeId) -> bool {
         let inner = &self.inner;
         let page = inner.known.page(directory, Cookie::START);
-        page.is_some_and(|page| {
-            !page.more
-                && inner.known.is_revalidated(page.stamp.asked)
-                && inner.page_is_current(&page)
-        })
+        page.is_some_and(|page| !page.more && inner.known.may_cache_page(&page))
     }
 }

@@ -8,7 +8,7 @@
 )]
 
 use crate::common::{TRUNCATE, TestVolume, content, new_file, root};
-use quorumfs_gateway::metadata::{MetadataClient, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, Sharing, Takeover};
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
 };
@@ -102,10 +102,14 @@ async fn a_second_mount_is_refused_unless_it_takes_over() {
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
     assert_eq!(
-        client.mount(Takeover::Refused).await.unwrap_err().errno(),
+        client
+            .mount(Takeover::Refused, Sharing::Alone)
+            .await
+            .unwrap_err()
+            .errno(),
         Errno::BUSY
     );
-    client.mount(Takeover::OfAny).await.unwrap();
+    client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +205,7 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_by_a_command_are_seen_by_the_mount_after_a_second() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let fs = world.mount(VfsOptions::default()).await;
     assert!(
         fs.lookup(&root(), fs.root(), b"file")

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use crate::common::{TestVolume, content, new_file, root, set_size};
-use quorumfs_gateway::vfs::{AttributeChange, FileSystem, InodeId, VfsOptions};
+use quorumfs_gateway::vfs::{AttributeChange, FileSystem, InodeId, Invalidation, VfsOptions};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -75,7 +76,7 @@ async fn unchanged_metadata_is_queried_once() {
 
 #[tokio::test(start_paused = true)]
 async fn small_files_that_were_read_or_written_are_read_again_without_a_query() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let fs = world.mount(VfsOptions::default()).await;
     fs.lookup(&root(), fs.root(), b"nothing").await.unwrap();
     let mut files = Vec::new();
@@ -118,9 +119,9 @@ async fn without_a_mount_metadata_is_valid_for_a_second() {
     assert_eq!(file().await.mode.0, 0o600);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn changes_by_others_are_seen_and_invalidated_within_about_a_second() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let (fs, directory) = with_files(&world).await;
     look_at_all(&fs, directory).await;
     let mut invalidations = fs.invalidations();
@@ -135,8 +136,21 @@ async fn changes_by_others_are_seen_and_invalidated_within_about_a_second() {
         .await
         .unwrap();
     command.unlink(&root(), directory, b"f2").await.unwrap();
-    let changed = tokio::time::timeout(Duration::from_secs(2), invalidations.changed());
-    changed.await.unwrap().unwrap();
+    let told = async {
+        let mut told = BTreeSet::new();
+        // The directory, the first file and the removed one.
+        while told.len() < 3 {
+            match invalidations.next().await {
+                Some(Invalidation::Inodes(inodes)) => told.extend(inodes.iter().copied()),
+                other => panic!("it is known what was changed: {other:?}"),
+            }
+        }
+        told
+    };
+    let told = tokio::time::timeout(Duration::from_secs(2), told);
+    let told = told.await.unwrap();
+    assert!(told.contains(&directory) && told.contains(&shown.inode));
+    assert_eq!(told.len(), 3);
     assert!(!fs.may_cache(&shown), "not before it was asked for again");
     let seen = fs.getattr(shown.inode).await.unwrap();
     assert_eq!(seen.mode.0, 0o600);
@@ -144,7 +158,7 @@ async fn changes_by_others_are_seen_and_invalidated_within_about_a_second() {
         let found = fs.lookup(&root(), directory, name).await.unwrap();
         assert_eq!(found.is_some(), there);
     }
-    // The count of the last change has arrived as well.
+    // The news of the last change have arrived as well.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let seen = fs.getattr(shown.inode).await.unwrap();
     assert!(fs.may_cache(&seen), "nothing has changed since");
@@ -154,7 +168,7 @@ async fn changes_by_others_are_seen_and_invalidated_within_about_a_second() {
 async fn committed_changes_of_this_mount_are_cacheable_and_pending_ones_are_not() {
     let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
-    // Any call: it asks for the count.
+    // Any call: it asks for news.
     fs.lookup(&root(), fs.root(), b"nothing").await.unwrap();
     let (inode, handle) = new_file(&fs, b"file").await;
     assert!(fs.may_cache_name(fs.root(), b"file", Some(inode)));
@@ -181,8 +195,8 @@ async fn a_mount_without_answers_or_taken_over_invalidates_the_kernels_entries()
     let mut invalidations = fs.invalidations();
     let taken_over = Instant::now();
     let other = world.mount(VfsOptions::default()).await;
-    let changed = tokio::time::timeout(Duration::from_secs(4), invalidations.changed());
-    changed.await.unwrap().unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(4), invalidations.next());
+    assert_eq!(next.await.unwrap(), Some(Invalidation::Everything));
     assert!(taken_over.elapsed() < Duration::from_secs(3));
     assert!(!fs.may_cache(&shown));
     chmod(&other, shown.inode, 0o600).await;

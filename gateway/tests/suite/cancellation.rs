@@ -76,7 +76,7 @@ async fn a_cancelled_open_leaves_nothing_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_removed_by_a_command_goes_unless_it_is_open() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let options = VfsOptions {
         orphans_every: Duration::from_millis(100),
         ..VfsOptions::default()

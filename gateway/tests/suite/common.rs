@@ -8,7 +8,8 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_gateway::journal::{Directory, Disk, Generation, JOURNAL_BYTES_MIN, JournalOptions};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
-    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Takeover, Transport,
+    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Sharing, Takeover,
+    Transport,
 };
 use quorumfs_gateway::vfs::{
     AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, Replay, Replayed,
@@ -183,6 +184,18 @@ impl TestVolume {
         world
     }
 
+    /// The same with servers whose clock is the test's, which may be paused.
+    pub(crate) fn in_test_time() -> Self {
+        let mut world = Self::new();
+        let (began, start) = (SystemTime::now(), tokio::time::Instant::now());
+        let clock = move || {
+            let now = (began + start.elapsed()).duration_since(UNIX_EPOCH);
+            now.unwrap().as_nanos() as u64
+        };
+        world.embedded = Embedded::with_clock(Metadata, &world.created.genesis, clock).unwrap();
+        world
+    }
+
     pub(crate) fn session(&self) -> EmbeddedSession<Metadata> {
         self.embedded
             .open_session(self.created.owner.principal.id().signing)
@@ -198,9 +211,18 @@ impl TestVolume {
 
     /// A file system over a new mount session, taking over from an older one.
     pub(crate) async fn mount(&self, options: VfsOptions) -> FileSystem {
+        self.mount_as(Sharing::Alone, options).await
+    }
+
+    /// A file system over a new mount session that shares with others.
+    pub(crate) async fn share(&self, options: VfsOptions) -> FileSystem {
+        self.mount_as(Sharing::Shared, options).await
+    }
+
+    async fn mount_as(&self, sharing: Sharing, options: VfsOptions) -> FileSystem {
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
-        client.mount(Takeover::OfAny).await.unwrap();
+        client.mount(Takeover::OfAny, sharing).await.unwrap();
         FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
     }
 }
@@ -310,7 +332,7 @@ impl TestVolume {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(Takeover::OfAny).await.unwrap();
+        client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
         let slices = self.slices.clone();
         let fs = FileSystem::new(self.volume.clone(), client, slices, options);
         (fs, wire)
@@ -332,7 +354,7 @@ impl TestVolume {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(Takeover::OfAny).await.unwrap();
+        client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
         let secret = Secret::from_bytes([7; 32]);
         let bounds = JournalOptions {
             bytes_max: JOURNAL_BYTES_MIN,

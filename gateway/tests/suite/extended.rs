@@ -66,7 +66,7 @@ impl SplitTerminator for Vec<u8> {
 
 #[tokio::test(start_paused = true)]
 async fn attributes_set_by_another_session_are_seen_within_a_second() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let fs = world.mount(VfsOptions::default()).await;
     let command = world.command(VfsOptions::default());
     let (inode, handle) = new_file(&fs, b"file").await;

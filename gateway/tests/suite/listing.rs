@@ -47,7 +47,7 @@ async fn a_listing_in_pieces_shows_changes_since_it_began() {
 
 #[tokio::test(start_paused = true)]
 async fn a_page_of_a_listing_is_cached_for_at_most_a_second() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.release(handle).await.unwrap();
@@ -124,7 +124,7 @@ async fn the_latest_pipes_without_names_are_held_in_case_they_are_open() {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_directory_without_a_name_lives_until_it_is_closed() {
-    let world = TestVolume::new();
+    let world = TestVolume::in_test_time();
     let options = VfsOptions {
         orphans_every: Duration::from_millis(100),
         ..VfsOptions::default()

@@ -23,5 +23,6 @@ mod parts;
 mod prefetch;
 mod quota;
 mod rights;
+mod shared_mounts;
 mod tiers;
 mod trash;

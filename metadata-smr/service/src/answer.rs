@@ -16,6 +16,8 @@ use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
     SLICES_COUNTED_MAX,
 };
+use crate::log;
+use crate::mount::mounts;
 use crate::namespace::lookup;
 use crate::operation::EntryPlace;
 use crate::permission::{assert_credentials, check, check_handle};
@@ -30,7 +32,7 @@ use crate::row::{
     Object, Principal, Session, Slice, Sparse, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
-use crate::session::{self, orphans};
+use crate::session::orphans;
 use crate::succession;
 use crate::trash;
 use quorumfs_bft::service::Caller;
@@ -249,9 +251,12 @@ fn answer_about_volume(
             if own.is_some() {
                 return Ok(QueryResult::Mounted(own));
             }
-            rows.view().depend_on_everything();
-            Ok(QueryResult::Mounted(session::mount_of(rows, *realm)?))
+            if !log::is_covered(rows, *realm)? {
+                rows.view().depend_on_everything();
+            }
+            Ok(QueryResult::Mounted(mounts(rows, *realm, 1)?.pop()))
         }
+        Question::News { realm, after } => log::news(rows, caller, *realm, *after),
         _ => {
             let row: Session = rows
                 .find(&key::session(caller.session))?
@@ -525,7 +530,7 @@ fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryRe
     let epochs = epochs(rows, id, end.saturating_sub(EPOCHS_PAGE_MAX)..end)?;
     Ok(QueryResult::Realm {
         member: rows.find(&key::member(id, &caller.principal))?,
-        mount: session::mount_of(rows, id)?,
+        mount: mounts(rows, id, 1)?.pop(),
         realm,
         epochs,
     })

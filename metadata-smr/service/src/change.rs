@@ -6,14 +6,14 @@
 use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::fleet::{self, CloudState, Fleet};
-use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, RealmId, SliceId};
+use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, SliceId};
 use crate::limits::{
     CTIME_AHEAD_MAX_SECONDS, CTIME_BEHIND_MAX_SECONDS, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
 };
+use crate::log;
 use crate::quota::{self, Charged};
 use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
-use crate::session;
 use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_bft::service::{Caller, Context};
 use quorumfs_bft::state::{Txn, View};
@@ -33,8 +33,8 @@ pub(crate) struct Change<'a, 't> {
     /// The sender's time of the change; `None`: now.
     sender_time: Option<Timestamp>,
     session: Option<SessionId>,
-    /// Realms in which a change by the session is counted already.
-    pub(crate) noted: BTreeSet<RealmId>,
+    /// What the operation has changed and not logged yet.
+    pub(crate) noted: log::Noted,
     /// References to slices that the operation has dropped but not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
     /// Gains and losses of users that are not yet accounted for.
@@ -81,7 +81,7 @@ impl<'a, 't> Change<'a, 't> {
             fleet: None,
             sender_time: None,
             session: None,
-            noted: BTreeSet::new(),
+            noted: log::Noted::new(),
             dropped: BTreeMap::new(),
             charged: Charged::new(),
         }
@@ -110,6 +110,12 @@ impl<'a, 't> Change<'a, 't> {
     /// The number of rows written so far.
     pub(crate) fn rows_written(&self) -> usize {
         self.written.len()
+    }
+
+    /// Makes room for so many rows, to be read and written beyond the operation's bounds.
+    pub(crate) const fn reserve(&mut self, rows: usize) {
+        self.written_max = self.written_max.saturating_add(rows);
+        self.read_max = self.read_max.saturating_add(rows.saturating_mul(8));
     }
 
     /// Writes a row.
@@ -148,9 +154,9 @@ impl<'a, 't> Change<'a, 't> {
     ///
     /// Every change that `stat`, `readdir`, `read` or `getxattr` show, except of times of access,
     /// increases the inode's version, and this is the only place where versions increase. So
-    /// changes by other sessions are counted here for the session that has the realm mounted.
+    /// changes are noted here for the sessions that have the realm mounted.
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
-        session::note_change(self, row.realm)?;
+        log::note(self, row.realm, inode);
         let now = Timestamp::from(self.context.time);
         row.ctime = row.ctime.max(self.sender_time.unwrap_or(now));
         row.version = InodeVersion(row.version.0.saturating_add(1));

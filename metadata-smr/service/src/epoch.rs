@@ -13,6 +13,7 @@ use crate::content;
 use crate::error::Error;
 use crate::identity::{ObjectId, PrincipalId, RealmId};
 use crate::limits::{MEMBERS_MAX, PRINCIPALS_READ_MAX, WRAPPED_KEY_BYTES_MAX};
+use crate::log;
 use crate::operation::BeginEpoch;
 use crate::placement::Policy;
 use crate::reply::Done;
@@ -55,6 +56,7 @@ pub(crate) fn begin(
     }
     change.put(key::epoch(begin.realm, begin.number), &begin.epoch)?;
     realm.epoch = begin.number;
+    log::note_everything(change, begin.realm);
     change.put(key::realm(begin.realm), &realm)?;
     Ok(done)
 }

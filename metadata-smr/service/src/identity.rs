@@ -79,6 +79,10 @@ number! {
     MountEpoch(u64)
 }
 number! {
+    /// A position in a realm's change log, counted from 1; 0 is before the first entry.
+    LogPosition(u64)
+}
+number! {
     /// Counts the recoveries of a volume from its clouds. Ids carry it, because a recovery begins
     /// from an older state: without it, ids would be assigned a second time.
     VolumeIncarnation(u8)

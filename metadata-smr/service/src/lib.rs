@@ -23,13 +23,16 @@
 //! | `extended` | extended attributes |
 //! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
-//! | [`session`] | sessions, mounts, allocations |
+//! | [`session`] | sessions, allocations |
+//! | `mount` | which sessions have a realm mounted, alone or together |
+//! | `log` | what mounts are told that others have changed |
 //! | `quota` | usage and quotas of realms and users |
 //! | `epoch` | new key epochs of a realm, and its members |
 //! | [`statement`] | what a principal is |
 //! | [`fleet`] | the clouds, which of them take new shards, and signed changes of both |
 //! | [`succession`] | replacement of a principal by another |
 //! | `reap` | work that is too large for one operation |
+//! | `grave` | what lost its last name and some mount may have open |
 //! | `trash` | what was removed and can be restored |
 //! | `job` | background work that one process does at a time |
 //! | `load` | recovery from a copy of the metadata |
@@ -52,11 +55,14 @@ pub mod error;
 mod extended;
 pub mod fleet;
 pub mod genesis;
+mod grave;
 pub mod identity;
 mod install;
 mod job;
 pub mod limits;
 mod load;
+mod log;
+mod mount;
 mod namespace;
 pub mod operation;
 mod permission;

@@ -4,13 +4,15 @@
 //! session a bounded number of ids. The client splits larger work (a commit), or ordered ticks
 //! drain it (a truncation, a deletion).
 
+use quorumfs_bft::identity::Nanos;
+
 /// Rows that one operation may write; beyond it the operation is refused completely and its sender
 /// splits it. Keeps the longest batch short and its write set in memory.
 pub const ROWS_WRITTEN_MAX: usize = 1000;
 /// Rows that one operation may read, scans included. A few reads accompany each write.
 pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
-/// Rows that one tick may write while it drains the reap queue.
-pub const TICK_ROWS_MAX: usize = 736;
+/// Rows that one tick may write while it drains the reap queue and the grave.
+pub const TICK_ROWS_MAX: usize = 768;
 /// Bytes of an encoded operation. Fits a commit of several hundred objects.
 pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an encoded query: two sealed names and a few numbers.
@@ -64,6 +66,35 @@ pub const TESTIFY_FINDINGS_MAX: usize = 32;
 /// Findings that are recorded for one cloud; the next one replaces the oldest. Enough to show a
 /// provider, and at 32 clouds no more than a few MiB.
 pub const EVIDENCE_PER_CLOUD: u16 = 256;
+
+/// Mounts of one realm at a time. Mounting counts them, and fences some or all of them.
+pub const MOUNTS_MAX: usize = 64;
+/// Rows that the fencing of a session writes at most, beyond the bound of its operation: its
+/// allocations, its jobs, and a few more. A takeover must be possible however many it fences.
+pub const FENCED_ROWS: usize = SESSION_ALLOCATIONS_MAX + 16;
+/// Entries in a realm's change log. A mount that has heard nothing for 1.5 s takes nothing for
+/// valid any more, whatever the log says; half of this, which the answers use, lasts for 1.5 s of
+/// 5000 changes a second. It costs about 1 MiB, and 9 MiB if all entries are full.
+pub const LOG_SLOTS: u16 = 16 << 10;
+/// Inodes in one entry of the change log; an operation that changes more says that any may have
+/// changed. A rename changes five, a compound of 32 steps seldom more than this.
+pub const LOG_INODES_MAX: usize = 64;
+/// Entries of the change log that one answer covers: each is a row.
+pub const NEWS_ENTRIES_MAX: u64 = 1024;
+/// Inodes in one answer about the change log.
+pub const NEWS_INODES_MAX: usize = 2048;
+/// The time between two rings of a realm's bell. Each ring is a message to each mount.
+pub const BELL_INTERVAL: Nanos = Nanos(10_000_000);
+/// Rows that the change log writes at most at the end of an operation or a tick, beyond its bound:
+/// the log's end, the entry, the bell, a bell that is owed, and the count of a mount that is alone.
+pub const LOG_ROWS: usize = 5;
+
+/// How long an inode without a name waits for the mounts that have it open, by the lease clock.
+pub const GRAVE_TIME: Nanos = Nanos(60_000_000_000);
+/// Inodes that one operation may claim: each costs up to nine rows, if it is taken out of the trash.
+pub const CLAIM_INODES_MAX: usize = 64;
+/// Inodes without a name that a session may hold for it to claim more. Claiming counts them.
+pub const CLAIMS_MAX: usize = 2048;
 
 /// How long an inode must have existed to go to the trash with its last name, in seconds: what
 /// programs create and remove at once (a journal, a lock, an intermediate result) is not worth

@@ -16,7 +16,8 @@
 //! decodes, so that none can stop them later.
 //!
 //! What is different from the copy:
-//! * **Sessions are over**, and with them mounts, allocations and jobs. Their orphans are queued.
+//! * **Sessions are over**, and with them mounts, change logs, allocations and jobs. Their orphans
+//!   are queued, and what is in the grave is due.
 //! * **Ids go on with those of the incarnation**, so that none is assigned twice.
 //! * **Sequences begin anew**: all objects are as old as the first point, which is retained until
 //!   it is released, so that the copy stays usable until there is another one.
@@ -32,14 +33,14 @@ use crate::limits::{LOAD_ROWS_MAX, PRINCIPALS_READ_MAX};
 use crate::reply::Done;
 use crate::row::{
     Cloud, CloudSecretRow, Counters, Drain, EntryRow, Epoch, Evidence, EvidenceCount,
-    ExtendedAttribute, Extent, Format, HomeCounters, Inode, Loading, Member, Numbered, Object,
-    Orphan, PackedSlice, Parting, Principal, Realm, RealmQuota, Reap, Retention, RetentionKind,
-    Row, Slice, Sparse, TrashPlace, TrashSize, Trashed, UnderReplicated, Unreferenced, UserQuota,
-    key,
+    ExtendedAttribute, Extent, Format, Grave, GravePlace, HomeCounters, Inode, Loading, Member,
+    Numbered, Object, Orphan, PackedSlice, Parting, Principal, Realm, RealmQuota, Reap, Retention,
+    RetentionKind, Row, Slice, Sparse, TrashPlace, TrashSize, Trashed, UnderReplicated,
+    Unreferenced, UserQuota, key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
 use crate::succession::SignedSuccession;
-use quorumfs_bft::identity::{Sequence, SessionId};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::state::KEY_BYTES_MAX;
 
 /// What happens to the rows of a tag.
@@ -54,6 +55,9 @@ enum RowFate {
     Unreferenced,
     /// Of a session that has ended.
     Orphan,
+    /// Of a lease clock that is over.
+    Grave,
+    GravePlace,
 }
 
 fn decodes<R: Row>(bytes: &[u8]) -> Result<(), DecodeError> {
@@ -97,7 +101,11 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"TI/" | b"TD/", _) => RowFate::Kept(decodes::<TrashPlace>),
         (b"TO/", _) => RowFate::Kept(decodes::<Parting>),
         (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
-        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) => RowFate::Dropped,
+        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _) => {
+            RowFate::Dropped
+        }
+        (b"GR/", _) => RowFate::Grave,
+        (b"GI/", _) => RowFate::GravePlace,
         (b"NO/", _) => RowFate::Orphan,
         _ => return None,
     })
@@ -176,6 +184,19 @@ fn one(change: &mut Change<'_, '_>, state: &Loading, row_key: &[u8], value: &[u8
             change.put(to, &unreferenced)
         }
         RowFate::Orphan => orphan(change, state, to, value),
+        RowFate::Grave => {
+            let _: Grave = row(value)?;
+            let place = key::trailing_removal(row_key);
+            let place = place.filter(|(at, inode)| key::grave(*at, *inode) == *row_key);
+            let (_, inode) = place.ok_or(Halt::Refused(Error::Invalid))?;
+            let check = change.time();
+            change.put(key::grave(Time(0), inode), &Grave { check })
+        }
+        RowFate::GravePlace => {
+            let _: GravePlace = row(value)?;
+            let deadline = Time(0);
+            change.put(to, &GravePlace { deadline })
+        }
     }
 }
 

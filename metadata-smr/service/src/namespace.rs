@@ -20,6 +20,6 @@ mod restore;
 
 pub(crate) use create::{create, link};
 pub(crate) use entry::lookup;
-pub(crate) use remove::{Freeing, drop_holder, free, release, remove_directory, unlink};
+pub(crate) use remove::{Freeing, drop_holder, expire, free, release, remove_directory, unlink};
 pub(crate) use rename::rename;
 pub(crate) use restore::restore;

@@ -62,10 +62,10 @@ pub enum Operation {
     MountRealm {
         /// The realm.
         realm: RealmId,
-        /// Whether the session that has it mounted, if there is one, is fenced.
+        /// Whether sessions that have it mounted are fenced.
         takeover: Takeover,
-        /// Whether no other session may mount it meanwhile. Mounts cannot share yet, so it must be
-        /// set.
+        /// Whether no other session may mount it meanwhile. Mounts that are not alone share the
+        /// realm. The mount of a session can change from one to the other.
         alone: bool,
         /// The host, for people; at most [`LABEL_BYTES_MAX`](crate::limits::LABEL_BYTES_MAX).
         label: String,
@@ -211,6 +211,14 @@ pub enum Operation {
     RetireCloud {
         /// The cloud.
         cloud: CloudIndex,
+    },
+    /// The session has these inodes open, which have lost their last name while several sessions
+    /// had the realm mounted: they stay until it releases them or ends. It may claim an inode that
+    /// it never had open, since the servers do not know.
+    Claim {
+        /// The inodes, at most [`CLAIM_INODES_MAX`](crate::limits::CLAIM_INODES_MAX), of the realm
+        /// that the session has mounted.
+        inodes: Vec<InodeId>,
     },
 }
 

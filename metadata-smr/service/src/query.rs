@@ -5,7 +5,8 @@
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
+    CloudIndex, Cookie, Home, InodeId, LogPosition, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
+    SliceId, Uid,
 };
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::EntryPlace;
@@ -161,7 +162,7 @@ pub enum Question {
         /// The bound, at most [`QUOTA_PAGE_MAX`](crate::limits::QUOTA_PAGE_MAX).
         limit: u32,
     },
-    /// The mount of a realm, and how often other sessions have changed the realm since.
+    /// The caller's mount of a realm, or else another one, the oldest session's.
     Mounted(RealmId),
     /// The principals that were replaced.
     Successions,
@@ -205,6 +206,19 @@ pub enum Question {
     CloudChanges {
         /// The number of the last change that is not included.
         after: u32,
+    },
+    /// What other sessions have changed in a realm, of a session that has it mounted; others get
+    /// [`Error::NotMounted`](crate::error::Error::NotMounted).
+    ///
+    /// A watch of this question tells when the bell rings: at the latest a hundredth of a second
+    /// and a tick after a change by another session, and when a mount begins or ends. Until it
+    /// rings the answer stays the same, whatever is changed meanwhile.
+    News {
+        /// The realm.
+        realm: RealmId,
+        /// The position up to which everything is known: that of the last answer, or at first the
+        /// one at which the mount began; `None`: nothing is known.
+        after: Option<LogPosition>,
     },
 }
 

@@ -12,6 +12,7 @@
 //! charge. A realm's usage is the sum over its users. Usage is counted where rows are written, in
 //! [`Change::put_inode`], so no operation can omit it. For work in the reap queue this means:
 //! * An inode that a session holds open counts until it is deleted.
+//! * An inode in the grave that no session holds does not count.
 //! * The content of a deleted inode no longer counts, though ticks may still have to delete it.
 //! * A long tail that was cut off counts until ticks have deleted it, unless the file is empty.
 //!
@@ -77,6 +78,9 @@ pub(crate) fn take(charged: &mut Charged, row: &Inode) {
 }
 
 fn note(charged: &mut Charged, row: &Inode, sign: i128) {
+    if row.is_let_go() {
+        return;
+    }
     let Amount { bytes, inodes } = row.charge();
     let by = Delta {
         bytes: i128::from(bytes).saturating_mul(sign),
@@ -88,6 +92,16 @@ fn note(charged: &mut Charged, row: &Inode, sign: i128) {
 
 /// Accounts for the charges; refused if a user or realm would exceed its limit.
 pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
+    settle_all(change, true)
+}
+
+/// Accounts for the charges, whatever the limits: of what was charged before, and was given back
+/// too early.
+pub(crate) fn settle_regardless(change: &mut Change<'_, '_>) -> Outcome<()> {
+    settle_all(change, false)
+}
+
+fn settle_all(change: &mut Change<'_, '_>, limited: bool) -> Outcome<()> {
     let mut by_realm: BTreeMap<RealmId, Vec<(Uid, Delta)>> = BTreeMap::new();
     for ((realm, uid), by) in std::mem::take(&mut change.charged) {
         if by != Delta::default() {
@@ -99,14 +113,16 @@ pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
         let mut row: RealmQuota = change.expect_row(&row_key)?;
         let mut sum = Delta::default();
         for (uid, by) in users {
-            settle_user(change, (realm, uid), &row.default, by)?;
+            settle_user(change, (realm, uid), (&row.default, limited), by)?;
             sum = sum.plus(by);
         }
-        let grows = sum.bytes > 0 || sum.inodes > 0;
-        let full = grows && change.context().short_of_space;
-        require(!full, Error::ServersFull)?;
-        let refusal = |of, remaining| Error::RealmQuota { of, remaining };
-        check(&row.limit, &row.used, sum, refusal)?;
+        if limited {
+            let grows = sum.bytes > 0 || sum.inodes > 0;
+            let full = grows && change.context().short_of_space;
+            require(!full, Error::ServersFull)?;
+            let refusal = |of, remaining| Error::RealmQuota { of, remaining };
+            check(&row.limit, &row.used, sum, refusal)?;
+        }
         row.used = changed::<RealmQuota>(&row_key, row.used, sum)?;
         // Even if the sum is zero: this row covers questions about its users.
         change.put(row_key, &row)?;
@@ -117,12 +133,12 @@ pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
 fn settle_user(
     change: &mut Change<'_, '_>,
     (realm, uid): (RealmId, Uid),
-    default: &Limit,
+    (default, limited): (&Limit, bool),
     by: Delta,
 ) -> Outcome<()> {
     let row_key = key::user_quota(realm, uid);
     let mut row: UserQuota = change.find(&row_key)?.unwrap_or_default();
-    if uid != Uid::ROOT {
+    if limited && uid != Uid::ROOT {
         let limit = row.limit.unwrap_or(*default);
         let refusal = |of, remaining| Error::UserQuota { uid, of, remaining };
         check(&limit, &row.used, by, refusal)?;

@@ -13,6 +13,7 @@ use crate::limits::{
     EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT,
     SLICES_DROPPED_MAX, TICK_ROWS_MAX,
 };
+use crate::log;
 use crate::namespace::drop_holder;
 use crate::quota;
 use crate::row::{Inode, InodeBody, Reap, key};
@@ -20,9 +21,15 @@ use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
 
-// Pieces begin in the first half of the bound, so one piece must fit the other half.
-const _: () =
-    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 13));
+// Pieces begin in the first half of the bound, so one piece, and the log's rows of a tick, must fit
+// the other half.
+const _: () = assert!(
+    TICK_ROWS_MAX
+        >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE
+            + EXTENDED_DROPPED_MAX
+            + 13
+            + log::ROWS_PER_TICK)
+);
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
@@ -107,6 +114,7 @@ fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     file.allocated = file.allocated.saturating_sub(bytes);
     if kept == Remainder::Nothing {
         file.dead_from = None;
+        log::note_space(change, row.realm, inode);
     }
     put_unchanged(change, inode, &row)?;
     Ok(kept)

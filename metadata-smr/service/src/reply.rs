@@ -9,8 +9,8 @@ use crate::codec::{self, DecodeError};
 use crate::error::{Error, OperationError};
 use crate::fleet::{Fleet, SignedCloudChange};
 use crate::identity::{
-    AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, MountEpoch, ObjectId,
-    PrincipalId, RealmEpoch, SliceId, Uid,
+    AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, LogPosition, MountEpoch,
+    ObjectId, PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
     Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Inline, Member, Mount, Numbered,
@@ -46,8 +46,12 @@ pub enum Done {
         epoch: MountEpoch,
         /// The realm.
         realm: Realm,
-        /// The session that was fenced for it.
-        fenced: Option<SessionId>,
+        /// The sessions that were fenced for it.
+        fenced: Vec<SessionId>,
+        /// The position in the change log at which it begins: answers after this one show all
+        /// changes up to there, and the first [`News`](crate::query::Question::News) is asked from
+        /// there on. A session that had the realm mounted before drops what it knew.
+        position: LogPosition,
     },
     /// The mount has ended.
     Unmounted,
@@ -138,6 +142,20 @@ pub enum Done {
     },
     /// The cloud is retired.
     CloudRetired,
+    /// The result of each claim, in the order of the operation.
+    Claimed(Vec<Claimed>),
+}
+
+/// The result of a claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Claimed {
+    /// The session holds the inode, until [`Step::Release`](crate::operation::Step::Release) or its
+    /// end.
+    Held,
+    /// The inode has a name, so that there is nothing to hold. If it loses that, it is news again.
+    Named,
+    /// The inode is gone: [`Error::Stale`].
+    Gone,
 }
 
 /// An object that lacks shards.
@@ -448,6 +466,22 @@ pub enum QueryResult {
         fleet: Fleet,
         /// How far the others are drained.
         drain: Drain,
+    },
+    /// What other sessions have changed in a realm.
+    News {
+        /// The position up to which this is. The next question is asked from there on.
+        position: LogPosition,
+        /// Whether anything may have changed: the log does not say what, or not any more. No inode
+        /// is listed then.
+        gap: bool,
+        /// The inodes that others have changed, in the order of their numbers: attributes, names in
+        /// a directory, content, extended attributes. Those that are new are listed in their
+        /// directory only.
+        inodes: Vec<InodeId>,
+        /// Whether there is more to ask for already.
+        more: bool,
+        /// Whether other sessions have the realm mounted too.
+        others: bool,
     },
 }
 

@@ -14,15 +14,19 @@
 //! | [`content`] | extent, slice, object, slices of packs, queues over objects, the reap queue |
 //! | [`quota`] | usage and quotas of a realm and its users |
 //! | [`evidence`] | faults of clouds |
+//! | [`log`] | what was changed in a realm, and its bell |
+//! | [`grave`] | inodes without a name that some mount may have open |
 //! | [`job`] | jobs of the volume, retained points in the past |
 //! | [`trash`] | what was removed and can be restored |
 
 pub mod content;
 pub mod evidence;
 pub mod extended;
+pub mod grave;
 pub mod inode;
 pub mod job;
 pub mod key;
+pub mod log;
 pub mod principal;
 pub mod quota;
 pub mod realm;
@@ -35,10 +39,12 @@ pub use content::{
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
+pub use grave::{Grave, GravePlace};
 pub use inode::{
     Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
 };
 pub use job::{Job, JobHolder, Retention, RetentionKind};
+pub use log::{Bell, Changed, Changes, OwedBell};
 pub use principal::{
     Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
 };
@@ -89,6 +95,12 @@ rows! {
     Epoch => "key epoch",
     Member => "realm member",
     Mount => "mount",
+    Changes => "end of a change log",
+    Changed => "entry of a change log",
+    Bell => "bell",
+    OwedBell => "bell that is owed",
+    Grave => "grave",
+    GravePlace => "place in the grave",
     Principal => "principal",
     Numbered => "principal's number",
     CloudSecretRow => "wrapped secret of a cloud",

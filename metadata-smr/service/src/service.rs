@@ -14,11 +14,14 @@ use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
 use crate::fleet;
 use crate::genesis::SignedGenesis;
+use crate::grave;
 use crate::identity::VolumeIncarnation;
 use crate::install::install;
 use crate::job;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::load;
+use crate::log;
+use crate::mount;
 use crate::namespace;
 use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
 use crate::permission::assert_credentials;
@@ -41,6 +44,15 @@ use quorumfs_bft::state::{StateError, Txn, View};
 /// The replicated metadata of one volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
+
+/// The bells come last, since a tick may have something to tell.
+fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
+    reap::tick(change)?;
+    trash::tick(change)?;
+    grave::tick(change)?;
+    log::append(change)?;
+    log::tick(change)
+}
 
 /// Why an operation failed, and in which part of it.
 type Failed = (FailedAt, Halt);
@@ -143,7 +155,8 @@ impl Service for Metadata {
 
     /// A query about an inode's attributes, extended ones too, a directory's entries or a file's
     /// content can be watched by any session that would get an answer: the inode's row covers all
-    /// of these. It does not cover the attributes of the entries, which are other inodes.
+    /// of these. It does not cover the attributes of the entries, which are other inodes. A session
+    /// that has a realm mounted can watch for news of it: the bell's row.
     fn watch(
         &self,
         view: &View<'_>,
@@ -153,15 +166,16 @@ impl Service for Metadata {
         let Ok(query) = Query::from_bytes(watch) else {
             return Ok(None);
         };
-        let inode = match &query.question {
+        let row_key = match &query.question {
             Question::Attributes(inode)
             | Question::Directory { inode, .. }
             | Question::Content { inode, .. }
-            | Question::Extended(inode) => *inode,
+            | Question::Extended(inode) => key::inode(*inode),
+            Question::News { realm, .. } => key::bell(*realm),
             _ => return Ok(None),
         };
         match answer::answer(&Reading(*view), caller, &query) {
-            Ok(_) => Ok(Some(vec![key::inode(inode).into()])),
+            Ok(_) => Ok(Some(vec![row_key.into()])),
             Err(Halt::Refused(_)) => Ok(None),
             Err(Halt::State(error)) => Err(error),
         }
@@ -171,12 +185,15 @@ impl Service for Metadata {
         let rows = Reading(*view);
         let reaping = never_refused(reap::next_deadline(&rows))?;
         let purging = never_refused(trash::next_deadline(&rows))?;
-        Ok(reaping.into_iter().chain(purging).min())
+        let expiring = never_refused(grave::next_deadline(&rows))?;
+        let ringing = never_refused(log::next_deadline(&rows))?;
+        let all = [reaping, purging, expiring, ringing];
+        Ok(all.into_iter().flatten().min())
     }
 
     fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
         let mut change = Change::unbounded(txn, context);
-        never_refused(reap::tick(&mut change).and_then(|()| trash::tick(&mut change)))
+        never_refused(tick(&mut change))
     }
 }
 
@@ -204,14 +221,16 @@ fn execute(change: &mut Change<'_, '_>, caller: &Caller, bytes: &[u8]) -> Result
         Operation::from_bytes(bytes).map_err(|error| whole(Halt::Refused(undecodable(&error))))?;
     let asker = Asker::admit(change, caller).map_err(whole)?;
     change.act_for(caller.session);
-    match &operation {
+    let done = match &operation {
         Operation::Compound(compound) => {
             let steps = execute_compound(change, &asker, compound)?;
             content::settle_dropped(change).map_err(whole)?;
-            Ok(Done::Compound(steps))
+            Done::Compound(steps)
         }
-        other => execute_other(change, &asker, other).map_err(whole),
-    }
+        other => execute_other(change, &asker, other).map_err(whole)?,
+    };
+    log::append(change).map_err(whole)?;
+    Ok(done)
 }
 
 fn execute_other(
@@ -231,8 +250,8 @@ fn execute_other(
             takeover,
             alone,
             label,
-        } => session::mount(change, asker, *realm, (*takeover, *alone, label)),
-        Operation::UnmountRealm { realm } => session::unmount(change, asker, *realm),
+        } => mount::mount(change, asker, *realm, (*takeover, *alone, label)),
+        Operation::UnmountRealm { realm } => mount::unmount(change, asker, *realm),
         Operation::ConfirmPlaced { shards, checked } => {
             let completed = content::confirm(change, asker, shards)?;
             content::mark_checked(change, asker, checked)?;
@@ -287,6 +306,7 @@ fn execute_other(
         Operation::SetQuota(set) => quota::set(change, asker, set),
         Operation::KeepTrash(set) => trash::keep_for(change, asker, set),
         Operation::RelieveTrash { realm } => trash::relieve_a_cloud(change, asker, *realm),
+        Operation::Claim { inodes } => grave::claim(change, asker, inodes),
     }
 }
 

@@ -1,8 +1,7 @@
-//! Sessions, their mounts and their allocations.
+//! Sessions and their allocations.
 //!
-//! A realm has at most one mount session, because there are no leases yet that would keep several
-//! coherent. A second mount is refused with the holder's identity. A takeover fences the first:
-//! from that batch on every operation of the fenced session is refused, however late it arrives.
+//! A session that is *fenced* by another stays open, but all of its operations are refused from
+//! that batch on, however late they arrive.
 //!
 //! A session's holdings end with it: its mount, its jobs, its allocations (later commits from them
 //! are refused, so objects that it had put but not committed are garbage from then on), its
@@ -10,14 +9,14 @@
 
 use crate::change::{Asker, Change};
 use crate::error::Error;
-use crate::identity::{AllocationId, InodeId, MountEpoch, RealmId};
+use crate::identity::{AllocationId, InodeId};
 use crate::job;
 use crate::limits::{
-    ALLOCATION_IDS_MAX, LABEL_BYTES_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX,
+    ALLOCATION_IDS_MAX, FENCED_ROWS, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX,
 };
-use crate::operation::Takeover;
+use crate::mount;
 use crate::reply::Done;
-use crate::row::{Allocation, Mount, Orphan, Principal, Reap, Session, key};
+use crate::row::{Allocation, Orphan, Principal, Reap, Session, key};
 use crate::rows::{Outcome, Rows, decode, require};
 use quorumfs_bft::identity::{PublicKey, SessionId};
 use quorumfs_bft::service::{Caller, Credit};
@@ -89,7 +88,7 @@ fn release_holdings(
         change.delete(key::allocation(allocation))?;
     }
     if let Some(realm) = row.mounted.take() {
-        change.delete(key::mount(realm, session))?;
+        mount::end(change, realm, session)?;
     }
     let prefix = key::orphans(session);
     if !change.scan(&prefix, &prefix, 1)?.is_empty() {
@@ -99,71 +98,9 @@ fn release_holdings(
     Ok(())
 }
 
-/// Mounts the realm for the session.
-pub(crate) fn mount(
-    change: &mut Change<'_, '_>,
-    asker: &Asker,
-    realm_id: RealmId,
-    (takeover, alone, label): (Takeover, bool, &str),
-) -> Outcome<Done> {
-    require(asker.rights.mount, Error::NoRight)?;
-    require(alone && label.len() <= LABEL_BYTES_MAX, Error::Invalid)?;
-    let mut realm = change.realm(realm_id)?;
-    let mut session = asker.session.clone();
-    let elsewhere = session.mounted.is_some_and(|mounted| mounted != realm_id);
-    require(!elsewhere, Error::Invalid)?;
-    let mut fenced = None;
-    if let Some(holder) = mount_of(change, realm_id)? {
-        if holder.session == asker.caller.session {
-            return Ok(Done::Mounted {
-                epoch: holder.epoch,
-                realm,
-                fenced: None,
-            });
-        }
-        let mounted = Error::Mounted {
-            session: holder.session,
-            principal: holder.principal,
-            since: holder.since,
-            label: holder.label,
-        };
-        require(takeover.fences(holder.session), mounted)?;
-        fence(change, holder.session, asker.caller.session)?;
-        fenced = Some(holder.session);
-    }
-    realm.mounts = MountEpoch(realm.mounts.0.saturating_add(1));
-    session.mounted = Some(realm_id);
-    let mount = Mount {
-        session: asker.caller.session,
-        principal: asker.caller.principal,
-        epoch: realm.mounts,
-        since: change.time(),
-        others: 0,
-        alone,
-        label: label.to_owned(),
-    };
-    change.put(key::realm(realm_id), &realm)?;
-    change.put(key::mount(realm_id, mount.session), &mount)?;
-    change.put(key::session(asker.caller.session), &session)?;
-    Ok(Done::Mounted {
-        epoch: realm.mounts,
-        realm,
-        fenced,
-    })
-}
-
-/// The mount of a realm: the first of its mounts, since they cannot share yet.
-pub(crate) fn mount_of(rows: &impl Rows, realm: RealmId) -> Outcome<Option<Mount>> {
-    let prefix = key::mounts(realm);
-    let found = rows.scan(&prefix, &prefix, 1)?;
-    let first = found.first();
-    first
-        .map(|(row_key, bytes)| decode(row_key, bytes))
-        .transpose()
-}
-
 /// Refuses all further operations of `session`.
 pub(crate) fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outcome<()> {
+    change.reserve(FENCED_ROWS);
     let row_key = key::session(session);
     if let Some(mut row) = change.find::<Session>(&row_key)? {
         release_holdings(change, session, &mut row)?;
@@ -171,35 +108,6 @@ pub(crate) fn fence(change: &mut Change<'_, '_>, session: SessionId, by: Session
         change.put(row_key, &row)?;
     }
     Ok(())
-}
-
-/// Notes an imminent change of a realm: it is counted if another session has the realm mounted,
-/// once for each operation.
-pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<()> {
-    let Some(session) = change.session() else {
-        // Changes by ticks are invisible, except for the space of a truncated file.
-        return Ok(());
-    };
-    if change.noted.contains(&realm) {
-        return Ok(());
-    }
-    change.noted.insert(realm);
-    let mount = mount_of(change, realm)?;
-    if let Some(mut mount) = mount.filter(|mount| mount.session != session) {
-        mount.others = mount.others.saturating_add(1);
-        change.put(key::mount(realm, mount.session), &mount)?;
-    }
-    Ok(())
-}
-
-/// Ends a mount.
-pub(crate) fn unmount(change: &mut Change<'_, '_>, asker: &Asker, realm: RealmId) -> Outcome<Done> {
-    let mut session = asker.session.clone();
-    require(session.mounted == Some(realm), Error::NotMounted)?;
-    session.mounted = None;
-    change.delete(key::mount(realm, asker.caller.session))?;
-    change.put(key::session(asker.caller.session), &session)?;
-    Ok(Done::Unmounted)
 }
 
 /// Grants ids.

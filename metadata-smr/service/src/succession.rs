@@ -30,7 +30,10 @@ use crate::change::{Asker, Change};
 use crate::codec;
 use crate::error::Error;
 use crate::identity::{PrincipalId, PrincipalNumber, RealmEpoch, RealmId, VolumeId};
-use crate::limits::{CLOUDS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX};
+use crate::limits::{
+    CLOUDS_MAX, MOUNTS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX,
+};
+use crate::mount::mounts;
 use crate::reply::Done;
 use crate::row::{Format, Member, Principal, Row, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
@@ -169,10 +172,10 @@ fn exchange(
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
     statement::install(change, successor, number)?;
     change.put(key::member(RealmId::ROOT, &successor.key), member)?;
-    if let Some(mount) = session::mount_of(change, RealmId::ROOT)?
-        && mount.principal == predecessor
-    {
-        session::fence(change, mount.session, asker.caller.session)?;
+    for mount in mounts(change, RealmId::ROOT, MOUNTS_MAX)? {
+        if mount.principal == predecessor {
+            session::fence(change, mount.session, asker.caller.session)?;
+        }
     }
     Ok(())
 }

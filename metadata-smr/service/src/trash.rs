@@ -7,6 +7,7 @@
 //!        ▼
 //!   I/inode ──► TR/realm/time/inode, found by number (TI/) and by former directory (TD/)
 //!        ├── restore: I/inode and an entry again
+//!        ├── claim within a minute: I/inode and a parting again
 //!        └── purge: on request, when the time is over, when space is short ──► the reap queue
 //! ```
 //!
@@ -41,7 +42,7 @@ mod keep;
 mod purge;
 
 pub(crate) use ask::{all, inside, one, size};
-pub(crate) use keep::{keep_for, keeps, part, parted, put, take};
+pub(crate) use keep::{keep_for, keeps, part, parted, put, queue_tail, take, take_open};
 pub(crate) use purge::{next_deadline, purge, relieve, relieve_a_cloud, tick};
 
 use crate::attributes::Credentials;

@@ -124,6 +124,8 @@ pub(in crate::vfs) struct NodeState {
     /// Open handles, and how many of them can write.
     pub(in crate::vfs) handles: u32,
     pub(in crate::vfs) writers: u32,
+    /// Others changed the content while it was open here: the kernel may have pages from before.
+    pub(in crate::vfs) pages_mixed: bool,
     /// The last entry is gone; the inode lives until the last handle closes.
     pub(in crate::vfs) unlinked: bool,
     /// Data was given up; every close and fsync reports it from now on.
@@ -174,6 +176,7 @@ impl Node {
                 content,
                 handles: 0,
                 writers: 0,
+                pages_mixed: false,
                 unlinked: false,
                 lost: None,
                 full: None,
@@ -282,6 +285,7 @@ impl NodeState {
             // Another client changed it: the known content may be wrong. Dirty data stays and will
             // be written over it.
             self.content = ContentMap::unknown(attributes.version);
+            self.pages_mixed = true;
         }
         self.base = *attributes;
     }
@@ -400,6 +404,7 @@ impl NodeState {
         } else {
             // Another client changed it right after our commit, and that answer came first.
             self.content = ContentMap::unknown(self.base.version);
+            self.pages_mixed = true;
         }
     }
 

@@ -175,6 +175,21 @@ impl Files {
         Ok(self.seen(&attributes))
     }
 
+    /// The attributes of a file that is being opened. While other mounts may change it the servers
+    /// are asked, whatever is cached: what was closed on one mount before is then seen on this one.
+    pub(in crate::vfs) async fn attributes_at_open(
+        &self,
+        inode: InodeId,
+    ) -> Result<Attributes, VfsError> {
+        if !self.known.is_shared() {
+            return self.attributes(inode).await;
+        }
+        let asked = self.known.query_stamp();
+        let attributes = self.services.metadata.attributes(inode).await?;
+        self.learn(&attributes, asked);
+        Ok(self.seen(&attributes))
+    }
+
     /// The cached attributes of an inode are out of date: asks for them.
     pub(in crate::vfs) async fn refresh_attributes(&self, inode: InodeId) -> Result<(), VfsError> {
         let asked = self.known.query_stamp();

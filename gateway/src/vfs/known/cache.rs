@@ -13,11 +13,12 @@
 //!
 //! Memory is bounded: the oldest entries are evicted ([`SegmentedLru`]).
 
+use super::coherence::Changed;
 use super::owner::KnownMetadata;
 use super::segmented_lru::SegmentedLru;
 use super::validity::{QueryStamp, Validity};
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use tokio::time::Instant;
 
 /// Directories whose changes are counted separately.
@@ -65,7 +66,7 @@ impl CacheTables {
             complete: SegmentedLru::new(most / 16 + 8),
             complete_max: most / 8,
             stamps: [0; STAMPS],
-            validity: Validity::default(),
+            validity: Validity::new(most / 16 + 8),
         }
     }
 
@@ -113,7 +114,7 @@ impl CacheTables {
 
     fn attributes(&self, inode: InodeId, now: Instant) -> Option<(Attributes, QueryStamp)> {
         let (attributes, asked) = self.attributes.get(&inode)?;
-        let valid = self.validity.is_valid(*asked, now);
+        let valid = self.validity.is_valid(inode, *asked, now);
         valid.then_some((*attributes, *asked))
     }
 
@@ -125,7 +126,8 @@ impl CacheTables {
                 (Known::Absent, *asked)
             }
         };
-        self.validity.is_valid(found.1, now).then_some(found)
+        let valid = self.validity.is_valid(directory, found.1, now);
+        valid.then_some(found)
     }
 }
 
@@ -135,14 +137,16 @@ impl KnownMetadata {
         self.tables().validity.query_stamp(Instant::now())
     }
 
-    /// Whether an entry with this stamp stays valid as long as it is confirmed.
-    pub(in crate::vfs) fn is_revalidated(&self, asked: QueryStamp) -> bool {
-        self.tables().validity.is_revalidated(asked, Instant::now())
+    /// Whether an entry about `inode` with this stamp stays valid as long as it is confirmed.
+    pub(in crate::vfs) fn is_revalidated(&self, inode: InodeId, asked: QueryStamp) -> bool {
+        let inner = self.tables();
+        inner.validity.is_revalidated(inode, asked, Instant::now())
     }
 
-    /// Whether an entry with this stamp can be used without another query.
-    pub(in crate::vfs) fn is_usable(&self, asked: QueryStamp) -> bool {
-        self.tables().validity.is_usable(asked, Instant::now())
+    /// Whether an entry about `inode` with this stamp can be used without another query.
+    pub(in crate::vfs) fn is_usable(&self, inode: InodeId, asked: QueryStamp) -> bool {
+        let inner = self.tables();
+        inner.validity.is_usable(inode, asked, Instant::now())
     }
 
     /// Sets whether the servers are known to be out of reach.
@@ -155,9 +159,21 @@ impl KnownMetadata {
         self.tables().validity.unconfirmed(Instant::now())
     }
 
-    /// A count of changes by other sessions arrived: returns whether there were any.
-    pub(super) fn learn_change_count(&self, others: u64, sent: Instant) -> bool {
-        self.tables().validity.learn_change_count(others, sent)
+    /// News arrived; see [`Validity::learn`].
+    pub(super) fn learn_news(
+        &self,
+        position: LogPosition,
+        changed: &Changed,
+        complete: bool,
+        sent: Instant,
+    ) -> bool {
+        let mut inner = self.tables();
+        inner.validity.learn(position, changed, complete, sent)
+    }
+
+    /// Up to where news have arrived.
+    pub(super) fn news_position(&self) -> Option<LogPosition> {
+        self.tables().validity.position()
     }
 
     /// Nothing is confirmed any more.
@@ -165,9 +181,9 @@ impl KnownMetadata {
         self.tables().validity.end();
     }
 
-    /// Whether the count of changes by other sessions arrived recently.
-    pub(super) fn has_fresh_count(&self) -> bool {
-        self.tables().validity.has_fresh_count(Instant::now())
+    /// Whether news arrived recently.
+    pub(super) fn has_fresh_news(&self) -> bool {
+        self.tables().validity.has_fresh_news(Instant::now())
     }
 
     /// Whether these attributes stay valid as long as they are confirmed.
@@ -176,7 +192,8 @@ impl KnownMetadata {
         let inner = self.tables();
         let known = inner.attributes(attributes.inode, now);
         known.is_some_and(|(known, asked)| {
-            inner.validity.is_revalidated(asked, now) && known.version == attributes.version
+            inner.validity.is_revalidated(known.inode, asked, now)
+                && known.version == attributes.version
         })
     }
 
@@ -191,7 +208,7 @@ impl KnownMetadata {
         let inner = self.tables();
         let known = inner.name(directory, name, now);
         known.is_some_and(|(known, asked)| {
-            inner.validity.is_revalidated(asked, now) && known == leads
+            inner.validity.is_revalidated(directory, asked, now) && known == leads
         })
     }
 
@@ -250,7 +267,9 @@ impl KnownMetadata {
     pub(in crate::vfs) fn is_current(&self, directory: InodeId, stamp: Stamp) -> bool {
         let inner = self.tables();
         inner.changes(directory) == stamp.changes
-            && inner.validity.is_valid(stamp.asked, Instant::now())
+            && inner
+                .validity
+                .is_valid(directory, stamp.asked, Instant::now())
     }
 
     /// Enters an answer about `name`, unless this mount changed the directory meanwhile.
@@ -330,6 +349,12 @@ mod tests {
         KnownMetadata::new(most, Silent)
     }
 
+    /// News up to 1 have arrived, with no change by others.
+    fn confirm(cache: &KnownMetadata, sent: Instant) {
+        let nothing = Changed::Inodes(Vec::new());
+        assert!(cache.learn_news(LogPosition(1), &nothing, true, sent));
+    }
+
     fn entered(cache: &KnownMetadata, directory: InodeId, name: &[u8], known: Known) {
         let stamp = cache.stamp(directory);
         cache.change_names(&[(stamp, directory, name, known)]);
@@ -347,7 +372,7 @@ mod tests {
     #[test]
     fn two_overlapping_changes_of_ours_are_not_confirmed() {
         let cache = known(100);
-        cache.learn_change_count(1, Instant::now());
+        confirm(&cache, Instant::now());
         let stamp = cache.stamp(HERE);
         let known = Known::Entry(InodeId(9));
         entered(&cache, HERE, b"a", known);
@@ -385,12 +410,12 @@ mod tests {
     #[test]
     fn an_invalid_name_does_not_look_absent() {
         let cache = known(16);
-        // No count has arrived yet: entries belong to no round.
+        // No news have arrived yet: entries are stamped with no position.
         entered(&cache, HERE, b"a", Known::Entry(InodeId(9)));
-        cache.learn_change_count(1, Instant::now());
+        confirm(&cache, Instant::now());
         cache.made_directory(HERE, cache.query_stamp());
         let now = Instant::now() + super::super::validity::VALID_FOR;
-        cache.learn_change_count(1, now);
+        confirm(&cache, now);
         let inner = cache.tables();
         assert_eq!(inner.name(HERE, b"a", now), None);
         let absent = inner.name(HERE, b"b", now);

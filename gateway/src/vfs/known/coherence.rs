@@ -1,20 +1,37 @@
 //! How a mount learns that others have changed something: the border between what is known and how
 //! it is kept so.
 //!
-//! Today the servers count changes by other sessions, and the count is polled. A count says that
-//! something has changed, and not what; so all that was known before goes.
+//! The servers keep a log of changes. *News* say what others have changed from one position of the
+//! log to a later one: some inodes, or, where that is not known any more, perhaps anything.
 
 use crate::error::VfsError;
-use crate::metadata::MetadataClient;
+use crate::metadata::{MetadataClient, RealmNews};
 use async_trait::async_trait;
+use quorumfs_metadata::identity::{InodeId, LogPosition};
 use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// What others have changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::vfs) enum Changed {
+    /// These inodes and nothing else.
+    Inodes(Vec<InodeId>),
+    /// It is not known: perhaps anything.
+    Anything,
+}
 
 /// What an answer says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::vfs) enum News {
-    /// So many changes by others so far. If it was the same before, nothing has changed; otherwise
-    /// anything may have.
-    Count(u64),
+    /// Of the log.
+    UpTo {
+        /// Up to here.
+        position: LogPosition,
+        /// By others, since the position that was asked about.
+        changed: Changed,
+        /// The log goes on: ask again.
+        more: bool,
+    },
     /// None will come any more: the mount is not ours.
     Ended,
 }
@@ -25,11 +42,20 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// Whether there is something to ask: only a mount is told.
     fn is_told(&self) -> bool;
 
-    /// Asks. Answers to queries that are sent after this one was answered are at least as new.
+    /// Whether other mounts may change something. Whether there are any is known only some time
+    /// later.
+    fn is_shared(&self) -> bool;
+
+    /// Asks what others have changed after `known`, or, if that is `None`, from when this session
+    /// mounted. Answers to queries that are sent after this one was answered contain all changes up
+    /// to its position.
     ///
     /// # Errors
     /// If the servers do not answer.
-    async fn news(&self) -> Result<News, VfsError>;
+    async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError>;
+
+    /// Notified when there may be news; perhaps never.
+    fn bell(&self) -> Arc<Notify>;
 
     /// Whether another mount has taken over, as far as is known without asking.
     fn is_fenced(&self) -> bool;
@@ -39,18 +65,43 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     fn is_cut_off(&self) -> bool;
 }
 
-/// The servers' count, asked for from time to time.
-pub(in crate::vfs) struct CountPolled(pub(in crate::vfs) Arc<MetadataClient>);
+/// The servers' log of changes.
+pub(in crate::vfs) struct ChangeLog(pub(in crate::vfs) Arc<MetadataClient>);
 
 #[async_trait]
-impl Coherence for CountPolled {
+impl Coherence for ChangeLog {
     fn is_told(&self) -> bool {
         self.0.is_mounted()
     }
 
-    async fn news(&self) -> Result<News, VfsError> {
-        let count = self.0.changes_by_others().await?;
-        Ok(count.map_or(News::Ended, News::Count))
+    fn is_shared(&self) -> bool {
+        self.0.is_shared()
+    }
+
+    async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError> {
+        let Some(RealmNews {
+            position,
+            gap,
+            inodes,
+            more,
+        }) = self.0.news(known).await?
+        else {
+            return Ok(News::Ended);
+        };
+        let changed = if gap {
+            Changed::Anything
+        } else {
+            Changed::Inodes(inodes)
+        };
+        Ok(News::UpTo {
+            position,
+            changed,
+            more,
+        })
+    }
+
+    fn bell(&self) -> Arc<Notify> {
+        self.0.bell()
     }
 
     fn is_fenced(&self) -> bool {
@@ -75,8 +126,16 @@ pub(super) mod tests {
             false
         }
 
-        async fn news(&self) -> Result<News, VfsError> {
+        fn is_shared(&self) -> bool {
+            false
+        }
+
+        async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             Ok(News::Ended)
+        }
+
+        fn bell(&self) -> Arc<Notify> {
+            Arc::default()
         }
 
         fn is_fenced(&self) -> bool {

@@ -14,7 +14,7 @@
 //! * **Bounded**: each cache evicts its oldest entries.
 //!
 //! Entries become invalid in two ways. What others have changed is learnt through [`coherence`],
-//! and makes all stamps of an earlier round invalid at once ([`validity`]). What this mount knows
+//! and makes the older stamps of that inode, or of all, invalid at once ([`validity`]). What this mount knows
 //! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes what the servers
 //! said.
 //!
@@ -27,16 +27,19 @@
 //! | `extended`, `extended_name` | decrypted extended attributes |
 //! | `last_open` | the content of which the kernel may have pages |
 //! | `lookups` | which directories are worth listing whole |
-//! | `validity` | how long something is valid |
+//! | `validity`, `changed` | how long something is valid; which inodes others have changed |
 //! | `coherence`, `revalidation` | asking what others have changed |
+//! | `invalidations` | what the kernel has to drop |
 //! | `segmented_lru` | a bounded map |
 
 mod cache;
+mod changed;
 mod coherence;
 mod content;
 mod extended;
 mod extended_name;
 mod extent_cache;
+mod invalidations;
 mod last_open;
 mod lookups;
 mod owner;
@@ -46,10 +49,11 @@ mod segmented_lru;
 mod validity;
 
 pub(in crate::vfs) use cache::{Known, Stamp};
-pub(in crate::vfs) use coherence::CountPolled;
+pub(in crate::vfs) use coherence::ChangeLog;
 pub(in crate::vfs) use content::{ContentMap, Piece, ReadSource};
 pub(in crate::vfs) use extended::{DecryptedAttributes, Plain, Value};
 pub(in crate::vfs) use extended_name::Name;
+pub use invalidations::{Invalidation, Invalidations};
 pub(in crate::vfs) use owner::{KnownMetadata, Scope};
 pub use pages::DirectoryEntry;
 pub(in crate::vfs) use pages::Page;

@@ -1,10 +1,10 @@
 //! Asking whether others have changed anything, and invalidating the kernel's caches then.
 //!
-//! While a mount is used, it asks the servers twice a second how often other sessions have changed
-//! the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
-//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer watches
-//! [`KnownMetadata::invalidations`]: when that moves, all of them have to go, either because
-//! another session changed something, or because no count arrived for [`LAPSE`]. So changes by
+//! While a mount is used, it asks the servers twice a second, and whenever their bell rings, what
+//! other sessions have changed in the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
+//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer follows
+//! [`KnownMetadata::invalidations`]: what another session has changed has to go, and everything if
+//! that is not known, or if no news arrived for [`LAPSE`]. So changes by
 //! other sessions are visible within about a second. A mount that gets no answer uses no entry for
 //! longer than two, as long as the servers may be reachable: once fewer are connected than any
 //! answer takes, it uses their last answers ([`validity`](super::validity)).
@@ -13,33 +13,39 @@
 //! expire. The next call asks first, once, and if nothing has changed all entries are valid again.
 
 use super::cache::Known;
-use super::coherence::News;
+use super::coherence::{Changed, News};
+use super::invalidations::{Announcements, Invalidation, Invalidations};
 use super::owner::KnownMetadata;
+use super::pages::Page;
 use super::validity::VALID_FOR;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How often to ask.
 const EVERY: Duration = Duration::from_millis(450);
-/// How long a call waits for the count, before it sends its own query instead.
+/// How long a call waits for news, before it sends its own query instead.
 const WAIT: Duration = Duration::from_millis(300);
-/// When no count arrived for so long, the kernel's entries are invalidated.
+/// When no news arrived for so long, the kernel's entries are invalidated.
 const LAPSE: Duration = Duration::from_millis(1_500);
-/// How long the kernel may cache an entry, unless it is invalidated.
+/// How long the kernel may cache an entry, unless it is invalidated, while no other mount can change
+/// anything.
 pub const CACHED_FOR: Duration = Duration::from_secs(30);
+/// The same while others may mount the realm. If the process of this mount is stopped, the kernel
+/// shows for so long what others have changed since.
+const SHARED_CACHED_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct RevalidationState {
-    /// When the kernel last cached something, or a call used the count.
+    /// When the kernel last cached something, or a call was about to use an entry.
     used: Option<Instant>,
-    /// When the count was last asked for, with or without an answer.
+    /// When news were last asked for, with or without an answer.
     last_attempt: Option<Instant>,
-    /// When it last arrived.
+    /// When they last arrived.
     last_answer: Option<Instant>,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
@@ -52,7 +58,7 @@ pub(in crate::vfs) struct Revalidation {
     /// Held while asking.
     turn: tokio::sync::Mutex<()>,
     wake: Arc<Notify>,
-    invalidations: watch::Sender<u64>,
+    invalidations: Announcements,
     stopped: AtomicBool,
 }
 
@@ -67,7 +73,7 @@ impl Default for Revalidation {
             }),
             turn: tokio::sync::Mutex::default(),
             wake: Arc::default(),
-            invalidations: watch::Sender::new(0),
+            invalidations: Announcements::default(),
             stopped: AtomicBool::new(false),
         }
     }
@@ -78,16 +84,26 @@ impl Revalidation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The count is being used.
-    fn note_use(&self, handed_out: bool) {
+    /// News are being used.
+    fn note_use(&self) {
         let mut state = self.state();
         let now = Instant::now();
         let asleep = state.used.is_none_or(|used| now - used >= CACHED_FOR);
         state.used = Some(now);
-        state.handed_out |= handed_out;
         if asleep {
             self.wake.notify_one();
         }
+    }
+
+    /// The kernel caches something if `check` says that it may. Returns whether it does.
+    fn hand_out(&self, check: impl FnOnce() -> bool) -> bool {
+        // First: what becomes invalid after the check is then announced.
+        self.state().handed_out = true;
+        let cacheable = check();
+        if cacheable {
+            self.note_use();
+        }
+        cacheable
     }
 
     fn is_used(&self) -> bool {
@@ -97,11 +113,22 @@ impl Revalidation {
     }
 
     /// Invalidates all entries of the kernel.
-    fn invalidate(&self) {
-        let mut state = self.state();
-        if std::mem::take(&mut state.handed_out) {
-            self.invalidations
-                .send_modify(|invalidations| *invalidations = invalidations.wrapping_add(1));
+    fn invalidate_all(&self) {
+        let handed_out = std::mem::take(&mut self.state().handed_out);
+        if handed_out {
+            self.invalidations.send(Invalidation::Everything);
+        }
+    }
+
+    /// Invalidates the kernel's entries of what others have changed.
+    fn invalidate(&self, changed: Changed) {
+        match changed {
+            Changed::Anything => self.invalidate_all(),
+            Changed::Inodes(inodes) => {
+                if !inodes.is_empty() && self.state().handed_out {
+                    self.invalidations.send(Invalidation::Inodes(inodes.into()));
+                }
+            }
         }
     }
 
@@ -115,31 +142,48 @@ impl Revalidation {
 }
 
 impl KnownMetadata {
-    /// Whether the kernel may cache these attributes, which were just shown, for [`CACHED_FOR`].
-    pub(in crate::vfs) fn may_cache(&self, shown: &Attributes) -> bool {
-        let cacheable = self.attributes_are_revalidated(shown);
-        if cacheable {
-            self.revalidation.note_use(true);
-        }
-        cacheable
+    /// Whether other mounts may change something.
+    pub(in crate::vfs) fn is_shared(&self) -> bool {
+        self.coherence.is_shared()
     }
 
-    /// Whether the kernel may cache where a name leads, as long.
+    /// How long the kernel may cache what these calls allow.
+    pub(in crate::vfs) fn cached_for(&self) -> Duration {
+        if self.is_shared() {
+            SHARED_CACHED_FOR
+        } else {
+            CACHED_FOR
+        }
+    }
+
+    /// Whether the kernel may cache these attributes, which were just shown.
+    pub(in crate::vfs) fn may_cache(&self, shown: &Attributes) -> bool {
+        self.revalidation
+            .hand_out(|| self.attributes_are_revalidated(shown))
+    }
+
+    /// Whether the kernel may cache where a name leads.
     pub(in crate::vfs) fn may_cache_name(
         &self,
         directory: InodeId,
         name: &[u8],
         leads: Known,
     ) -> bool {
-        let cacheable = self.name_is_revalidated(directory, name, leads);
-        if cacheable {
-            self.revalidation.note_use(true);
-        }
-        cacheable
+        self.revalidation
+            .hand_out(|| self.name_is_revalidated(directory, name, leads))
     }
 
-    /// Moves whenever all entries that the kernel may have cached have to go.
-    pub(in crate::vfs) fn invalidations(&self) -> watch::Receiver<u64> {
+    /// Whether the kernel may cache this page, as the listing of its directory.
+    pub(in crate::vfs) fn may_cache_page(&self, page: &Page) -> bool {
+        let directory = page.directory.inode;
+        self.revalidation.hand_out(|| {
+            self.is_revalidated(directory, page.stamp.asked)
+                && self.is_current(directory, page.stamp)
+        })
+    }
+
+    /// What the kernel may not use any more, from now on.
+    pub(in crate::vfs) fn invalidations(&self) -> Invalidations {
         self.revalidation.invalidations.subscribe()
     }
 
@@ -150,29 +194,29 @@ impl KnownMetadata {
 
     /// Revalidates the cache, if that is worth while: the caller is about to look something up.
     pub(in crate::vfs) async fn revalidate(&self) {
-        if self.has_fresh_count() || !self.coherence.is_told() {
+        if self.has_fresh_news() || !self.coherence.is_told() {
             return;
         }
         let revalidation = &self.revalidation;
-        revalidation.note_use(false);
+        revalidation.note_use();
         let last_attempt = revalidation.state().last_attempt;
         if last_attempt.is_some_and(|last_attempt| last_attempt.elapsed() < VALID_FOR) {
             return;
         }
         // If it fails, the caller sends its own query.
-        let _ = tokio::time::timeout(WAIT, self.ask_for_changes()).await;
+        let _ = tokio::time::timeout(WAIT, self.ask_for_news()).await;
         self.check_servers();
     }
 
-    /// Finds out whether the servers are gone, if no count has arrived.
+    /// Finds out whether the servers are gone, if no news have arrived.
     fn check_servers(&self) {
-        if !self.has_fresh_count() {
+        if !self.has_fresh_news() {
             self.set_servers_gone(self.coherence.is_cut_off());
         }
     }
 
-    /// Asks how often other sessions have changed the realm, unless another task has just done so.
-    async fn ask_for_changes(&self) {
+    /// Asks what other sessions have changed, unless another task has just done so.
+    async fn ask_for_news(&self) {
         let revalidation = &self.revalidation;
         let asked = Instant::now();
         let _turn = revalidation.turn.lock().await;
@@ -183,37 +227,56 @@ impl KnownMetadata {
         {
             return;
         }
+        while self.ask_for_page().await {}
+        if self.coherence.is_fenced() {
+            self.end_validity();
+            revalidation.invalidate_all();
+        }
+    }
+
+    /// Asks once; returns whether there is more.
+    async fn ask_for_page(&self) -> bool {
+        let revalidation = &self.revalidation;
         let sent = Instant::now();
         revalidation.state().last_attempt = Some(sent);
-        match self.coherence.news().await {
-            Ok(News::Count(others)) => {
-                let changed = self.learn_change_count(others, sent);
-                revalidation.state().last_answer = Some(Instant::now());
-                if changed {
-                    revalidation.invalidate();
+        match self.coherence.news(self.news_position()).await {
+            Ok(News::UpTo {
+                position,
+                changed,
+                more,
+            }) => {
+                if !self.learn_news(position, &changed, !more, sent) {
+                    tracing::warn!(?position, "the news of the servers went back");
+                    return false;
                 }
+                if !more {
+                    revalidation.state().last_answer = Some(Instant::now());
+                }
+                revalidation.invalidate(changed);
+                more
             }
             Ok(News::Ended) => {
                 self.end_validity();
-                revalidation.invalidate();
+                revalidation.invalidate_all();
+                false
             }
-            Err(error) => tracing::debug!(%error, "changes by other sessions are unknown"),
-        }
-        if self.coherence.is_fenced() {
-            self.end_validity();
-            revalidation.invalidate();
+            Err(error) => {
+                tracing::debug!(%error, "changes by other sessions are unknown");
+                false
+            }
         }
     }
 }
 
 /// Runs until the file system is shut down or dropped.
 pub(in crate::vfs) fn spawn(known: &Arc<KnownMetadata>) {
-    let (weak, wake) = (Arc::downgrade(known), known.revalidation.wake.clone());
+    let (weak, bell) = (Arc::downgrade(known), known.coherence.bell());
+    let wake = known.revalidation.wake.clone();
     tokio::spawn(async move {
         while round(&weak).await {
             let used = weak.upgrade().is_some_and(|it| it.revalidation.is_used());
             if used {
-                tokio::time::sleep(EVERY).await;
+                let _ = tokio::time::timeout(EVERY, bell.notified()).await;
             } else {
                 // The file system may be dropped meanwhile, with no wake-up.
                 let _ = tokio::time::timeout(CACHED_FOR, wake.notified()).await;
@@ -232,10 +295,10 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
     let revalidation = &known.revalidation;
     if revalidation.is_used() && known.coherence.is_told() {
         // A later answer confirms nothing.
-        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_changes()).await;
+        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_news()).await;
         known.check_servers();
         if revalidation.has_lapsed() {
-            revalidation.invalidate();
+            revalidation.invalidate_all();
         }
     }
     true
@@ -248,13 +311,14 @@ mod tests {
     use super::*;
     use crate::error::VfsError;
     use async_trait::async_trait;
+    use quorumfs_metadata::identity::LogPosition;
     use std::collections::VecDeque;
 
     const HERE: InodeId = InodeId(5);
     const THERE: Known = Known::Entry(InodeId(9));
 
     /// Answers in this order, and then not at all.
-    struct Scripted(Mutex<VecDeque<News>>);
+    struct Scripted(Mutex<VecDeque<News>>, Arc<Notify>);
 
     #[async_trait]
     impl Coherence for Scripted {
@@ -262,9 +326,17 @@ mod tests {
             true
         }
 
-        async fn news(&self) -> Result<News, VfsError> {
+        fn is_shared(&self) -> bool {
+            true
+        }
+
+        async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             let next = self.0.lock().unwrap().pop_front();
             next.ok_or(VfsError::Fenced)
+        }
+
+        fn bell(&self) -> Arc<Notify> {
+            self.1.clone()
         }
 
         fn is_fenced(&self) -> bool {
@@ -276,10 +348,23 @@ mod tests {
         }
     }
 
+    /// News of these changes up to this position.
+    fn news(position: u64, changed: Changed) -> News {
+        News::UpTo {
+            position: LogPosition(position),
+            changed,
+            more: false,
+        }
+    }
+
+    fn quiet(position: u64) -> News {
+        news(position, Changed::Inodes(Vec::new()))
+    }
+
     /// A name is known as of the first answer, and the kernel has cached it.
-    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, watch::Receiver<u64>) {
+    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, Invalidations) {
         let answers = [&[first], then].concat().into();
-        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers)));
+        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers), Arc::default()));
         known.revalidate().await;
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE));
@@ -289,36 +374,92 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_count_that_has_not_moved_makes_everything_valid_again() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Count(7)]).await;
+    async fn news_of_nothing_make_everything_valid_again() {
+        let (known, kernel) = known_after(quiet(7), &[quiet(7)]).await;
         assert_eq!(known.name(HERE, b"a"), None, "not confirmed");
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), Some(THERE));
-        assert!(!kernel.has_changed().unwrap());
+        assert!(!kernel.is_waiting());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_count_that_has_moved_invalidates_everything_here_and_in_the_kernel() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Count(8)]).await;
+    async fn a_gap_invalidates_everything_here_and_in_the_kernel() {
+        let (known, mut kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
         known.revalidate().await;
         assert_eq!(known.name(HERE, b"a"), None);
-        assert!(kernel.has_changed().unwrap());
+        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE), "as of the new one");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
-        let (known, kernel) = known_after(News::Count(7), &[News::Ended]).await;
+    async fn what_others_have_changed_goes_here_and_in_the_kernel_and_nothing_else() {
+        let there = InodeId(6);
+        let changed = Changed::Inodes(vec![HERE]);
+        let (known, mut kernel) = known_after(quiet(7), &[quiet(7), news(9, changed)]).await;
         known.revalidate().await;
-        assert!(kernel.has_changed().unwrap());
+        known.learn_name(known.stamp(there), there, b"b", THERE);
+        tokio::time::advance(VALID_FOR).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), None);
+        assert_eq!(known.name(there, b"b"), Some(THERE));
+        let next = kernel.next().await;
+        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
+        assert!(!kernel.is_waiting());
+        assert!(known.may_cache_name(there, b"b", THERE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bell_has_news_asked_for_at_once() {
+        let answers = [quiet(7), quiet(7), news(9, Changed::Inodes(vec![HERE]))];
+        let answers = Mutex::new(answers.into());
+        let known = KnownMetadata::new(100, Scripted(answers, Arc::default()));
+        known.revalidate().await;
+        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+        assert!(known.may_cache_name(HERE, b"a", THERE));
+        let mut kernel = known.invalidations();
+        spawn(&known);
+        // Its first round takes no time.
+        tokio::time::sleep(EVERY / 10).await;
+        let rung = Instant::now();
+        known.coherence.bell().notify_one();
+        let next = kernel.next().await;
+        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
+        assert!(rung.elapsed() < EVERY / 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_log_is_read_to_its_end_before_it_confirms_anything() {
+        let changed = Changed::Inodes(vec![InodeId(6)]);
+        let more = News::UpTo {
+            position: LogPosition(8),
+            changed: changed.clone(),
+            more: true,
+        };
+        let (known, mut kernel) = known_after(quiet(7), &[more.clone(), news(9, changed)]).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), Some(THERE));
+        for _ in 0..2 {
+            let next = kernel.next().await;
+            assert_eq!(next, Some(Invalidation::Inodes([InodeId(6)].into())));
+        }
+        let (known, _) = known_after(quiet(7), &[more]).await;
+        known.revalidate().await;
+        assert_eq!(known.name(HERE, b"a"), None, "the rest may tell of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
+        let (known, mut kernel) = known_after(quiet(7), &[News::Ended]).await;
+        known.revalidate().await;
+        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(!known.may_cache_name(HERE, b"a", THERE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_invalidated_is_unknown_and_not_absent() {
-        let (known, _) = known_after(News::Count(7), &[News::Count(7)]).await;
+        let (known, _) = known_after(quiet(7), &[quiet(7)]).await;
         known.revalidate().await;
         known.learn_directory(
             known.stamp(HERE),

@@ -118,7 +118,7 @@ impl FileSystem {
             offset
         };
         let cached = inner.known.page(directory, place);
-        let mut cached = cached.filter(|page| inner.known.is_usable(page.stamp.asked));
+        let mut cached = cached.filter(|page| inner.known.is_usable(directory, page.stamp.asked));
         for _ in 0..LISTINGS {
             if let Some(page) = &listing.page
                 && page.covers(offset)

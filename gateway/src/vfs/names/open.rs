@@ -1,4 +1,14 @@
 //! Opening, creating and closing files.
+//!
+//! **Close to open.** A process that opens a file sees what was closed before, on whichever mount.
+//! So while others may mount the volume, opening a file asks the servers for its attributes: their
+//! answer contains all that was acknowledged to any client before. Its version is compared with the
+//! one of which the kernel has pages, and if they differ the kernel drops them. A mount that is
+//! alone learns of changes as of any others, and asks nothing.
+//!
+//! The kernel fills pages as they are read. So it may have pages of several versions of a file that
+//! others changed while it was open here, and no version vouches for them: they go when the file is
+//! opened next.
 
 use crate::error::VfsError;
 use crate::vfs::attributes::AttributeChange;
@@ -146,14 +156,14 @@ impl FileSystemCore {
         mode: OpenMode,
     ) -> Result<(Undelivered, bool), VfsError> {
         let _not_removed = self.files.namespace_lock(inode).read().await;
-        let attributes = self.files.attributes(inode).await?;
+        let attributes = self.files.attributes_at_open(inode).await?;
         match attributes.file_type() {
             FileType::File => {}
             FileType::Directory => return Err(VfsError::refused("open", Errno::ISDIR)),
             FileType::Symlink => return Err(VfsError::refused("open", Errno::LOOP)),
             _ => return Err(VfsError::refused("open", Errno::NXIO)),
         }
-        let keep_pages = self.known.last_open().is_unchanged(&attributes);
+        let unchanged = self.known.last_open().is_unchanged(&attributes);
         if mode.read && !mode.keep_atime {
             self.files.access_times.note(&attributes);
         }
@@ -163,6 +173,8 @@ impl FileSystemCore {
             None
         };
         let opening = self.open_handle(&attributes, mode, tier);
+        let mixed = std::mem::take(&mut opening.node()?.state().pages_mixed);
+        let keep_pages = unchanged && !(mixed && self.known.is_shared());
         // Also if it is opened for reading only: Linux requires the right to write, and truncates.
         if mode.truncate {
             let change = AttributeChange {
@@ -234,7 +246,11 @@ impl FileSystemCore {
             if gone {
                 self.writeback.give_up(node, &mut state);
             } else {
-                self.known.last_open().remember(&state.attributes());
+                if state.pages_mixed && self.known.is_shared() {
+                    self.known.last_open().forget(node.inode);
+                } else {
+                    self.known.last_open().remember(&state.attributes());
+                }
                 self.writeback.give_up_if_abandoned(node, &mut state);
             }
             gone

@@ -3,7 +3,8 @@
 //! An inode that a session holds open lives on as that session's *orphan* until the session
 //! releases it or ends. The removal carries whether the gateway has the inode open, so that opening
 //! needs no ordered operation. If another session has the realm mounted, the servers cannot know
-//! what it has open: the inode becomes its orphan too, and it releases what it does not need.
+//! what it has open. If that session is alone the inode becomes its orphan too, and it releases what
+//! it does not need. If it shares the realm the inode waits in the grave (`grave`).
 
 use super::entry::{Adjustment, FoundEntry, adjust, lookup};
 use crate::attributes::{Access, Credentials, Timestamp};
@@ -11,14 +12,15 @@ use crate::change::{Asker, Change};
 use crate::content::{Remainder, remove_all};
 use crate::error::Error;
 use crate::extended;
+use crate::grave;
 use crate::identity::InodeId;
 use crate::limits::{EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX};
+use crate::mount::mounts;
 use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
 use crate::row::{Inode, InodeBody, Orphan, Parting, Reap, RemovedEntry, SealedName, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
-use crate::session::mount_of;
 use crate::trash;
 use quorumfs_bft::identity::SessionId;
 
@@ -146,7 +148,7 @@ pub(super) fn drop_link(
             held: false,
         });
     }
-    let holders = holders(change, asker, &row, held)?;
+    let Openers { holders, unknown } = openers(change, asker, &row, held)?;
     row.holders = u32::try_from(holders.len()).unwrap_or(u32::MAX);
     change.save(inode, &mut row)?;
     let attributes = row.attributes(inode);
@@ -157,8 +159,9 @@ pub(super) fn drop_link(
     let at = change.time();
     match (holders.is_empty(), keeps) {
         (true, true) => trash::put(change, inode, &row, Parting { at, entry })?,
-        (true, false) => destroy(change, inode, &row)?,
         (false, true) => trash::part(change, inode, &Parting { at, entry })?,
+        (_, false) if unknown => grave::bury(change, inode)?,
+        (true, false) => destroy(change, inode, &row)?,
         (false, false) => {}
     }
     Ok(Removed {
@@ -167,23 +170,29 @@ pub(super) fn drop_link(
     })
 }
 
-/// The sessions that have, or may have, an inode open.
-fn holders(
-    change: &Change<'_, '_>,
-    asker: &Asker,
-    row: &Inode,
-    held: bool,
-) -> Outcome<Vec<SessionId>> {
+/// Who has an inode open.
+struct Openers {
+    /// The sessions that have, or may have it open, and hold it from now on.
+    holders: Vec<SessionId>,
+    /// Whether others may have it open, which will claim it.
+    unknown: bool,
+}
+
+fn openers(change: &Change<'_, '_>, asker: &Asker, row: &Inode, held: bool) -> Outcome<Openers> {
     let mut holders = Vec::new();
     if held {
         holders.push(asker.caller.session);
     }
-    if let Some(mount) = mount_of(change, row.realm)?
-        && mount.session != asker.caller.session
-    {
-        holders.push(mount.session);
+    let mut unknown = false;
+    // Of two mounts at least one is another session's.
+    for mount in mounts(change, row.realm, 2)? {
+        match mount.session == asker.caller.session {
+            true => {}
+            false if mount.alone => holders.push(mount.session),
+            false => unknown = true,
+        }
     }
-    Ok(holders)
+    Ok(Openers { holders, unknown })
 }
 
 /// Releases an orphan that the session has closed.
@@ -213,8 +222,19 @@ pub(crate) fn drop_holder(
     }
     match trash::parted(change, inode, &row)? {
         Some(parting) => trash::put(change, inode, &row, parting),
+        None if grave::holds(change, inode)? => change.put_inode(inode, &row),
         None => destroy(change, inode, &row),
     }
+}
+
+/// The time of an inode in the grave is over: it goes, unless a session holds it.
+pub(crate) fn expire(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<()> {
+    let row: Inode = change.expect_row(&key::inode(inode))?;
+    if row.holders > 0 {
+        return Ok(());
+    }
+    change.delete_inode(inode)?;
+    free(change, inode, &row, Freeing::Later)
 }
 
 /// Deletes an inode without entries and holders, and its content now or later.

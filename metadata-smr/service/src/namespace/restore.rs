@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::operation::Restore;
 use crate::permission::check;
 use crate::reply::StepDone;
-use crate::row::{InodeBody, Reap};
+use crate::row::InodeBody;
 use crate::rows::{Outcome, Rows, require};
 use crate::trash;
 
@@ -34,25 +34,19 @@ pub(crate) fn restore(
     let mut row = trashed.inode;
     row.links = if row.is_directory() { 2 } else { 1 };
     let epoch = change.realm(row.realm)?.epoch;
-    match &mut row.node {
-        InodeBody::Directory {
-            parent,
-            generations,
-            ..
-        } => {
-            *parent = parent_id;
-            *generations = NameGenerations {
-                current: epoch,
-                previous: None,
-            };
-        }
-        // The work that was queued for the cut tail may have found no inode.
-        InodeBody::File(file) if file.dead_from.is_some() => {
-            let since = change.time();
-            change.queue(&Reap::Tail { inode, since })?;
-        }
-        _ => {}
+    if let InodeBody::Directory {
+        parent,
+        generations,
+        ..
+    } = &mut row.node
+    {
+        *parent = parent_id;
+        *generations = NameGenerations {
+            current: epoch,
+            previous: None,
+        };
     }
+    trash::queue_tail(change, inode, &row)?;
     change.save(inode, &mut row)?;
     let cookie = add(change, &step.place, inode, &row)?;
     let by = Adjustment {

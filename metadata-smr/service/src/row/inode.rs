@@ -174,6 +174,13 @@ impl Inode {
         matches!(self.node, InodeBody::Directory { .. })
     }
 
+    /// Whether it has neither a name nor a session that holds it: it is in the grave, or about to
+    /// go.
+    #[must_use]
+    pub const fn is_let_go(&self) -> bool {
+        self.links == 0 && self.holders == 0
+    }
+
     /// The usage that it counts for its owner and its realm: all parts that enlarge the servers'
     /// state, which are content, names, a symlink's target, extended attributes and lists.
     #[must_use]

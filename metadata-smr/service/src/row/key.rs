@@ -40,6 +40,12 @@ const REALM: &[u8] = b"R/";
 const EPOCH: &[u8] = b"RE/";
 const MEMBER: &[u8] = b"RM/";
 const MOUNT: &[u8] = b"RX/";
+const CHANGES: &[u8] = b"RC/";
+const CHANGED: &[u8] = b"CL/";
+const BELL: &[u8] = b"RB/";
+const OWED_BELL: &[u8] = b"RO/";
+const GRAVE: &[u8] = b"GR/";
+const GRAVE_PLACE: &[u8] = b"GI/";
 const INODE: &[u8] = b"I/";
 const ENTRY: &[u8] = b"D/";
 const EXTENDED: &[u8] = b"X/";
@@ -84,6 +90,12 @@ pub(crate) const TAGS: &[&[u8]] = &[
     EPOCH,
     MEMBER,
     MOUNT,
+    CHANGES,
+    CHANGED,
+    BELL,
+    OWED_BELL,
+    GRAVE,
+    GRAVE_PLACE,
     INODE,
     ENTRY,
     EXTENDED,
@@ -111,7 +123,7 @@ pub(crate) const TAGS: &[&[u8]] = &[
 
 /// Tags of rows that are designed and not written yet. No other row may use them.
 #[cfg(test)]
-const RESERVED: [&[u8]; 6] = [b"RC/", b"CL/", b"K/", b"KW/", b"GR/", b"HD/"];
+const RESERVED: [&[u8]; 3] = [b"K/", b"KW/", b"HD/"];
 
 /// The volume's format.
 #[must_use]
@@ -279,6 +291,60 @@ pub fn mounts(realm: RealmId) -> Vec<u8> {
 #[must_use]
 pub fn mount(realm: RealmId, session: SessionId) -> Vec<u8> {
     key!(MOUNT, realm.0.to_be_bytes(), session.0.to_be_bytes())
+}
+
+/// The end of a realm's change log.
+#[must_use]
+pub fn changes(realm: RealmId) -> Vec<u8> {
+    key!(CHANGES, realm.0.to_be_bytes())
+}
+
+/// All entries of a realm's change log.
+#[must_use]
+pub fn all_changed(realm: RealmId) -> Vec<u8> {
+    key!(CHANGED, realm.0.to_be_bytes())
+}
+
+/// A slot in the ring of a realm's change log.
+#[must_use]
+pub fn changed(realm: RealmId, slot: u16) -> Vec<u8> {
+    key!(CHANGED, realm.0.to_be_bytes(), slot.to_be_bytes())
+}
+
+/// The bell of a realm.
+#[must_use]
+pub fn bell(realm: RealmId) -> Vec<u8> {
+    key!(BELL, realm.0.to_be_bytes())
+}
+
+/// All bells that are owed, the first one due first.
+#[must_use]
+pub fn owed_bells() -> Vec<u8> {
+    OWED_BELL.to_vec()
+}
+
+/// A bell that is owed.
+#[must_use]
+pub fn owed_bell(due: Time, realm: RealmId) -> Vec<u8> {
+    key!(OWED_BELL, due.0.to_be_bytes(), realm.0.to_be_bytes())
+}
+
+/// All inodes in the grave, the first deadline first.
+#[must_use]
+pub fn graves() -> Vec<u8> {
+    GRAVE.to_vec()
+}
+
+/// An inode in the grave; the deadline is of the lease clock.
+#[must_use]
+pub fn grave(deadline: Time, inode: InodeId) -> Vec<u8> {
+    key!(GRAVE, deadline.0.to_be_bytes(), inode.0.to_be_bytes())
+}
+
+/// The place of an inode in the grave.
+#[must_use]
+pub fn grave_place(inode: InodeId) -> Vec<u8> {
+    key!(GRAVE_PLACE, inode.0.to_be_bytes())
 }
 
 /// An inode.
@@ -552,7 +618,18 @@ pub fn trailing_number(key: &[u8]) -> Option<u64> {
         .map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The last 16 bytes of a key as the time of a removal and the inode.
+/// The last 12 bytes of a key as the time when a realm's bell is due, and the realm.
+#[must_use]
+pub fn trailing_bell(key: &[u8]) -> Option<(Time, RealmId)> {
+    let (due, realm) = key.last_chunk::<12>()?.split_first_chunk::<8>()?;
+    let realm = realm.try_into().ok()?;
+    Some((
+        Time(u64::from_be_bytes(*due)),
+        RealmId(u32::from_be_bytes(realm)),
+    ))
+}
+
+/// The last 16 bytes of a key as a time and an inode: its removal, or its deadline in the grave.
 #[must_use]
 pub fn trailing_removal(key: &[u8]) -> Option<(Time, InodeId)> {
     let (at, inode) = key.last_chunk::<16>()?.split_first_chunk::<8>()?;

@@ -22,7 +22,7 @@ fn member(number: u32, role: MemberRole) -> Member {
     }
 }
 
-fn members_only(number: u32) -> BeginEpoch {
+pub(super) fn members_only(number: u32) -> BeginEpoch {
     BeginEpoch {
         realm: RealmId::ROOT,
         number: RealmEpoch(number),

@@ -172,6 +172,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::people::fixtures());
     fixtures.extend(super::trash::fixtures(file(Content::Empty)));
     fixtures.extend(super::fleet::fixtures());
+    fixtures.extend(super::news::fixtures());
     fixtures
 }
 

@@ -10,7 +10,7 @@ use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::{Metadata, limits};
-use quorumfs_bft::identity::{Digest, PublicKey, Sequence, SessionId, Time};
+use quorumfs_bft::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Service};
 use quorumfs_bft::state::{Area, KeySpace, MemoryStore, prefix_end};
 
@@ -32,6 +32,8 @@ pub(super) struct TestService {
     waited: u64,
     /// The time between two batches, in nanoseconds.
     pub(super) pace: u64,
+    /// The times of the last batch.
+    last: (Time, Time),
 }
 
 impl TestService {
@@ -56,16 +58,22 @@ impl TestService {
             short_of_space: false,
             waited: 0,
             pace: 1_000_000,
+            last: (Time(1_800_000_000_000_000_000), Time(0)),
         }
     }
 
     pub(super) fn context(&mut self) -> Context {
         self.sequence += 1;
         let time = self.now();
+        // It moves by a second in a batch at most.
+        let (last, lease_clock) = self.last;
+        let moved = time.since(last).min(Nanos(1_000_000_000));
+        let lease_clock = lease_clock.plus(moved);
+        self.last = (time, lease_clock);
         Context {
             sequence: Sequence(self.sequence),
             time,
-            lease_clock: time,
+            lease_clock,
             behaviour_version: 1,
             short_of_space: self.short_of_space,
         }
@@ -282,6 +290,16 @@ pub(super) fn changed_rows(before: &[(Vec<u8>, Vec<u8>)], after: &[(Vec<u8>, Vec
         .iter()
         .filter(|(key, value)| before.get(*key) != Some(value));
     gone.count() + new.count()
+}
+
+/// A mount of the root realm.
+pub(super) fn mount(takeover: Takeover, alone: bool) -> Operation {
+    Operation::MountRealm {
+        realm: RealmId::ROOT,
+        takeover,
+        alone,
+        label: "host".to_owned(),
+    }
 }
 
 pub(super) fn removal(parent: InodeId, name: &str, held: bool) -> Remove {

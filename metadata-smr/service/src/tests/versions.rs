@@ -1,10 +1,11 @@
 //! Versions of answers: an answer has been the same at every state since its version.
 
-use super::harness::{OWNER, TestService};
+use super::harness::{OWNER, TestService, mount};
 use super::model::chance;
 use crate::Metadata;
 use crate::attributes::Credentials;
-use crate::identity::{InodeId, ObjectId, RealmId};
+use crate::identity::{InodeId, LogPosition, ObjectId, RealmId};
+use crate::operation::{Operation, Takeover};
 use crate::query::{Query, Question};
 use crate::simulation::place;
 use crate::simulation::workload::{Call, Workload};
@@ -22,6 +23,16 @@ fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
     let view = world.space.view(Area::Service);
     let answer = Metadata.read(&view.noting(&last), caller, query).unwrap();
     (last.sequence().0, answer.to_vec())
+}
+
+/// The version of an answer.
+pub(super) fn version_of(world: &TestService, caller: &Caller, question: Question) -> u64 {
+    let credentials = Credentials::root();
+    let query = Query {
+        credentials,
+        question,
+    };
+    ask(world, caller, &query.to_bytes()).0
 }
 
 /// Questions about rows that appear and disappear, and about all lists.
@@ -74,6 +85,12 @@ fn standing_questions() -> Vec<Vec<u8>> {
         Question::Principal(crate::identity::PrincipalNumber(0)),
         Question::Evidence(crate::identity::CloudIndex(0)),
     ]);
+    questions.extend(
+        [None, Some(0), Some(3), Some(9), Some(40)].map(|after| Question::News {
+            realm: RealmId::ROOT,
+            after: after.map(LogPosition),
+        }),
+    );
     let query = |question| Query {
         credentials: Credentials::root(),
         question,
@@ -88,8 +105,10 @@ proptest! {
     #[test]
     fn an_answer_has_not_changed_since_its_version(seed in any::<u64>()) {
         let mut chance = chance(seed);
-        let mut world = TestService::new();
+        // A short log, so that it is used up.
+        let mut world = super::news::with_slots(16);
         let caller = world.open(OWNER);
+        let other = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut asked: BTreeMap<Vec<u8>, Answers> = standing_questions()
             .into_iter()
@@ -116,12 +135,26 @@ proptest! {
                     answers.push((version, answer));
                 }
             }
-            loop {
-                if let Call::Execute(bytes) = workload.next(&mut chance) {
-                    let answer = world.run_bytes(&caller, &bytes);
-                    workload.learn(&answer);
-                    break;
+            match chance(10) {
+                0 => {
+                    let by = if chance(2) == 0 { &caller } else { &other };
+                    let operation = match chance(3) {
+                        0 => Operation::UnmountRealm { realm: RealmId::ROOT },
+                        _ => mount(Takeover::Refused, chance(4) == 0),
+                    };
+                    // Refused if the mounts cannot share.
+                    let _ = world.run(by, &operation);
                 }
+                1 => world.tick(),
+                2 => world.wait(1),
+                kind => loop {
+                    let by = if kind < 6 { &other } else { &caller };
+                    if let Call::Execute(bytes) = workload.next(&mut chance) {
+                        let answer = world.run_bytes(by, &bytes);
+                        workload.learn(&answer);
+                        break;
+                    }
+                },
             }
         }
     }

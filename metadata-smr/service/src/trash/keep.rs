@@ -1,14 +1,17 @@
 //! What goes to the trash, and how it gets there and out again.
 
+use super::find;
 use crate::attributes::Timestamp;
 use crate::change::{Asker, Change};
 use crate::error::Error;
-use crate::identity::InodeId;
-use crate::limits::{TRASH_AGE_SECONDS, TRASH_SECONDS_MAX};
+use crate::identity::{InodeId, RealmId};
+use crate::limits::{GRAVE_TIME, TRASH_AGE_SECONDS, TRASH_SECONDS_MAX};
 use crate::operation::KeepTrash;
 use crate::reply::Done;
-use crate::row::{Amount, Inode, InodeBody, Parting, Realm, TrashPlace, TrashSize, Trashed, key};
-use crate::rows::{Outcome, Rows, damaged, require};
+use crate::row::{
+    Amount, Inode, InodeBody, Parting, Realm, Reap, TrashPlace, TrashSize, Trashed, key,
+};
+use crate::rows::{Halt, Outcome, Rows, damaged, require};
 
 /// Whether an inode that has just lost its last name goes to the trash.
 pub(crate) fn keeps(change: &Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<bool> {
@@ -96,6 +99,41 @@ pub(crate) fn take(
     change.delete(key::trash_place(inode))?;
     change.delete(key::trashed_in(trashed.entry.directory, inode))?;
     change.delete(key::trashed(place.realm, place.at, inode))
+}
+
+/// Takes an inode out of the trash that was put there within the last minute, for a session that
+/// has it open. It goes back when that lets it go; the caller writes its row.
+pub(crate) fn take_open(
+    change: &mut Change<'_, '_>,
+    realm: RealmId,
+    inode: InodeId,
+) -> Outcome<Option<Inode>> {
+    let (place, trashed) = match find(change, inode) {
+        Ok(found) => found,
+        Err(Halt::Refused(Error::NotTrashed(_))) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if place.realm != realm || place.at.plus(GRAVE_TIME) < change.time() {
+        return Ok(None);
+    }
+    take(change, inode, &place, &trashed)?;
+    let Trashed { inode: row, entry } = trashed;
+    let at = place.at;
+    part(change, inode, &Parting { at, entry })?;
+    queue_tail(change, inode, &row)?;
+    Ok(Some(row))
+}
+
+/// Queues the work for the cut tail of an inode that comes out of the trash: the work that was
+/// queued before may have found no inode.
+pub(crate) fn queue_tail(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
+    match &row.node {
+        InodeBody::File(file) if file.dead_from.is_some() => {
+            let since = change.time();
+            change.queue(&Reap::Tail { inode, since })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Changes the size of the trash by an inode.

@@ -1,0 +1,94 @@
+//! What the kernel has to drop of what it was allowed to cache.
+//!
+//! ```text
+//!   news ──► one item an answer ──► a bounded queue for each receiver ──► the FUSE layer
+//! ```
+//!
+//! A receiver that is too slow for its queue gets [`Invalidation::Everything`] for what it missed,
+//! so the queue is bounded and nothing is lost. An item is sent after the entries here have become
+//! invalid: whatever is shown later rests on newer answers.
+
+use quorumfs_metadata::identity::InodeId;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+/// Items that wait for a receiver.
+const ITEMS_MAX: usize = 16;
+
+/// What the kernel may not use any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Invalidation {
+    /// What it has cached of these inodes: attributes, the listing, and the names in them. Content
+    /// goes when a file is opened whose version has changed.
+    Inodes(Arc<[InodeId]>),
+    /// All that it has cached.
+    Everything,
+}
+
+/// The invalidations from now on.
+#[derive(Debug)]
+pub struct Invalidations(broadcast::Receiver<Invalidation>);
+
+impl Invalidations {
+    /// The next one; `None` once the file system is dropped. May be cancelled.
+    pub async fn next(&mut self) -> Option<Invalidation> {
+        match self.0.recv().await {
+            Ok(next) => Some(next),
+            Err(RecvError::Lagged(_)) => Some(Invalidation::Everything),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// Whether one is waiting.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// Where they come from.
+#[derive(Debug)]
+pub(super) struct Announcements(broadcast::Sender<Invalidation>);
+
+impl Default for Announcements {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(ITEMS_MAX))
+    }
+}
+
+impl Announcements {
+    pub(super) fn subscribe(&self) -> Invalidations {
+        Invalidations(self.0.subscribe())
+    }
+
+    pub(super) fn send(&self, next: Invalidation) {
+        // Without a receiver, no kernel has cached anything.
+        let _ = self.0.send(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_receiver_that_is_too_slow_is_told_that_everything_goes() {
+        let announcements = Announcements::default();
+        let mut invalidations = announcements.subscribe();
+        assert!(!invalidations.is_waiting());
+        let of = |number: u64| Invalidation::Inodes([InodeId(number)].into());
+        announcements.send(of(1));
+        assert_eq!(invalidations.next().await, Some(of(1)));
+        for number in 0..=ITEMS_MAX as u64 {
+            announcements.send(of(number));
+        }
+        let next = invalidations.next().await;
+        assert_eq!(next, Some(Invalidation::Everything));
+        for number in 1..=ITEMS_MAX as u64 {
+            assert_eq!(invalidations.next().await, Some(of(number)));
+        }
+        drop(announcements);
+        assert_eq!(invalidations.next().await, None);
+    }
+}
