@@ -128,6 +128,8 @@ pub(crate) enum Command {
     Cost(CostArguments),
     /// Show replicas, clouds, pending data, and tolerated faults
     Status(StatusArguments),
+    /// Show who has the volume mounted, where, and since when
+    Mounts,
     /// Check this machine, the replicas, the clouds, and the limits of the clouds' credentials
     Doctor(DoctorArguments),
     /// Follow the replicas' state: what a quorum agrees on, and what each replica reports
@@ -151,7 +153,10 @@ const GROUPS: &[(&str, &[&str])] = &[
             "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm", "trash",
         ],
     ),
-    ("Inspect", &["status", "doctor", "observe", "cost"]),
+    (
+        "Inspect",
+        &["status", "mounts", "doctor", "observe", "cost"],
+    ),
     ("Repair", &["scrub", "reconcile", "cloud"]),
 ];
 
@@ -217,6 +222,9 @@ pub(crate) struct MountArguments {
     /// Take over the volume from another mount, which is fenced at once
     #[arg(long)]
     pub(crate) takeover: bool,
+    /// Let others mount the volume too, each with this option; locks hold within one mount
+    #[arg(long)]
+    pub(crate) share: bool,
     /// What close and fsync wait for (default: from the configuration, or `clouds`)
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Option<TierSetting>,
@@ -224,7 +232,7 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u32>,
     /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover,
-    /// wait=SECONDS
+    /// share, wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Ignore unknown options

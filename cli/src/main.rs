@@ -159,6 +159,7 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Reconcile(command) => commands::reconcile::run(general, &command, output).await,
         Command::Cloud(command) => commands::cloud::run(general, command, output).await,
         Command::Cost(command) => commands::cost::run(general, &command, output).await,
+        Command::Mounts => commands::mounts::run(general, output).await,
         Command::Status(command) => commands::status::run(general, &command, output).await,
         Command::Sync(command) => commands::sync::run(general, &command, output).await,
         Command::Doctor(command) => commands::doctor::run(general, &command, output).await,

@@ -4,6 +4,7 @@
 //! stays under its old key until it is overwritten. The servers count how much that is, slice by
 //! slice.
 
+use super::ago::seconds_ago;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, LockSetting, VolumeRekeyArguments};
 use crate::exit::Exit;
@@ -16,7 +17,7 @@ use quorumfs_metadata::reply::SealedUnder;
 use quorumfs_metadata::row::{Epoch, Lock};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The name of a lock.
 const fn name_of(lock: Lock) -> &'static str {
@@ -42,16 +43,7 @@ struct EpochLine {
 
 impl EpochLine {
     fn text(&self) -> String {
-        let ago = SystemTime::now()
-            .duration_since(UNIX_EPOCH + Duration::from_secs(self.since))
-            .unwrap_or_default()
-            .as_secs();
-        let since = match ago {
-            0..120 => format!("{ago} s ago"),
-            120..7200 => format!("{} min ago", ago / 60),
-            7200..172_800 => format!("{} h ago", ago / 3600),
-            _ => format!("{} days ago", ago / 86400),
-        };
+        let since = seconds_ago(self.since);
         let takes = match self.shares_confirmed.as_slice() {
             [] => "a member's key".to_owned(),
             clouds => format!("a member's key and shares (seen on {})", clouds.join(", ")),

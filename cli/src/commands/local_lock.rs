@@ -1,11 +1,12 @@
 //! The sessions of this state directory that may still have the volume mounted.
 //!
-//! A volume has one mount, and its session is ordered. If the mount's process was killed, its
+//! The replicas know which sessions have the volume mounted. If a mount's process was killed, its
 //! session keeps the volume until the replicas end it for its silence, half an hour later; to them
 //! the mount may still be alive. On this machine more is known: a mount holds the lock of its state
 //! directory, so while another mount holds that lock, the earlier process has ended. A mount leaves
 //! the id of its session in the directory, and the next one takes over the volume from that session
-//! and no other, without `--takeover`.
+//! and no other, without `--takeover`; also if the two could share it, so that what the dead one
+//! holds is released.
 //!
 //! Invariants:
 //! * An id is written before its session asks for the mount, and stays until a later session has
@@ -44,8 +45,8 @@ impl MountedSessions {
         Self { path, cluster }
     }
 
-    /// Makes an open session the one that has the volume mounted. Another holder loses it if
-    /// `takeover` is set, or if it was a process of this directory, whose lock the caller holds.
+    /// Mounts the volume for an open session. A mount that is in the way loses it if `takeover` is
+    /// set; one of a process of this directory does in any case, since the caller holds its lock.
     ///
     /// # Errors
     /// As [`MetadataClient::mount`].
@@ -54,14 +55,16 @@ impl MountedSessions {
         client: &Client,
         metadata: &MetadataClient,
         takeover: bool,
+        sharing: Sharing,
     ) -> Result<(), VfsError> {
         let ended = self.recall();
         let own = client.session();
         let takeover = if takeover {
             Takeover::OfAny
         } else {
-            let holder = metadata.mounted().await?.map(|mount| mount.session);
-            let ended = holder.filter(|holder| ended.contains(holder));
+            let mounts = metadata.mounts().await?;
+            let mut holders = mounts.iter().map(|mount| mount.session);
+            let ended = holders.find(|holder| ended.contains(holder));
             ended.map_or(Takeover::Refused, Takeover::Of)
         };
         if let Takeover::Of(session) = takeover {
@@ -69,7 +72,7 @@ impl MountedSessions {
         }
         let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
         self.keep(&all);
-        let mounted = metadata.mount(takeover, Sharing::Alone).await;
+        let mounted = metadata.mount(takeover, sharing).await;
         match &mounted {
             Ok(()) => self.keep(own.as_slice()),
             Err(VfsError::Refused { .. }) => self.keep(&ended),

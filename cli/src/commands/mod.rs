@@ -1,5 +1,6 @@
 //! One module for each command, and what several of them share.
 
+mod ago;
 pub(crate) mod backup;
 pub(crate) mod cloud;
 mod cloud_report;
@@ -22,6 +23,7 @@ mod mount_options;
 pub(crate) mod mount_point;
 mod mount_report;
 mod mount_wait;
+pub(crate) mod mounts;
 pub(crate) mod observe;
 mod opened;
 pub(crate) mod quota;

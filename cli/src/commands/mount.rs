@@ -29,6 +29,7 @@ use crate::output::{self, Output};
 use crate::stop::Stop;
 use crate::unlock;
 use quorumfs_fuse::{MountConfig, MountError, Mounted};
+use quorumfs_gateway::metadata::Sharing;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
@@ -106,6 +107,10 @@ pub(crate) async fn run(
     quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
         takeover: arguments.takeover || options.takeover,
+        sharing: match arguments.share || options.share {
+            true => Sharing::Shared,
+            false => Sharing::Alone,
+        },
     };
     let opened = tokio::select! {
         opened = mount_wait::open(&configured, access, wait) => Arc::new(opened?),
@@ -393,6 +398,9 @@ fn in_background(
         .arg(configured.state().path());
     if arguments.takeover {
         command.arg("--takeover");
+    }
+    if arguments.share {
+        command.arg("--share");
     }
     if let Some(wait) = arguments.wait {
         command.args(["--wait", &wait.to_string()]);

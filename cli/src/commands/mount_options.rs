@@ -20,7 +20,7 @@ const PASSED_OVER: &[&str] = &[
 /// Prefixes of options in `fstab` that are for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
 const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover, \
-                     wait=SECONDS";
+                     share, wait=SECONDS";
 
 /// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +35,8 @@ pub(crate) struct MountOptions {
     pub(crate) tier: Option<TierSetting>,
     /// Whether another mount loses the volume.
     pub(crate) takeover: bool,
+    /// Whether others may mount the volume too.
+    pub(crate) share: bool,
     /// How many seconds to wait for servers and clouds, if given.
     pub(crate) wait: Option<u32>,
 }
@@ -58,6 +60,7 @@ impl MountOptions {
                 ("allow_other", None) => options.allow_other = Some(true),
                 ("noallow_other", None) => options.allow_other = Some(false),
                 ("takeover", None) => options.takeover = true,
+                ("share", None) => options.share = true,
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
                 ("wait", Some(seconds)) => {
                     let seconds = seconds.parse().map_err(|_| unknown(word))?;
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!((ours.allow_other, ours.read_only), (Some(true), false));
         assert_eq!(ours.tier, Some(TierSetting::Local));
         assert_eq!(parse("wait=300").unwrap().wait, Some(300));
+        assert!(parse("share").unwrap().share && !ours.share);
         let others =
             "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-hide,comment=a,nodev";
         assert_eq!(parse(others).unwrap(), MountOptions::default());

@@ -38,7 +38,7 @@ use file_system::FileSystemOver;
 use following::Attachment;
 use held::not_mounted;
 use quorumfs_backends::StoreError;
-use quorumfs_bft::identity::{PublicKey, Sequence};
+use quorumfs_bft::identity::{PublicKey, Sequence, SessionId};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
     Client, ClientConfig, ClusterStatus, Observer, cluster_status, observe_replicas,
@@ -46,7 +46,7 @@ use quorumfs_bft_runtime::client::{
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Compaction, Draining};
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
-use quorumfs_gateway::metadata::{MetadataClient, Ordered};
+use quorumfs_gateway::metadata::{MetadataClient, Ordered, Sharing};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, InodeId, Packing};
 use quorumfs_gateway::volume::Volume;
 use std::collections::BTreeSet;
@@ -82,10 +82,12 @@ pub(crate) enum Access {
     Reading,
     /// One command.
     Command,
-    /// The one mount of the realm.
+    /// A mount of the realm.
     Mount {
         /// Whether another mount loses it.
         takeover: bool,
+        /// Whether others may mount it meanwhile.
+        sharing: Sharing,
     },
     /// A process that deletes what nothing needs.
     Reconciler {
@@ -178,6 +180,11 @@ impl Configured {
     /// The state directory.
     pub(crate) fn state(&self) -> &StateDirectory {
         &self.state
+    }
+
+    /// The sessions of this state directory that may have the volume mounted.
+    pub(crate) fn mounted_sessions(&self) -> Vec<SessionId> {
+        self.held.recall()
     }
 
     /// The volume.
@@ -334,7 +341,7 @@ impl Opened {
         Self::open(&Configured::read(general)?, Access::Reading).await
     }
 
-    /// Opens a session and, for a mount, makes it the realm's one mount.
+    /// Opens a session and, for a mount, mounts the realm.
     pub(crate) async fn open(configured: &Configured, access: Access) -> CommandResult<Self> {
         let volume = &configured.volume;
         let client = configured.connect().await?;
@@ -346,11 +353,12 @@ impl Opened {
             metadata.allocated_before(allocation);
         }
         let held = &configured.held;
-        if let Access::Mount { takeover } = access
-            && let Err(error) = held.mount(&client, &metadata, takeover).await
+        if let Access::Mount { takeover, sharing } = access
+            && let Err(error) = held.mount(&client, &metadata, takeover, sharing).await
         {
+            let others = metadata.mounts().await.unwrap_or_default();
             metadata.close().await;
-            return Err(not_mounted(&error));
+            return Err(not_mounted(&error, sharing, &others));
         }
         let role = match access {
             Access::Reading => Role::Reader,

@@ -157,6 +157,19 @@ impl MetadataClient {
         }
     }
 
+    /// All mounts that there are now.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
+    pub async fn mounts(&self) -> Result<Vec<Mount>, VfsError> {
+        let question = Question::Mounts(self.realm());
+        match self.ask("mounts", self.own(), question).await? {
+            QueryResult::Mounts(mounts) => Ok(mounts),
+            other => Err(self.mismatch("mounts", &other)),
+        }
+    }
+
     /// What other sessions have changed in the realm after a position, or else since this one
     /// mounted it; `None` if it has not, or has lost the mount.
     pub(crate) async fn news(

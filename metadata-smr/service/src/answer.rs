@@ -13,7 +13,7 @@ use crate::extended;
 use crate::fleet;
 use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
 use crate::limits::{
-    CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
+    CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, MOUNTS_MAX, QUEUE_PAGE_MAX,
     SLICES_COUNTED_MAX,
 };
 use crate::log;
@@ -251,11 +251,9 @@ fn answer_about_volume(
             if own.is_some() {
                 return Ok(QueryResult::Mounted(own));
             }
-            if !log::is_covered(rows, *realm)? {
-                rows.view().depend_on_everything();
-            }
-            Ok(QueryResult::Mounted(mounts(rows, *realm, 1)?.pop()))
+            Ok(QueryResult::Mounted(all_mounts(rows, *realm, 1)?.pop()))
         }
+        Question::Mounts(realm) => Ok(QueryResult::Mounts(all_mounts(rows, *realm, MOUNTS_MAX)?)),
         Question::News { realm, after } => log::news(rows, caller, *realm, *after),
         _ => {
             let row: Session = rows
@@ -269,6 +267,14 @@ fn answer_about_volume(
             })
         }
     }
+}
+
+/// The first mounts of a realm, and the row that covers how many there are.
+fn all_mounts(rows: &impl Rows, realm: RealmId, limit: usize) -> Outcome<Vec<Mount>> {
+    if !log::is_covered(rows, realm)? {
+        rows.view().depend_on_everything();
+    }
+    mounts(rows, realm, limit)
 }
 
 /// The number of rows of a page: at least one, so that a client that asks for none makes progress.

@@ -120,7 +120,7 @@ fn claim_one(
 /// The first deadline, if there is one.
 fn first(rows: &impl Rows) -> Outcome<Option<(Time, InodeId, Grave)>> {
     let prefix = key::graves();
-    for (row_key, bytes) in rows.scan(&prefix, &prefix, 1)? {
+    if let Some((row_key, bytes)) = rows.scan(&prefix, &prefix, 1)?.into_iter().next() {
         let grave = decode(&row_key, &bytes)?;
         let place = key::trailing_removal(&row_key);
         return Ok(place.map(|(deadline, inode)| (deadline, inode, grave)));

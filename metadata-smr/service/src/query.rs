@@ -220,6 +220,8 @@ pub enum Question {
         /// one at which the mount began; `None`: nothing is known.
         after: Option<LogPosition>,
     },
+    /// All mounts of a realm, in the order of their sessions.
+    Mounts(RealmId),
 }
 
 impl Query {

@@ -483,6 +483,8 @@ pub enum QueryResult {
         /// Whether other sessions have the realm mounted too.
         others: bool,
     },
+    /// The mounts of a realm.
+    Mounts(Vec<Mount>),
 }
 
 /// An inode in the trash, in a listing.

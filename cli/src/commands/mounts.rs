@@ -1,0 +1,96 @@
+//! `mounts`: which sessions have the volume mounted.
+
+use super::ago::seconds_ago;
+use super::opened::{Access, Configured, Opened};
+use crate::arguments::General;
+use crate::exit::Exit;
+use crate::explain::vfs_failure;
+use crate::failure::CommandResult;
+use crate::output::Output;
+use quorumfs_metadata::row::Mount;
+use serde::Serialize;
+
+/// One mount.
+#[derive(Serialize)]
+struct MountLine {
+    /// What the machine calls itself, which no one checks.
+    host: String,
+    /// The key of its principal.
+    principal: String,
+    session: u64,
+    /// Since when, in seconds since 1970, by the agreed clock.
+    since: u64,
+    /// Whether others may mount the volume too.
+    shared: bool,
+    /// Whether it is of this state directory.
+    here: bool,
+}
+
+impl MountLine {
+    fn of(mount: &Mount, here: bool) -> Self {
+        Self {
+            host: mount.label.clone(),
+            principal: mount.principal.to_string(),
+            session: mount.session.0,
+            since: mount.since.0 / 1_000_000_000,
+            shared: !mount.alone,
+            here,
+        }
+    }
+
+    fn text(&self) -> String {
+        let shown: String = self.host.chars().filter(|it| !it.is_control()).collect();
+        let host = match shown.is_empty() {
+            true => "a machine without a name",
+            false => &shown,
+        };
+        let (since, session) = (seconds_ago(self.since), self.session);
+        let principal: String = self.principal.chars().take(16).collect();
+        let sharing = if self.shared { "shared" } else { "alone" };
+        let here = if self.here {
+            ", this state directory's"
+        } else {
+            ""
+        };
+        format!("{host}  mounted {since}, {sharing}, session {session} of {principal}{here}")
+    }
+}
+
+/// Shows all mounts.
+pub(crate) async fn run(general: &General, output: Output) -> CommandResult {
+    let configured = Configured::read(general)?;
+    let opened = Opened::open(&configured, Access::Reading).await?;
+    let asked = opened.metadata().mounts().await;
+    let own = configured.mounted_sessions();
+    let closed = opened.close().await;
+    let mounts = asked.map_err(|error| vfs_failure(&error))?;
+    for mount in &mounts {
+        let line = MountLine::of(mount, own.contains(&mount.session));
+        output.record("mount", &line, MountLine::text)?;
+    }
+    output.record(
+        "mounts",
+        &Mounts {
+            count: mounts.len(),
+        },
+        Mounts::text,
+    )?;
+    closed?;
+    Ok(Exit::Success)
+}
+
+/// How many there are.
+#[derive(Serialize)]
+struct Mounts {
+    count: usize,
+}
+
+impl Mounts {
+    fn text(&self) -> String {
+        match self.count {
+            0 => "The volume is not mounted.".to_owned(),
+            1 => "1 mount".to_owned(),
+            count => format!("{count} mounts"),
+        }
+    }
+}
