@@ -18,17 +18,19 @@ impl Model {
     /// two of them lead to one state.
     #[must_use]
     pub fn shared() -> Self {
-        let mut model = Self::default();
-        model.is_shared = true;
-        model
+        Self {
+            is_shared: true,
+            ..Self::default()
+        }
     }
 
     /// As [`Self::shared`], for a known order: it also judges the news.
     #[must_use]
     pub fn shared_in_order() -> Self {
-        let mut model = Self::shared();
-        model.keeps_events = true;
-        model
+        Self {
+            keeps_events: true,
+            ..Self::shared()
+        }
     }
 
     /// The states that an operation of a client may lead to with this answer; `None` is a lost
