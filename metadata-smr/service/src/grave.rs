@@ -32,8 +32,8 @@
 //!
 //! What can go wrong: a mount that hears nothing for a minute finds its open files gone (`Stale`),
 //! as if it had been fenced. A session that claims what it never had open keeps the space from
-//! being freed, up to [`CLAIMS_MAX`] inodes and until it ends. A copy of the metadata that is loaded
-//! into new servers has no sessions: its graves are due at once.
+//! being freed, up to [`CLAIMS_MAX`] inodes and until it ends. A copy of the metadata that is
+//! loaded into new servers has no sessions: its graves are due at once.
 //!
 //! Source: design of this project. NFS clients rename such files instead ("silly rename"), which
 //! shows names that no user chose; an orphan for each mount and file would cost a row and an
@@ -120,12 +120,12 @@ fn claim_one(
 /// The first deadline, if there is one.
 fn first(rows: &impl Rows) -> Outcome<Option<(Time, InodeId, Grave)>> {
     let prefix = key::graves();
-    if let Some((row_key, bytes)) = rows.scan(&prefix, &prefix, 1)?.into_iter().next() {
-        let grave = decode(&row_key, &bytes)?;
-        let place = key::trailing_removal(&row_key);
-        return Ok(place.map(|(deadline, inode)| (deadline, inode, grave)));
-    }
-    Ok(None)
+    let Some((row_key, bytes)) = rows.scan(&prefix, &prefix, 1)?.pop() else {
+        return Ok(None);
+    };
+    let grave = decode(&row_key, &bytes)?;
+    let place = key::trailing_removal(&row_key);
+    Ok(place.map(|(deadline, inode)| (deadline, inode, grave)))
 }
 
 /// When a tick has to look whether a deadline is over.

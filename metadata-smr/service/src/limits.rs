@@ -86,12 +86,12 @@ pub const NEWS_INODES_MAX: usize = 2048;
 /// The time between two rings of a realm's bell. Each ring is a message to each mount.
 pub const BELL_INTERVAL: Nanos = Nanos(10_000_000);
 /// Rows that the change log writes at most at the end of an operation or a tick, beyond its bound:
-/// the log's end, the entry, the bell, a bell that is owed, and the count of a mount that is alone.
+/// the log's end, the entry, the bell, a bell that is owed, the count of a mount that is alone.
 pub const LOG_ROWS: usize = 5;
 
 /// How long an inode without a name waits for the mounts that have it open, by the lease clock.
 pub const GRAVE_TIME: Nanos = Nanos(60_000_000_000);
-/// Inodes that one operation may claim: each costs up to nine rows, if it is taken out of the trash.
+/// Inodes that one operation may claim: each costs up to nine rows if it comes out of the trash.
 pub const CLAIM_INODES_MAX: usize = 64;
 /// Inodes without a name that a session may hold for it to claim more. Claiming counts them.
 pub const CLAIMS_MAX: usize = 2048;

@@ -26,6 +26,7 @@ mod packs;
 mod people;
 mod quota;
 mod sequential;
+mod several;
 mod sharing;
 mod succession;
 mod trash;

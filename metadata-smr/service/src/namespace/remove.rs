@@ -3,8 +3,8 @@
 //! An inode that a session holds open lives on as that session's *orphan* until the session
 //! releases it or ends. The removal carries whether the gateway has the inode open, so that opening
 //! needs no ordered operation. If another session has the realm mounted, the servers cannot know
-//! what it has open. If that session is alone the inode becomes its orphan too, and it releases what
-//! it does not need. If it shares the realm the inode waits in the grave (`grave`).
+//! what it has open. If that session is alone the inode becomes its orphan too, and it releases
+//! what it does not need. If it shares the realm the inode waits in the grave (`grave`).
 
 use super::entry::{Adjustment, FoundEntry, adjust, lookup};
 use crate::attributes::{Access, Credentials, Timestamp};

@@ -10,8 +10,10 @@
 mod acl;
 mod extended;
 mod namespace;
+mod news;
 mod quota;
 mod shards;
+mod shared;
 mod trash;
 
 use crate::acl::permits;
@@ -33,6 +35,15 @@ pub struct Model {
     shards: shards::Shards,
     limits: quota::Limits,
     trash: trash::Trash,
+    /// Whether several clients share the realm.
+    is_shared: bool,
+    /// Inodes without a name that may be in the grave.
+    buried: BTreeMap<InodeId, Inode>,
+    /// Whether inodes without a name stay.
+    keeps_nameless: bool,
+    /// Whether it judges what clients are told of the changes of others.
+    keeps_events: bool,
+    events: news::Events,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +104,11 @@ impl Default for Model {
             shards: shards::Shards::default(),
             limits: quota::Limits::default(),
             trash: trash::Trash::default(),
+            is_shared: false,
+            buried: BTreeMap::new(),
+            keeps_nameless: false,
+            keeps_events: false,
+            events: news::Events::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::harness::*;
 use super::model::chance;
+use super::versions::version_of;
 use crate::Metadata;
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::error::Error;
@@ -326,6 +327,29 @@ fn the_news_can_be_watched_and_the_bell_is_all_that_is() {
 }
 
 #[test]
+fn an_answer_and_its_version_stay_until_the_bell_rings() {
+    let mut world = TestService::new();
+    let (one, other) = two_mounts(&mut world);
+    world.wait(1);
+    chmod(&mut world, &one, InodeId::ROOT, 0o700);
+    let question = Question::News {
+        realm: REALM,
+        after: Some(LogPosition(0)),
+    };
+    let version = |world: &TestService| version_of(world, &other, question.clone());
+    let rung = version(&world);
+    for mode in 0..5 {
+        chmod(&mut world, &one, InodeId::ROOT, mode);
+        assert_eq!(version(&world), rung);
+    }
+    let told = news(&mut world, &other, Some(LogPosition(0)));
+    assert_eq!(told.position, LogPosition(1));
+    world.wait(1);
+    world.drain();
+    assert!(version(&world) > rung);
+}
+
+#[test]
 fn what_is_not_in_the_log_is_a_gap() {
     let mut world = with_slots(8);
     let (one, other) = two_mounts(&mut world);
@@ -436,13 +460,13 @@ fn seen(
 }
 
 /// A mount of the property's model: where it is, and what it knows.
-struct Client {
+struct Sharer {
     caller: Caller,
     position: Option<LogPosition>,
 }
 
 /// What the model says of an entry.
-struct Entry {
+struct Logged {
     by: SessionId,
     seen: BTreeSet<InodeId>,
     changed: BTreeSet<InodeId>,
@@ -451,31 +475,31 @@ struct Entry {
 fn listed_exactly(seed: u64, slots: u16) -> Result<(), TestCaseError> {
     let mut chance = chance(seed);
     let mut world = with_slots(slots);
-    let mut clients = Vec::new();
+    let mut sharers = Vec::new();
     for _ in 0..3 {
         let caller = world.open(OWNER);
         let position = Some(share(&mut world, &caller));
-        clients.push(Client { caller, position });
+        sharers.push(Sharer { caller, position });
     }
     let mut workload = Workload::of_one_session();
-    let mut log: Vec<Entry> = Vec::new();
+    let mut log: Vec<Logged> = Vec::new();
     let mut told_of = 0;
     for _ in 0..300 {
         let at = chance(3) as usize;
-        let caller = clients[at].caller;
+        let caller = sharers[at].caller;
         match chance(12) {
             0 => world.wait(1),
             1 => {
-                if clients[at].position.take().is_some() {
+                if sharers[at].position.take().is_some() {
                     world
                         .run(&caller, &Operation::UnmountRealm { realm: REALM })
                         .unwrap();
                 } else {
-                    clients[at].position = Some(share(&mut world, &caller));
+                    sharers[at].position = Some(share(&mut world, &caller));
                 }
             }
             2..5 => {
-                let Some(after) = clients[at].position else {
+                let Some(after) = sharers[at].position else {
                     continue;
                 };
                 let told = news(&mut world, &caller, Some(after));
@@ -495,9 +519,9 @@ fn listed_exactly(seed: u64, slots: u16) -> Result<(), TestCaseError> {
                     let unseen = |inode| others.clone().any(|entry| !entry.seen.contains(inode));
                     prop_assert!(told.difference(&expected).all(unseen));
                 }
-                let mounted = clients.iter().filter(|client| client.position.is_some());
+                let mounted = sharers.iter().filter(|sharer| sharer.position.is_some());
                 prop_assert_eq!(told.others, mounted.count() > 1);
-                clients[at].position = Some(told.position);
+                sharers[at].position = Some(told.position);
             }
             _ => {
                 let Call::Execute(bytes) = workload.next(&mut chance) else {
@@ -508,15 +532,15 @@ fn listed_exactly(seed: u64, slots: u16) -> Result<(), TestCaseError> {
                 let after = known(&world);
                 let seen = seen(&before, &after);
                 let differ = |inode: &&InodeId| before.get(*inode) != after.get(*inode);
-                let entry = Entry {
+                let entry = Logged {
                     by: caller.session,
                     changed: seen.iter().filter(differ).copied().collect(),
                     seen,
                 };
-                let other = |client: &Client| {
-                    client.position.is_some() && client.caller.session != caller.session
+                let other = |sharer: &Sharer| {
+                    sharer.position.is_some() && sharer.caller.session != caller.session
                 };
-                if !entry.changed.is_empty() && clients.iter().any(other) {
+                if !entry.changed.is_empty() && sharers.iter().any(other) {
                     log.push(entry);
                 }
                 workload.learn(&answer);
@@ -528,9 +552,9 @@ fn listed_exactly(seed: u64, slots: u16) -> Result<(), TestCaseError> {
     }
     world.wait(1);
     world.drain();
-    for client in clients {
-        if let Some(after) = client.position {
-            let told = news(&mut world, &client.caller, Some(after));
+    for sharer in sharers {
+        if let Some(after) = sharer.position {
+            let told = news(&mut world, &sharer.caller, Some(after));
             prop_assert_eq!(told.position.0, log.len() as u64, "a bell was not rung");
         }
     }

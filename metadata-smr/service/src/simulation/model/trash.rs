@@ -66,7 +66,14 @@ impl Model {
 
     /// Nothing holds an inode without names any more.
     pub(super) fn let_go(&mut self, inode: InodeId) -> Result<(), Error> {
+        if self.keeps_nameless {
+            return Ok(());
+        }
         let row = self.inodes.remove(&inode).ok_or(Error::Stale(inode))?;
+        if self.is_shared {
+            self.buried.insert(inode, row);
+            return Ok(());
+        }
         if let Some(leaving) = self.trash.held.remove(&inode) {
             self.trash.removed.insert(inode, (row, leaving));
         }

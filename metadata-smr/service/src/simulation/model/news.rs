@@ -1,0 +1,152 @@
+//! What a client may be told of the changes of others.
+//!
+//! The model does not know which sessions are alive, and so not whether an operation was logged
+//! that no other mount would have been told of. But while a client has the realm mounted each
+//! change of another client is logged; and each mount is told the log's end. So every change has a
+//! range of positions. The news up to a position have to list what certainly lies in it, and may
+//! list only what can.
+
+use super::Model;
+use crate::identity::{InodeId, LogPosition};
+use crate::operation::{Compound, Step};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+/// What is kept of the past; questions about more are not judged.
+const EVENTS_MAX: usize = 256;
+
+/// The last events of the change log.
+pub(super) type Events = VecDeque<Rc<Event>>;
+
+/// An event of the change log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A client has mounted, and was told the position of the last entry.
+    Mounted { client: usize, last: u64 },
+    /// A client may not have the realm mounted any more.
+    Left { client: usize },
+    /// A client has changed something.
+    Changed(Changed),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Changed {
+    client: usize,
+    /// Whether it learnt so. Otherwise it may have been an earlier session of the client.
+    answered: bool,
+    /// What has certainly changed; if this is empty, nothing may have.
+    certain: BTreeSet<InodeId>,
+    possible: BTreeSet<InodeId>,
+}
+
+/// An answer without a gap.
+pub(super) struct Told<'a> {
+    pub(super) after: LogPosition,
+    pub(super) position: LogPosition,
+    pub(super) inodes: &'a [InodeId],
+}
+
+impl Model {
+    pub(super) fn happened(&mut self, event: Event) {
+        if !self.keeps_events {
+            return;
+        }
+        self.events.push_back(Rc::new(event));
+        if self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+        }
+    }
+
+    /// Whether a mount of `client` can be told that the log ends at `last`.
+    pub(super) fn mounts_at(&mut self, client: usize, last: LogPosition) -> bool {
+        let last = last.0;
+        let mut end: Option<RangeInclusive<u64>> = None;
+        for event in &self.events {
+            end = match (&**event, end) {
+                (Event::Mounted { last, .. }, _) => Some(*last..=*last),
+                (Event::Changed(_), Some(end)) => Some(*end.start()..=end.end().saturating_add(1)),
+                (_, end) => end,
+            };
+        }
+        self.happened(Event::Mounted { client, last });
+        end.is_none_or(|end| end.contains(&last))
+    }
+
+    /// A compound was executed: `shown` are the inodes of its steps' replies.
+    pub(super) fn changes(
+        &mut self,
+        (client, answered): (usize, bool),
+        compound: &Compound,
+        shown: &[Vec<InodeId>],
+        first_new: u64,
+    ) {
+        let mut certain = BTreeSet::new();
+        let mut possible = BTreeSet::new();
+        for (step, shown) in compound.steps.iter().zip(shown) {
+            possible.extend(shown.iter().copied());
+            match (step, shown.as_slice()) {
+                // It may have existed.
+                (Step::Create(_), [inode, parent]) => {
+                    let is_new = inode.0 >= first_new;
+                    certain.extend(is_new.then_some(*parent));
+                }
+                // The two names may have been links to one inode.
+                (Step::Rename(_), [_, _, _]) => {}
+                _ => certain.extend(shown.iter().copied()),
+            }
+        }
+        certain.retain(|inode| inode.0 < first_new);
+        if !possible.is_empty() {
+            self.happened(Event::Changed(Changed {
+                client,
+                answered,
+                certain,
+                possible,
+            }));
+        }
+    }
+
+    /// Whether `client` can be told this.
+    pub(super) fn may_tell(&self, client: usize, told: &Told<'_>) -> bool {
+        let mut since = None;
+        for (index, event) in self.events.iter().enumerate() {
+            match &**event {
+                Event::Mounted { client: by, last } if *by == client => {
+                    since = Some((index, *last));
+                }
+                Event::Left { client: by } if *by == client => since = None,
+                _ => {}
+            }
+        }
+        let (after, to) = (told.after.0, told.position.0);
+        let Some((index, begin)) = since.filter(|(_, begin)| *begin <= after) else {
+            return true;
+        };
+        let (mut low, mut high) = (begin, begin);
+        let mut possible: BTreeSet<InodeId> = BTreeSet::new();
+        for event in self.events.iter().skip(index) {
+            match &**event {
+                Event::Mounted { last, .. } => (low, high) = (*last, *last),
+                Event::Left { .. } => {}
+                Event::Changed(changed) => {
+                    let first = low.saturating_add(1);
+                    high = high.saturating_add(1);
+                    let is_own = changed.client == client;
+                    if !is_own && !changed.certain.is_empty() {
+                        low = first;
+                        let listed = |inode| told.inodes.contains(inode);
+                        let is_within = first > after && high <= to;
+                        if is_within && !changed.certain.iter().all(listed) {
+                            return false;
+                        }
+                    }
+                    if !(is_own && changed.answered) && high > after && first <= to {
+                        possible.extend(&changed.possible);
+                    }
+                }
+            }
+        }
+        after <= to && to <= high && told.inodes.iter().all(|inode| possible.contains(inode))
+    }
+}
