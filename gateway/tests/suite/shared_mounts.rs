@@ -125,6 +125,26 @@ async fn a_name_made_on_one_mount_is_seen_on_the_other_and_nothing_else_is_asked
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_listing_shows_what_others_have_changed_since_it_began() {
+    let world = TestVolume::in_test_time();
+    let (first, second, here, _) = two_mounts(&world).await;
+    let last = names_in(&second, here).await.pop().unwrap();
+    let inode = find(&second, here, &last).await.unwrap();
+    // So that the directory is listed anew.
+    chmod(&first, here, 0o711).await;
+    tokio::time::sleep(SOON).await;
+    let handle = second.opendir(&root(), here, true).await.unwrap();
+    let page = second.readdir_plus(handle, 0, 10).await.unwrap();
+    chmod(&first, inode, 0o600).await;
+    tokio::time::sleep(SOON).await;
+    let offset = page.last().unwrap().0.cookie.0;
+    let rest = second.readdir_plus(handle, offset, 100).await.unwrap();
+    assert_eq!(page.len() + rest.len(), FILES as usize + 2);
+    let (entry, shown) = rest.last().unwrap();
+    assert_eq!((entry.inode, shown.mode.0), (inode, 0o600));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_mount_changes_itself_stays_known_to_it() {
     let world = TestVolume::in_test_time();
     let (_first, second, here, there) = two_mounts(&world).await;
