@@ -17,7 +17,7 @@ use quorumfs_metadata::identity::{InodeId, LogPosition};
 use quorumfs_metadata::limits::LABEL_BYTES_MAX;
 use quorumfs_metadata::operation::{Operation, Takeover};
 use quorumfs_metadata::query::{Query, Question};
-use quorumfs_metadata::reply::{Done, QueryResult};
+use quorumfs_metadata::reply::{Claimed, Done, QueryResult};
 use quorumfs_metadata::row::Mount;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -197,6 +197,18 @@ impl MetadataClient {
             // They are refused to a session without a mount, and to no other.
             Err(VfsError::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Holds inodes whose last names may have gone on other mounts, at most
+    /// [`CLAIM_INODES_MAX`](quorumfs_metadata::limits::CLAIM_INODES_MAX); the result of each.
+    pub(crate) async fn claim(&self, inodes: &[InodeId]) -> Result<Vec<Claimed>, VfsError> {
+        let operation = Operation::Claim {
+            inodes: inodes.to_vec(),
+        };
+        match self.order("claim", &operation).await? {
+            Done::Claimed(claimed) if claimed.len() == inodes.len() => Ok(claimed),
+            other => Err(self.mismatch("claim", &other)),
         }
     }
 

@@ -4,6 +4,7 @@ use super::background;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::files::Files;
 use super::known::{self, ChangeLog, KnownMetadata};
+use super::names::spawn_claims;
 use super::read::Reading;
 use super::services::{Services, VfsOptions};
 use super::writeback::Writeback;
@@ -49,6 +50,7 @@ impl FileSystem {
         });
         background::spawn(&inner);
         known::spawn(&inner.known);
+        spawn_claims(&inner);
         Self { inner }
     }
 }

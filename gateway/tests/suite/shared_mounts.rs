@@ -119,9 +119,29 @@ async fn a_name_made_on_one_mount_is_seen_on_the_other_and_nothing_else_is_asked
     let asked = questions_of(&second, async {
         assert_eq!(second.getattr(inode).await.unwrap().mode.0, 0o600);
         assert_eq!(find(&second, here, b"f1").await, Some(inode));
-        assert_eq!(find(&second, here, b"f2").await.is_some(), true);
+        assert!(find(&second, here, b"f2").await.is_some());
     });
     assert_eq!(asked.await, 1, "its attributes and nothing else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_shows_what_others_have_changed_since_it_began() {
+    let world = TestVolume::in_test_time();
+    let (first, second, here, _) = two_mounts(&world).await;
+    let last = names_in(&second, here).await.pop().unwrap();
+    let inode = find(&second, here, &last).await.unwrap();
+    // So that the directory is listed anew.
+    chmod(&first, here, 0o711).await;
+    tokio::time::sleep(SOON).await;
+    let handle = second.opendir(&root(), here, true).await.unwrap();
+    let page = second.readdir_plus(handle, 0, 10).await.unwrap();
+    chmod(&first, inode, 0o600).await;
+    tokio::time::sleep(SOON).await;
+    let offset = page.last().unwrap().0.cookie.0;
+    let rest = second.readdir_plus(handle, offset, 100).await.unwrap();
+    assert_eq!(page.len() + rest.len(), FILES as usize + 2);
+    let (entry, shown) = rest.last().unwrap();
+    assert_eq!((entry.inode, shown.mode.0), (inode, 0o600));
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,4 +300,59 @@ async fn a_mount_that_is_alone_hears_of_commands_inode_by_inode() {
     let asked = questions_of(&fs, look_at_all(&fs, there)).await;
     assert!(asked <= 1, "{asked} questions: news at most");
     assert!(find(&fs, here, b"f7").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_open_outlives_the_removal_of_its_name_on_another_mount() {
+    let world = TestVolume::in_test_time();
+    let first = world.share(VfsOptions::default()).await;
+    let second = world.share(VfsOptions::default()).await;
+    // News are asked for because the mount is used, or because a file is open.
+    for idle in [false, true] {
+        let (inode, handle) = new_file(&first, b"file").await;
+        first.write(handle, 0, &[7; 5000]).await.unwrap();
+        first.release(handle).await.unwrap();
+        let mode = OpenMode::READ_WRITE;
+        let opened = second.open(&root(), inode, mode).await.unwrap();
+        if idle {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+        }
+        first.unlink(&root(), first.root(), b"file").await.unwrap();
+        // Long after its time in the grave.
+        for _ in 0..40 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            first
+                .mknod(&root(), first.root(), b"x", 0o100_644, 0)
+                .await
+                .unwrap();
+            first.unlink(&root(), first.root(), b"x").await.unwrap();
+        }
+        second.drop_caches();
+        let bytes = second.read(opened.handle, 0, 8192).await.unwrap();
+        assert_eq!(bytes, [7; 5000].as_slice());
+        second.write(opened.handle, 0, &[8; 5000]).await.unwrap();
+        second.fsync(opened.handle).await.unwrap();
+        assert_eq!(second.getattr(inode).await.unwrap().links, 0);
+        second.release(opened.handle).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(first.by_number(inode).await.is_err(), "closed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_what_is_open_and_has_a_name_order_nothing() {
+    let world = TestVolume::in_test_time();
+    let first = world.share(VfsOptions::default()).await;
+    let second = world.share(VfsOptions::default()).await;
+    let (inode, writer) = new_file(&first, b"file").await;
+    first.fsync(writer).await.unwrap();
+    let opened = second.open(&root(), inode, OpenMode::READ).await.unwrap();
+    let before = second.status().operations;
+    for round in 0..10_u64 {
+        first.write(writer, 1000 * round, &[7; 1000]).await.unwrap();
+        first.fsync(writer).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(second.status().operations, before);
+    second.release(opened.handle).await.unwrap();
 }

@@ -177,6 +177,13 @@ impl Handles {
         self.open().directories.contains_key(&inode)
     }
 
+    /// The open directories that have names, as far as is known.
+    pub(super) fn directories(&self) -> Vec<InodeId> {
+        let open = self.open();
+        let named = open.directories.iter().filter(|(_, it)| !it.unlinked);
+        named.map(|(inode, _)| *inode).collect()
+    }
+
     /// A directory lost its name. Returns whether it is open, so that the last close releases it.
     pub(in crate::vfs) fn unlink_directory(&self, inode: InodeId) -> bool {
         let mut open = self.open();

@@ -10,7 +10,7 @@ use crate::vfs::known::{ContentMap, KnownMetadata, QueryStamp};
 use crate::vfs::services::Services;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::RwLock;
@@ -75,6 +75,17 @@ impl Files {
         });
         queue.sort_by_key(|file| std::cmp::Reverse((file.waiting, file.inode)));
         queue
+    }
+
+    /// Inodes that are open or have something to commit, and have names as far as is known.
+    pub(in crate::vfs) fn open_inodes(&self) -> BTreeSet<InodeId> {
+        let files = self.collect(|node| {
+            let state = node.state();
+            let named = !state.unlinked && !state.is_idle();
+            named.then_some(node.inode)
+        });
+        let directories = self.handles.directories();
+        files.into_iter().chain(directories).collect()
     }
 
     /// Keeps an `open` (read) and an `unlink` (write) of the same inode apart.

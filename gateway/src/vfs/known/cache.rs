@@ -149,6 +149,11 @@ impl KnownMetadata {
         inner.validity.is_usable(inode, asked, Instant::now())
     }
 
+    /// Whether others are known to have changed `inode` after the query.
+    pub(in crate::vfs) fn is_outdated(&self, inode: InodeId, asked: QueryStamp) -> bool {
+        self.tables().validity.is_outdated(inode, asked)
+    }
+
     /// Sets whether the servers are known to be out of reach.
     pub(super) fn set_servers_gone(&self, gone: bool) {
         self.tables().validity.set_servers_gone(gone);

@@ -14,9 +14,9 @@
 //! * **Bounded**: each cache evicts its oldest entries.
 //!
 //! Entries become invalid in two ways. What others have changed is learnt through [`coherence`],
-//! and makes the older stamps of that inode, or of all, invalid at once ([`validity`]). What this mount knows
-//! to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes what the servers
-//! said.
+//! and makes the older stamps of that inode, or of all, invalid at once ([`validity`]). What this
+//! mount knows to be wrong is removed by [`KnownMetadata::invalidate`]; nothing else removes what
+//! the servers said.
 //!
 //! | Module | Content |
 //! |---|---|

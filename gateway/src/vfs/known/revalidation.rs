@@ -1,16 +1,17 @@
 //! Asking whether others have changed anything, and invalidating the kernel's caches then.
 //!
 //! While a mount is used, it asks the servers twice a second, and whenever their bell rings, what
-//! other sessions have changed in the realm ([`Coherence`](super::coherence), [`validity`](super::validity)). The kernel may cache
-//! entries for as long as [`KnownMetadata::may_cache`] allows, and the FUSE layer follows
+//! other sessions have changed in the realm ([`coherence`](super::coherence),
+//! [`validity`](super::validity)). The kernel may cache what [`KnownMetadata::may_cache`] allows
+//! for [`KnownMetadata::cached_for`], and the FUSE layer follows
 //! [`KnownMetadata::invalidations`]: what another session has changed has to go, and everything if
-//! that is not known, or if no news arrived for [`LAPSE`]. So changes by
-//! other sessions are visible within about a second. A mount that gets no answer uses no entry for
-//! longer than two, as long as the servers may be reachable: once fewer are connected than any
-//! answer takes, it uses their last answers ([`validity`](super::validity)).
+//! that is not known, or if no news arrived for [`LAPSE`]. So changes by other sessions are visible
+//! within about a second. A mount that gets no answer uses no entry for longer than two, as long as
+//! the servers may be reachable: once fewer are connected than any answer takes, it uses their last
+//! answers.
 //!
 //! An unused mount asks nothing: some time after the kernel last cached something, its entries
-//! expire. The next call asks first, once, and if nothing has changed all entries are valid again.
+//! expire. The next call asks first, once, and what others have not changed is valid again.
 
 use super::cache::Known;
 use super::coherence::{Changed, News};
@@ -32,8 +33,8 @@ const EVERY: Duration = Duration::from_millis(450);
 const WAIT: Duration = Duration::from_millis(300);
 /// When no news arrived for so long, the kernel's entries are invalidated.
 const LAPSE: Duration = Duration::from_millis(1_500);
-/// How long the kernel may cache an entry, unless it is invalidated, while no other mount can change
-/// anything.
+/// How long the kernel may cache an entry, unless it is invalidated, while no other mount can
+/// change anything.
 pub const CACHED_FOR: Duration = Duration::from_secs(30);
 /// The same while others may mount the realm. If the process of this mount is stopped, the kernel
 /// shows for so long what others have changed since.
@@ -112,7 +113,7 @@ impl Revalidation {
             .is_some_and(|used| used.elapsed() < CACHED_FOR)
     }
 
-    /// Invalidates all entries of the kernel.
+    /// Invalidates all entries of the kernel, if it has any.
     fn invalidate_all(&self) {
         let handed_out = std::mem::take(&mut self.state().handed_out);
         if handed_out {
@@ -120,14 +121,17 @@ impl Revalidation {
         }
     }
 
-    /// Invalidates the kernel's entries of what others have changed.
-    fn invalidate(&self, changed: Changed) {
+    /// Tells what others have changed, whether or not the kernel has entries of it: it also
+    /// concerns what is open.
+    fn tell(&self, changed: Changed) {
         match changed {
-            Changed::Anything => self.invalidate_all(),
+            Changed::Anything => {
+                self.state().handed_out = false;
+                self.invalidations.send(Invalidation::Everything);
+            }
+            Changed::Inodes(inodes) if inodes.is_empty() => {}
             Changed::Inodes(inodes) => {
-                if !inodes.is_empty() && self.state().handed_out {
-                    self.invalidations.send(Invalidation::Inodes(inodes.into()));
-                }
+                self.invalidations.send(Invalidation::Inodes(inodes.into()));
             }
         }
     }
@@ -208,6 +212,14 @@ impl KnownMetadata {
         self.check_servers();
     }
 
+    /// Asks for news, though nothing may be using them.
+    pub(in crate::vfs) async fn hear(&self) {
+        if self.coherence.is_told() {
+            // A later answer confirms nothing.
+            let _ = tokio::time::timeout(VALID_FOR, self.ask_for_news()).await;
+        }
+    }
+
     /// Finds out whether the servers are gone, if no news have arrived.
     fn check_servers(&self) {
         if !self.has_fresh_news() {
@@ -252,7 +264,7 @@ impl KnownMetadata {
                 if !more {
                     revalidation.state().last_answer = Some(Instant::now());
                 }
-                revalidation.invalidate(changed);
+                revalidation.tell(changed);
                 more
             }
             Ok(News::Ended) => {
@@ -294,8 +306,7 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
     }
     let revalidation = &known.revalidation;
     if revalidation.is_used() && known.coherence.is_told() {
-        // A later answer confirms nothing.
-        let _ = tokio::time::timeout(VALID_FOR, known.ask_for_news()).await;
+        known.hear().await;
         known.check_servers();
         if revalidation.has_lapsed() {
             revalidation.invalidate_all();

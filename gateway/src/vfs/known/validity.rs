@@ -208,7 +208,7 @@ impl Validity {
     }
 
     /// Whether others are known to have changed `inode` after the query.
-    fn is_outdated(&self, inode: InodeId, asked: QueryStamp) -> bool {
+    pub(in crate::vfs) fn is_outdated(&self, inode: InodeId, asked: QueryStamp) -> bool {
         let last = self.changed.last(inode);
         match asked.position {
             Some(position) => position < last.position,
@@ -252,9 +252,11 @@ mod tests {
     fn an_answer_after_news_is_valid_as_long_as_news_leave_it_out() {
         let (mut validity, start) = (Validity::new(100), Instant::now());
         let early = validity.query_stamp(start);
-        validity.learn(LogPosition(7), &Changed::Anything, true, start);
+        validity.learn(LogPosition(7), &Changed::Anything, true, after(start, 5));
+        validity.learn(LogPosition(7), &quiet(), true, start);
         let asked = asked(&validity, after(start, 10));
-        assert!(validity.is_valid(HERE, early, after(start, 999)));
+        let young = validity.is_valid(HERE, early, after(start, 999));
+        assert!(young, "the first news tell of no change");
         let late = validity.is_valid(HERE, asked, after(start, 1_010));
         assert!(!late, "not confirmed");
         validity.learn(LogPosition(7), &quiet(), true, after(start, 1_000));
@@ -390,10 +392,26 @@ mod tests {
         assert!(!validity.is_valid(HERE, entered, later));
         validity.set_servers_gone(true);
         assert!(!validity.is_valid(HERE, entered, later));
-        let mut taken_over = validity;
-        let known = taken_over.query_stamp(later);
-        taken_over.end();
-        assert!(!taken_over.is_valid(HERE, known, after(start, 62_000)));
+        // Gone, and back again without a change: then entries expire as ever.
+        let entered = asked(&validity, later);
+        validity.learn(LogPosition(8), &quiet(), true, later);
+        let expired = after(start, 62_000);
+        assert!(!validity.is_valid(HERE, entered, expired));
+    }
+
+    #[test]
+    fn after_the_end_nothing_is_confirmed_and_answers_are_valid_for_a_second() {
+        let (mut validity, start) = begun();
+        let known = asked(&validity, after(start, 10));
+        validity.set_servers_gone(true);
+        validity.end();
+        assert!(!validity.is_valid(HERE, known, after(start, 20)));
+        let later = asked(&validity, after(start, 20));
+        assert!(validity.is_valid(HERE, later, after(start, 1_000)));
+        assert!(!validity.is_valid(HERE, later, after(start, 1_100)));
+        // News that were still on their way.
+        validity.learn(LogPosition(7), &quiet(), true, after(start, 30));
+        assert!(!validity.is_valid(HERE, known, after(start, 40)));
     }
 
     #[test]

@@ -28,6 +28,17 @@ const LISTINGS: u32 = 3;
 
 type Listed = (DirectoryEntry, Option<Attributes>);
 
+/// What a listing shows of each entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// Its name.
+    Name,
+    /// The newest attributes there are as well.
+    Newest,
+    /// Attributes that came with the page, even if others have changed them since.
+    Received,
+}
+
 impl FileSystem {
     /// Opens a directory. A recently removed one can be opened, because a process may still work in
     /// it, and is empty. `keep_atime`: listing it moves no time of access.
@@ -71,7 +82,7 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>, VfsError> {
-        let listed = self.list(handle, offset, limit, false).await?;
+        let listed = self.list(handle, offset, limit, Shown::Name).await?;
         Ok(listed.into_iter().map(|(entry, _)| entry).collect())
     }
 
@@ -86,18 +97,17 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<(DirectoryEntry, Attributes)>, VfsError> {
-        let listed = self.list(handle, offset, limit, true).await?;
+        let listed = self.list(handle, offset, limit, Shown::Newest).await?;
         let both = |(entry, attributes): Listed| Some((entry, attributes?));
         Ok(listed.into_iter().filter_map(both).collect())
     }
 
-    /// `exact`: with the newest attributes there are.
     async fn list(
         &self,
         handle: HandleId,
         offset: u64,
         limit: usize,
-        exact: bool,
+        shown: Shown,
     ) -> Result<Vec<Listed>, VfsError> {
         let inner = &self.inner;
         let handle = inner.files.handles.directory(handle)?;
@@ -124,7 +134,7 @@ impl FileSystem {
                 && page.covers(offset)
                 && inner.page_is_current(page)
                 && let Some(found) = inner
-                    .entries_after(&listing, page, offset, limit, exact)
+                    .entries_after(&listing, page, offset, limit, shown)
                     .await?
             {
                 return Ok(found);
@@ -141,8 +151,12 @@ impl FileSystem {
         let Some(page) = &listing.page else {
             return Ok(Vec::new());
         };
+        let shown = match shown {
+            Shown::Name => Shown::Name,
+            Shown::Newest | Shown::Received => Shown::Received,
+        };
         let found = inner
-            .entries_after(&listing, page, offset, limit, exact)
+            .entries_after(&listing, page, offset, limit, shown)
             .await?;
         Ok(found.unwrap_or_default())
     }
@@ -177,15 +191,15 @@ impl FileSystemCore {
         self.known.name(directory, name) == Some(Known::Absent)
     }
 
-    /// Entries of a page after `offset`; `None` if their attributes have to be exact and are not
-    /// known any more.
+    /// Entries of a page after `offset`; `None` if their attributes have to be the newest and are
+    /// not known any more.
     async fn entries_after(
         &self,
         listing: &Listing,
         page: &Page,
         offset: Cookie,
         limit: usize,
-        exact: bool,
+        shown: Shown,
     ) -> Result<Option<Vec<Listed>>, VfsError> {
         let directory = page.directory.inode;
         let settled = self.page_is_current(page);
@@ -206,10 +220,14 @@ impl FileSystemCore {
             if !settled && self.is_absent(directory, &entry.name) {
                 continue;
             }
-            let attributes = match (exact, listing.attributes.get(at)) {
-                (false, _) => None,
-                (true, Some(listed)) if new => Some(self.files.seen(listed)),
-                (true, _) => match self.known.attributes(entry.inode) {
+            let received = listing.attributes.get(at).filter(|_| new);
+            let outdated = || self.known.is_outdated(entry.inode, page.stamp.asked);
+            let attributes = match received {
+                _ if shown == Shown::Name => None,
+                Some(received) if shown == Shown::Received || !outdated() => {
+                    Some(self.files.seen(received))
+                }
+                _ => match self.known.attributes(entry.inode) {
                     Some(known) => Some(self.files.seen(&known)),
                     None => return Ok(None),
                 },

@@ -12,8 +12,10 @@
 //! | `directory` | listing |
 //! | `open` | opening, creating and closing files |
 //! | `orphans` | inodes that lost their names |
+//! | `claims` | keeping what is open here and lost its last name on another mount |
 //! | `trash` | what was removed, restoring and purging it |
 
+mod claims;
 mod directory;
 mod lookup;
 mod namespace;
@@ -22,6 +24,7 @@ mod orphans;
 mod sealed;
 mod trash;
 
+pub(in crate::vfs) use claims::spawn as spawn_claims;
 pub use namespace::RenameMode;
 pub use open::OpenedFile;
 pub use trash::{InTrash, PURGED_AT_ONCE};

@@ -1,9 +1,10 @@
 //! Inodes without a name that this session holds.
 //!
 //! The servers keep an inode without entries as long as a session may have it open. They cannot
-//! know what a mount has open when another client removes a name, and we cannot know the outcome
-//! of a removal whose answer was lost. So the session's orphans are listed from time to time,
-//! and those that are not open here are released.
+//! know what a mount has open when another client removes a name (of mounts that share, each claims
+//! what it has open: `claims`), and we cannot know the outcome of a removal whose answer was lost.
+//! So the session's orphans are listed from time to time, and those that are not open here are
+//! released.
 //!
 //! The kernel opens pipes, sockets and devices without telling us: the latest of them that lost
 //! their last names are held as if they were open. Nor do we learn of processes that have a path
@@ -84,7 +85,11 @@ impl FileSystemCore {
         }
     }
 
-    async fn release_unless_open(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
+    /// Releases an orphan, or has its last close do so.
+    pub(super) async fn release_unless_open(
+        self: &Arc<Self>,
+        inode: InodeId,
+    ) -> Result<(), VfsError> {
         let _closed_to_opens = self.files.namespace_lock(inode).write().await;
         if self.files.handles.unlink_directory(inode) || self.files.specials.holds(inode) {
             return Ok(());
