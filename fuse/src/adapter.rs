@@ -1,6 +1,7 @@
 //! Each kernel request as a call of the file system.
 
 use crate::convert::{attributes, kind, number, open_mode, preserves_atime, time_change};
+use crate::kernel_cache::NamedPlace;
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
     capabilities, creating_caller,
@@ -175,8 +176,24 @@ impl Filesystem for Adapter {
         let (fs, caller) = (self.file_system.clone(), caller(request));
         let (from, to) = (self.inode(parent), self.inode(new_parent));
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
+        let names = [(to, new_name.clone()), (from, name.clone())];
         let work = async move { fs.rename(&caller, from, &name, to, &new_name, mode).await };
-        self.empty("rename", work, reply);
+        self.serve("rename", work, move |outcome| match outcome {
+            Ok(renamed) => {
+                let shown = [Some(renamed.moved), renamed.exchanged];
+                let places = names.into_iter().zip(shown);
+                let places = places.filter_map(|((directory, name), shown)| {
+                    shown.map(|shown| NamedPlace {
+                        directory,
+                        name,
+                        shown,
+                    })
+                });
+                kernel_cache.renamed(&keeper, places.collect(), || reply.ok());
+            }
+            Err(error) => reply.error(error),
+        });
     }
 
     fn link(
@@ -196,9 +213,11 @@ impl Filesystem for Adapter {
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
         let work = async move { fs.open(&caller, inode, open_mode(flags.0)).await };
         self.serve("open", work, move |outcome| match outcome {
             Ok(opened) => {
+                kernel_cache.opens(&keeper, inode);
                 let flags = if opened.keep_pages {
                     FopenFlags::FOPEN_KEEP_CACHE
                 } else {

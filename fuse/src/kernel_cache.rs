@@ -17,6 +17,13 @@
 //!   does the same on its side: an invalidation of attributes outdates requests that are under way,
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
+//! * An open that asked the servers, because others may mount the volume, drops the kernel's
+//!   attributes of the file before its reply ([`KernelCache::opens`]): `fstat` and reads go by the
+//!   size that the kernel knows, and it may be older than the open.
+//! * The kernel takes its entry of a name along to the new name when a process renames it. So the new
+//!   name is recorded with the reply. It is invalidated after the reply if others have changed the
+//!   directory, and always if others may mount the volume: another one may have just given the old
+//!   name to another inode, which was then moved, and the kernel does not know.
 //! * The root's attributes are never cached: a process that checks whether a mount is dead, perhaps
 //!   to mount again, looks at them.
 //! * Names of directories are never cached: invalidating one unhashes it, and a process that works
@@ -31,7 +38,7 @@ use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeI
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -42,6 +49,8 @@ const BYTES_PER_INODE: usize = 192;
 const INODE_BYTES: usize = 24;
 /// Approximate size of a name in addition to its bytes.
 const NAME_BYTES: usize = 56;
+/// In place of an offset: no pages go.
+const ATTRIBUTES_ALONE: i64 = -1;
 
 /// What was handed out.
 #[derive(Debug, Default)]
@@ -70,6 +79,16 @@ struct Tables {
 pub(crate) struct KernelCache {
     tables: Mutex<Tables>,
     gate: RwLock<()>,
+    /// Once the kernel can be told something.
+    notifier: OnceLock<Notifier>,
+}
+
+/// A name, and the inode that a rename has given it to.
+#[derive(Debug)]
+pub(crate) struct NamedPlace {
+    pub(crate) directory: InodeId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) shown: Attributes,
 }
 
 /// For how long the kernel may cache an answer.
@@ -90,6 +109,16 @@ impl KernelCache {
                 most: inodes.saturating_mul(BYTES_PER_INODE),
             }),
             gate: RwLock::default(),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// A file is about to be shown as opened: drops its attributes if others may have changed it.
+    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId) {
+        if let Some(notifier) = self.notifier.get().filter(|_| fs.is_shared()) {
+            // It waits for nothing, other than dropping pages or names. An error says that the
+            // kernel has none.
+            let _ = notifier.inval_inode(number(inode, fs.root()), ATTRIBUTES_ALONE, 0);
         }
     }
 
@@ -101,6 +130,32 @@ impl KernelCache {
     pub(crate) fn gated<T>(&self, reply: impl FnOnce(&GatedReply<'_>) -> T) -> T {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         reply(&GatedReply { kernel_cache: self })
+    }
+
+    /// Writes the reply to a rename, by which these inodes got these names.
+    pub(crate) fn renamed(&self, fs: &FileSystem, places: Vec<NamedPlace>, reply: impl FnOnce()) {
+        let unsure: Vec<NamedPlace> = self.gated(|gated| {
+            let unsure = places.into_iter().filter(|place| {
+                let name = (place.directory, place.name.as_slice());
+                let keeps = !fs.is_shared() && gated.keeps_name(fs, name, Some(&place.shown));
+                !is_directory(&place.shown) && !keeps
+            });
+            let unsure = unsure.collect();
+            reply();
+            unsure
+        });
+        let notifier = self.notifier.get().cloned();
+        let Some(notifier) = notifier.filter(|_| !unsure.is_empty()) else {
+            return;
+        };
+        let root = fs.root();
+        // The kernel holds the directory until it has moved the name.
+        drop(tokio::task::spawn_blocking(move || {
+            for place in unsure {
+                let name = OsStr::from_bytes(&place.name);
+                let _ = notifier.inval_entry(number(place.directory, root), name);
+            }
+        }));
     }
 
     /// Takes what the kernel may have cached by now and has to drop.
@@ -172,16 +227,29 @@ impl GatedReply<'_> {
         shown: Option<&Attributes>,
     ) -> ValidFor {
         let attributes = shown.map_or(VALID_FOR, |shown| self.attributes(fs, shown));
-        let leads = shown.map(|shown| shown.inode);
-        let is_directory = shown.is_some_and(|it| it.file_type() == FileType::Directory);
-        let keeps = !is_directory && fs.may_cache_name(directory, name, leads);
-        let name = if keeps && self.kernel_cache.tables().note_name(directory, name) {
+        let name = if self.keeps_name(fs, (directory, name), shown) {
             fs.cached_for()
         } else {
             VALID_FOR
         };
         ValidFor { attributes, name }
     }
+
+    /// Whether the kernel may cache that `name` leads to `shown`, or does not exist.
+    fn keeps_name(
+        &self,
+        fs: &FileSystem,
+        (directory, name): (InodeId, &[u8]),
+        shown: Option<&Attributes>,
+    ) -> bool {
+        !shown.is_some_and(is_directory)
+            && fs.may_cache_name(directory, name, shown.map(|shown| shown.inode))
+            && self.kernel_cache.tables().note_name(directory, name)
+    }
+}
+
+fn is_directory(shown: &Attributes) -> bool {
+    shown.file_type() == FileType::Directory
 }
 
 impl Tables {
@@ -236,6 +304,7 @@ pub(crate) fn spawn(
     mut ended: watch::Receiver<bool>,
 ) {
     let (mut invalidations, root) = (fs.invalidations(), fs.root());
+    let _ = kernel_cache.notifier.set(notifier.clone());
     tokio::spawn(async move {
         loop {
             let next = tokio::select! {
@@ -271,8 +340,7 @@ fn invalidate(generations: [Generation; 2], notifier: &Notifier, root: InodeId) 
         }
         count = count.saturating_add(generation.inodes.len());
         for inode in generation.inodes {
-            // A negative offset: attributes alone.
-            let _ = notifier.inval_inode(number(inode, root), -1, 0);
+            let _ = notifier.inval_inode(number(inode, root), ATTRIBUTES_ALONE, 0);
         }
         count = count.saturating_add(generation.listings.len());
         for directory in generation.listings {

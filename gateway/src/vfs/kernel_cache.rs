@@ -10,6 +10,12 @@ use quorumfs_metadata::identity::{Cookie, InodeId};
 use std::time::Duration;
 
 impl FileSystem {
+    /// Whether other mounts may change something.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.inner.known.is_shared()
+    }
+
     /// For how long the kernel may cache what the calls below allow, without asking again:
     /// [`CACHED_FOR`](super::CACHED_FOR) at most, and less while others may mount the volume.
     #[must_use]

@@ -61,7 +61,7 @@ pub use attributes::{AttributeChange, SetMode, TimeChange, Usage};
 pub use file_system::{FileSystem, VfsStatus};
 pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry, Invalidation, Invalidations};
-pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode};
+pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode, RenamedInodes};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
 pub use read::Seek;

@@ -25,6 +25,6 @@ mod sealed;
 mod trash;
 
 pub(in crate::vfs) use claims::spawn as spawn_claims;
-pub use namespace::RenameMode;
+pub use namespace::{RenameMode, RenamedInodes};
 pub use open::OpenedFile;
 pub use trash::{InTrash, PURGED_AT_ONCE};

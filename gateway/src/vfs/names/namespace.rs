@@ -22,6 +22,15 @@ use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
 
+/// What a rename has given new names to.
+#[derive(Clone, Debug)]
+pub struct RenamedInodes {
+    /// What has the new name now.
+    pub moved: Attributes,
+    /// What has the old name now, after an exchange.
+    pub exchanged: Option<Attributes>,
+}
+
 pub use quorumfs_metadata::operation::RenameMode;
 
 /// The bits of `st_mode` for the type of inode.
@@ -342,7 +351,7 @@ impl FileSystem {
         new_directory: InodeId,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Result<(), VfsError> {
+    ) -> Result<RenamedInodes, VfsError> {
         let (fs, caller) = (self.clone(), caller.clone());
         let (name, new_name) = (name.to_vec(), new_name.to_vec());
         cancel_safe(async move {
@@ -362,7 +371,7 @@ impl FileSystem {
         (directory, name): (InodeId, &[u8]),
         (new_directory, new_name): (InodeId, &[u8]),
         mode: RenameMode,
-    ) -> Result<(), VfsError> {
+    ) -> Result<RenamedInodes, VfsError> {
         let inner = &self.inner;
         let credentials = || inner.services.credentials(caller);
         let from = inner.place_of(directory, name).await?;
@@ -452,16 +461,16 @@ impl FileSystem {
         if let Some(replaced) = &replaced {
             inner.removed(replaced);
         }
-        Ok(())
+        Ok(RenamedInodes { moved, exchanged })
     }
 }
 
 impl FileSystem {
     /// Retries if a cached name turned out to be out of date.
-    async fn with_retries<F: Future<Output = Result<(), VfsError>>>(
+    async fn with_retries<T, F: Future<Output = Result<T, VfsError>>>(
         &self,
         attempt: impl Fn() -> F,
-    ) -> Result<(), VfsError> {
+    ) -> Result<T, VfsError> {
         const TRIES: u32 = 4;
         for _ in 1..TRIES {
             match attempt().await {

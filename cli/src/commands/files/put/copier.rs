@@ -274,10 +274,12 @@ impl Copier {
             .rename(&self.caller, directory, aside, directory, &place.name, mode)
             .await;
         match renamed {
-            Ok(()) => self.aside.is_gone(aside),
+            Ok(_) => self.aside.is_gone(aside),
             Err(_) => self.remove(aside, place).await,
         }
-        renamed.map_err(|error| refused(&place.path, &error))
+        renamed
+            .map_err(|error| refused(&place.path, &error))
+            .map(|_| ())
     }
 
     async fn fill(
