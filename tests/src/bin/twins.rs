@@ -127,6 +127,10 @@ fn compare_several(mounts: usize, arguments: &TwinsArguments) -> anyhow::Result<
         eprintln!("{broken}");
     }
     println!("{}", serde_json::to_string(&report)?);
+    anyhow::ensure!(
+        report.broken.is_some() || !arguments.attack || report.troubles.are_all_there(report.first),
+        "a part of the attack did not happen"
+    );
     Ok(match report.broken {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,

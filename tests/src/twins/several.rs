@@ -83,6 +83,16 @@ pub struct SeveralPlan {
     pub bound: Duration,
 }
 
+impl SeveralPlan {
+    fn second(&self) -> usize {
+        self.steps * SECOND_PERCENT / 100
+    }
+
+    fn first(&self) -> usize {
+        self.steps - self.second() - self.steps * THIRD_PERCENT / 100
+    }
+}
+
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SeveralReport {
@@ -90,6 +100,8 @@ pub struct SeveralReport {
     pub mounts: usize,
     /// The seed.
     pub seed: u64,
+    /// Steps of the first act, which has the trouble.
+    pub first: usize,
     /// Steps that were executed, by kind.
     pub steps: BTreeMap<&'static str, u64>,
     /// Steps that a mount refused for what was so within the bound, by call.
@@ -142,6 +154,7 @@ pub fn run(plan: SeveralPlan) -> SeveralReport {
     SeveralReport {
         mounts: plan.mounts,
         seed: plan.seed,
+        first: plan.first(),
         names: counts.names.summary(),
         attributes: counts.attributes.summary(),
         appended: counts.appended.summary(),
@@ -167,9 +180,7 @@ struct SeveralRun<'a> {
 impl SeveralRun<'_> {
     fn acts(&mut self) -> Kept {
         let before = self.used();
-        let third = self.plan.steps * THIRD_PERCENT / 100;
-        let second = self.plan.steps * SECOND_PERCENT / 100;
-        let first = self.plan.steps - second - third;
+        let (first, second) = (self.plan.first(), self.plan.second());
         self.first(first)?;
         self.second(first..first + second)?;
         self.third(first + second..self.plan.steps)?;
@@ -235,7 +246,7 @@ impl SeveralRun<'_> {
                 scope.spawn(move || {
                     let mut stage = Stage::new(mounts, home, seed)?;
                     let result = stage.run(steps, |_| Ok(()));
-                    Ok((stage, result))
+                    Kept::Ok((stage, result))
                 })
             });
             drivers.map(|driver| driver.join().unwrap())

@@ -350,8 +350,8 @@ impl<'a> Arena<'a> {
             .map(|_| Duration::from_millis(self.random.below(PAUSE_MAX_MS)))
             .collect();
         let this = &*self;
+        let shared = (&acknowledged, &ends);
         let (replaced, polled) = std::thread::scope(|scope| {
-            let shared = (&acknowledged, &ends);
             let polling = scope.spawn(|| this.poll_replaced(reader, &path, &versions, shared));
             let replaced = this.replace(writer, &path, &versions, &pauses, &acknowledged);
             ends.store(true, Ordering::Release);
