@@ -43,6 +43,9 @@ struct TwinsArguments {
     /// How many milliseconds a mount may take to show what another one has changed.
     #[arg(long, requires = "mounts")]
     bound_ms: Option<u64>,
+    /// Counts opens that fail with ESTALE while their name is replaced, instead of failing.
+    #[arg(long, requires = "mounts")]
+    allow_stale_opens: bool,
     /// Uses another tmpfs in the place of the mount, to test the comparison.
     #[arg(long)]
     tmpfs: bool,
@@ -122,6 +125,7 @@ fn compare_several(mounts: usize, arguments: &TwinsArguments) -> anyhow::Result<
         seed: arguments.seed,
         attack: arguments.attack,
         bound: bound.unwrap_or(BOUND),
+        allow_stale_opens: arguments.allow_stale_opens,
     });
     if let Some(broken) = &report.broken {
         eprintln!("{broken}");

@@ -81,6 +81,8 @@ pub struct SeveralPlan {
     pub attack: bool,
     /// How old a name or an attribute may be that a mount shows.
     pub bound: Duration,
+    /// Counts opens that fail with `ESTALE` while their name is replaced, instead of failing.
+    pub allow_stale_opens: bool,
 }
 
 impl SeveralPlan {
@@ -104,8 +106,10 @@ pub struct SeveralReport {
     pub first: usize,
     /// Steps that were executed, by kind.
     pub steps: BTreeMap<&'static str, u64>,
-    /// Steps that a mount refused for what was so within the bound, by call.
+    /// Steps that a mount refused for a name that was there or missing, now or within the bound.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Opens that failed with `ESTALE` while their name was replaced.
+    pub stale_opens: u64,
     /// How long others took to see a change of names.
     pub names: DelaySummary,
     /// How long others took to see a change of attributes or content without opening the file.
@@ -136,7 +140,7 @@ pub fn run(plan: SeveralPlan) -> SeveralReport {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let began = Instant::now();
-    let mounts = Mounts::new(cluster, plan.mounts, plan.bound);
+    let mounts = Mounts::new(cluster, &plan);
     let mut run = SeveralRun {
         plan,
         mounts: &mounts,
@@ -163,6 +167,7 @@ pub fn run(plan: SeveralPlan) -> SeveralReport {
         troubles,
         files: counts.files,
         bytes: counts.bytes,
+        stale_opens: mounts.stale_opens(),
         given_back_seconds: given_back.as_secs_f64(),
         seconds: began.elapsed().as_secs_f64(),
         broken: result.err().map(|broken| *broken),

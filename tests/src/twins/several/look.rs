@@ -142,6 +142,10 @@ impl<'a> Stage<'a> {
                 return Ok(None);
             }
         }
+        let uncertain = self.tree.allowed(mount, place, horizon).len() > 1;
+        if uncertain && file.as_ref().is_err_and(|error| self.mounts.allows(*error)) {
+            return Ok(None);
+        }
         let Some(file) = self.there(mount, "open", &path, file)? else {
             self.shows_name(mount, Way::Lookup, place, horizon, None)?;
             *self.counts.refused.entry("open").or_default() += 1;

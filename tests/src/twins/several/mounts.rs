@@ -4,8 +4,10 @@
 //! mount that answers too late, so that the call returns; that is a broken promise. A stopped mount
 //! may show what was current a bound before it was stopped, until a bound after it goes on.
 
+use super::SeveralPlan;
 use super::hand::Hand;
 use crate::harness::{Cluster, Machine, Quorumfs};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,13 +66,16 @@ pub(super) struct Mounts {
     each: Vec<OneMount>,
     cluster: Mutex<Cluster>,
     pub(super) bound: Duration,
+    allow_stale_opens: bool,
+    stale_opens: AtomicU64,
     calls: Arc<Calls>,
     watchdog: Option<JoinHandle<()>>,
 }
 
 impl Mounts {
     /// Mounts the volume of a cluster, whose replicas run, on so many machines.
-    pub(super) fn new(cluster: Cluster, count: usize, bound: Duration) -> Self {
+    pub(super) fn new(cluster: Cluster, plan: &SeveralPlan) -> Self {
+        let count = plan.mounts;
         let each = (0..count).map(|number| {
             let machine = Machine::recover(&cluster, number, CONFIGURATION);
             OneMount {
@@ -85,7 +90,9 @@ impl Mounts {
         let mounts = Self {
             each,
             cluster: Mutex::new(cluster),
-            bound,
+            bound: plan.bound,
+            allow_stale_opens: plan.allow_stale_opens,
+            stale_opens: AtomicU64::new(0),
             watchdog: Some(std::thread::spawn(move || watch(&watching))),
             calls,
         };
@@ -154,6 +161,19 @@ impl Mounts {
         if let Some(stop) = self.stopped(mount).as_mut() {
             stop.until = Some(Instant::now());
         }
+    }
+
+    /// Whether an open of a name that is being replaced may fail with this; it is counted.
+    pub(super) fn allows(&self, error: Errno) -> bool {
+        let allowed = self.allow_stale_opens && error == Errno::STALE;
+        if allowed {
+            self.stale_opens.fetch_add(1, Ordering::Relaxed);
+        }
+        allowed
+    }
+
+    pub(super) fn stale_opens(&self) -> u64 {
+        self.stale_opens.load(Ordering::Relaxed)
     }
 
     /// Unmounts all.
