@@ -24,6 +24,15 @@ const TARGET_MAX: u64 = 200;
 const ATOMIC: &str = "names are created, replaced and removed atomically, and by one mount each";
 const AT_ONCE: &str = "a mount shows its own changes at once";
 
+/// A file that is open to be changed.
+struct BegunChange {
+    place: NamePlace,
+    path: String,
+    file: OwnedFd,
+    number: u64,
+    watched: bool,
+}
+
 impl Stage<'_> {
     /// The result of a call that has to succeed.
     fn must<T>(&self, mount: usize, call: &str, path: &str, result: Result<T, Errno>) -> Kept<T> {
@@ -122,7 +131,7 @@ impl Stage<'_> {
         mount: usize,
         kind: &'static str,
         flags: OFlags,
-    ) -> Kept<Option<(NamePlace, String, OwnedFd, u64, bool)>> {
+    ) -> Kept<Option<BegunChange>> {
         let Some(place) = self.draw_file() else {
             return Ok(None);
         };
@@ -130,7 +139,13 @@ impl Stage<'_> {
         self.note(mount, kind, &[&path]);
         let watched = self.draw_watch(mount, &[&place])?;
         let opened = self.open_to_change(mount, &place, flags)?;
-        Ok(opened.map(|(file, number)| (place, path, file, number, watched)))
+        Ok(opened.map(|(file, number)| BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }))
     }
 
     fn content_of(&self, number: u64) -> Vec<u8> {
@@ -140,7 +155,14 @@ impl Stage<'_> {
     /// Replaces the whole content in place.
     pub(super) fn rewrite(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "rewrite", OFlags::WRONLY)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let (hand, bytes) = (self.hand(mount), self.draw_bytes());
@@ -153,7 +175,14 @@ impl Stage<'_> {
     /// Writes a range, which may begin after the end.
     pub(super) fn patch(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "patch", OFlags::RDWR)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let (hand, mut now, mut bytes) = (self.hand(mount), self.content_of(number), Vec::new());
@@ -176,7 +205,14 @@ impl Stage<'_> {
 
     pub(super) fn append(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "append", OFlags::WRONLY | OFlags::APPEND)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let (hand, mut now, bytes) = (self.hand(mount), self.content_of(number), self.draw_bytes());
@@ -188,7 +224,14 @@ impl Stage<'_> {
 
     pub(super) fn truncate(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "truncate", OFlags::RDWR)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let (hand, mut now) = (self.hand(mount), self.content_of(number));
@@ -213,7 +256,14 @@ impl Stage<'_> {
 
     pub(super) fn change_mode(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "chmod", OFlags::RDONLY)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let (hand, mode) = (self.hand(mount), self.random.below(0o1000) as u32);
@@ -229,7 +279,14 @@ impl Stage<'_> {
 
     pub(super) fn change_times(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "utimes", OFlags::RDONLY)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let hand = self.hand(mount);
@@ -249,7 +306,14 @@ impl Stage<'_> {
 
     pub(super) fn change_label(&mut self, mount: usize) -> Kept {
         let begun = self.begin_change(mount, "setxattr", OFlags::RDONLY)?;
-        let Some((place, path, file, number, watched)) = begun else {
+        let Some(BegunChange {
+            place,
+            path,
+            file,
+            number,
+            watched,
+        }) = begun
+        else {
             return Ok(());
         };
         let hand = self.hand(mount);
