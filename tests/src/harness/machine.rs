@@ -17,13 +17,13 @@ const TO_SHARE: [&str; 0] = [];
 
 /// A state directory of its own, with a mount point.
 #[derive(Debug)]
-pub struct Machine {
+pub struct RecoveredMachine {
     state: PathBuf,
     point: PathBuf,
     process: Option<Pid>,
 }
 
-impl Machine {
+impl RecoveredMachine {
     /// Opens the cluster's volume from a new state directory, with the kit, and appends to its
     /// configuration. Nothing is mounted yet.
     ///
@@ -118,7 +118,7 @@ fn is_ours(process: Pid) -> bool {
     program.ok().as_deref() == Some(binary())
 }
 
-impl Drop for Machine {
+impl Drop for RecoveredMachine {
     fn drop(&mut self) {
         if let Some(process) = self.process.take() {
             if is_ours(process) {

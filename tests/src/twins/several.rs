@@ -47,10 +47,10 @@ pub use trouble::Troubles;
 
 use crate::harness::{Cluster, require_fuse};
 use mounts::Mounts;
-use promise::{Kept, Record};
+use promise::{Kept, StepRecord};
 use scenes::Arena;
 use serde::Serialize;
-use stage::{Counts, Stage};
+use stage::{Stage, StageCounts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,7 @@ pub fn run(plan: SeveralPlan) -> SeveralReport {
     let mut run = SeveralRun {
         plan,
         mounts: &mounts,
-        counts: Counts::default(),
+        counts: StageCounts::default(),
         troubles: Troubles::default(),
         given_back: Duration::ZERO,
     };
@@ -177,7 +177,7 @@ pub fn run(plan: SeveralPlan) -> SeveralReport {
 struct SeveralRun<'a> {
     plan: SeveralPlan,
     mounts: &'a Mounts,
-    counts: Counts,
+    counts: StageCounts,
     troubles: Troubles,
     given_back: Duration,
 }
@@ -292,7 +292,7 @@ impl SeveralRun<'_> {
             if began.elapsed() > GIVEN_BACK_WITHIN {
                 let promise = "what was removed gives its space back";
                 let expected = format!("{before} bytes, as before the run");
-                let record = Record::new(self.plan.seed);
+                let record = StepRecord::new(self.plan.seed);
                 return Err(record.broken(0, promise, "", expected, format!("{used} bytes")));
             }
             std::thread::sleep(Duration::from_millis(500));

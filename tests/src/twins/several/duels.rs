@@ -4,8 +4,8 @@
 //! in either order. Of two that want the same, exactly one gets it. Of two that change different
 //! things, neither loses its change. Afterwards all mounts show the same.
 
-use super::hand::{Answer, Hand};
-use super::promise::{Content, Kept, first_difference};
+use super::hand::{CallResult, Hand};
+use super::promise::{FileBytes, Kept, first_difference};
 use super::scenes::Arena;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -83,7 +83,7 @@ impl<'a> Arena<'a> {
         &self,
         mounts: (usize, usize),
         path: &str,
-        results: (Answer, Answer),
+        results: (CallResult, CallResult),
         errors: &[Errno],
     ) -> Kept<usize> {
         match results {
@@ -121,7 +121,7 @@ impl<'a> Arena<'a> {
     fn make_one(
         &mut self,
         kind: &'static str,
-        make: impl Fn(&Hand<'a>, &str, usize) -> Answer + Sync,
+        make: impl Fn(&Hand<'a>, &str, usize) -> CallResult + Sync,
     ) -> Kept {
         let (mounts, path) = (self.draw_two(), self.path(kind));
         self.note(mounts.0, "duel: mkdir or symlink", &path);
@@ -266,7 +266,7 @@ impl<'a> Arena<'a> {
             is_old &= which == Some(2);
             if which.is_none() || which == Some(2) && !is_old {
                 let expected = "the old file or one of the new ones, and not the old one again";
-                let seen = format!("{:?}, which is {which:?}", Content::of(seen));
+                let seen = format!("{:?}, which is {which:?}", FileBytes::of(seen));
                 return Err(self.broken(reader, REPLACE, &path, expected, seen));
             }
         }
@@ -278,7 +278,7 @@ impl<'a> Arena<'a> {
         let seen = self.hand(mounts.0).read(&path);
         let seen = self.must(mounts.0, "read", &path, seen)?;
         if !contents[..2].contains(&seen) {
-            let seen = format!("{:?}", Content::of(seen));
+            let seen = format!("{:?}", FileBytes::of(seen));
             return Err(self.broken(mounts.0, REPLACE, &path, "one of the new files", seen));
         }
         self.read_everywhere(REPLACE, &path, &seen)?;
@@ -467,7 +467,7 @@ impl<'a> Arena<'a> {
         let expected = [old, more].concat();
         if seen != expected {
             let difference = first_difference(&expected, &seen);
-            let expected = format!("{:?}", Content::of(expected));
+            let expected = format!("{:?}", FileBytes::of(expected));
             return Err(self.broken(mounts.0, REPLACE, &path, expected, difference));
         }
         self.hand(mounts.0).close(file);
@@ -488,7 +488,7 @@ impl<'a> Arena<'a> {
         let name = |side: usize, number: usize| format!("{side}-{number}");
         let act = |side: usize| {
             let path = &path;
-            move |hand: Hand<'a>| -> Answer {
+            move |hand: Hand<'a>| -> CallResult {
                 for number in 0..CROWD {
                     let at = format!("{path}/{}", name(side, number));
                     hand.close(hand.create(&at)?);

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// The result of a call.
-pub(super) type Answer<T = ()> = Result<T, Errno>;
+pub(super) type CallResult<T = ()> = Result<T, Errno>;
 
 /// An extended attribute that is changed.
 const LABEL: &str = "user.label";
@@ -35,7 +35,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    fn call<T>(&self, what: &'static str, act: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    fn call<T>(&self, what: &'static str, act: impl FnOnce() -> CallResult<T>) -> CallResult<T> {
         let _watched = self.mounts.watched(self.mount, what);
         act()
     }
@@ -48,14 +48,14 @@ impl<'a> Hand<'a> {
     }
 
     /// Opens; no link is followed.
-    pub(super) fn open(&self, path: &str, flags: OFlags) -> Answer<OwnedFd> {
+    pub(super) fn open(&self, path: &str, flags: OFlags) -> CallResult<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o644);
         self.call("open", || fs::openat(CWD, self.path(path), flags, mode))
     }
 
     /// Creates a file that must not be there.
-    pub(super) fn create(&self, path: &str) -> Answer<OwnedFd> {
+    pub(super) fn create(&self, path: &str) -> CallResult<OwnedFd> {
         self.open(path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR)
     }
 
@@ -65,25 +65,25 @@ impl<'a> Hand<'a> {
         drop(file);
     }
 
-    pub(super) fn sync(&self, file: &OwnedFd) -> Answer {
+    pub(super) fn sync(&self, file: &OwnedFd) -> CallResult {
         self.call("fsync", || fs::fsync(file))
     }
 
     /// The state of a path; a link is not followed.
-    pub(super) fn stat(&self, path: &str) -> Answer<Picture> {
+    pub(super) fn stat(&self, path: &str) -> CallResult<Picture> {
         let path = self.path(path);
         let stat = || fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
         self.call("stat", stat).map(|stat| Picture::of(&stat))
     }
 
     /// The state of an open file.
-    pub(super) fn state(&self, file: &OwnedFd) -> Answer<Picture> {
+    pub(super) fn state(&self, file: &OwnedFd) -> CallResult<Picture> {
         let stat = self.call("fstat", || fs::fstat(file));
         stat.map(|stat| Picture::of(&stat))
     }
 
     /// Everything from a position to the end.
-    pub(super) fn read_from(&self, file: &OwnedFd, mut at: u64) -> Answer<Vec<u8>> {
+    pub(super) fn read_from(&self, file: &OwnedFd, mut at: u64) -> CallResult<Vec<u8>> {
         let mut bytes = Vec::new();
         loop {
             let mut part = vec![0; AT_ONCE];
@@ -97,14 +97,14 @@ impl<'a> Hand<'a> {
     }
 
     /// The whole content of a path.
-    pub(super) fn read(&self, path: &str) -> Answer<Vec<u8>> {
+    pub(super) fn read(&self, path: &str) -> CallResult<Vec<u8>> {
         let file = self.open(path, OFlags::RDONLY)?;
         let bytes = self.read_from(&file, 0);
         self.close(file);
         bytes
     }
 
-    pub(super) fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> Answer {
+    pub(super) fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> CallResult {
         let mut done = 0;
         while done < bytes.len() {
             let (rest, place) = (&bytes[done..], at + done as u64);
@@ -114,7 +114,7 @@ impl<'a> Hand<'a> {
     }
 
     /// Writes through a descriptor that appends, or at its position.
-    pub(super) fn write(&self, file: &OwnedFd, bytes: &[u8]) -> Answer {
+    pub(super) fn write(&self, file: &OwnedFd, bytes: &[u8]) -> CallResult {
         let mut done = 0;
         while done < bytes.len() {
             done += self.call("write", || io::write(file, &bytes[done..]))?;
@@ -122,17 +122,17 @@ impl<'a> Hand<'a> {
         Ok(())
     }
 
-    pub(super) fn set_length(&self, file: &OwnedFd, length: u64) -> Answer {
+    pub(super) fn set_length(&self, file: &OwnedFd, length: u64) -> CallResult {
         self.call("ftruncate", || fs::ftruncate(file, length))
     }
 
-    pub(super) fn set_mode(&self, file: &OwnedFd, mode: u32) -> Answer {
+    pub(super) fn set_mode(&self, file: &OwnedFd, mode: u32) -> CallResult {
         let mode = Mode::from_raw_mode(mode);
         self.call("fchmod", || fs::fchmod(file, mode))
     }
 
     /// Sets the times of access and modification.
-    pub(super) fn set_times(&self, file: &OwnedFd, seconds: i64, nanos: u32) -> Answer {
+    pub(super) fn set_times(&self, file: &OwnedFd, seconds: i64, nanos: u32) -> CallResult {
         let time = Timespec {
             tv_sec: seconds,
             tv_nsec: nanos.into(),
@@ -145,7 +145,7 @@ impl<'a> Hand<'a> {
     }
 
     /// Sets or removes the extended attribute.
-    pub(super) fn set_label(&self, file: &OwnedFd, label: Option<&[u8]>) -> Answer {
+    pub(super) fn set_label(&self, file: &OwnedFd, label: Option<&[u8]>) -> CallResult {
         self.call("setxattr", || match label {
             Some(label) => fs::fsetxattr(file, LABEL, label, XattrFlags::empty()),
             None => fs::fremovexattr(file, LABEL),
@@ -153,7 +153,7 @@ impl<'a> Hand<'a> {
     }
 
     /// The extended attribute.
-    pub(super) fn label(&self, file: &OwnedFd) -> Answer<Option<Vec<u8>>> {
+    pub(super) fn label(&self, file: &OwnedFd) -> CallResult<Option<Vec<u8>>> {
         let mut value = vec![0; LABEL_MAX];
         match self.call("getxattr", || fs::fgetxattr(file, LABEL, &mut value[..])) {
             Ok(length) => {
@@ -166,44 +166,44 @@ impl<'a> Hand<'a> {
     }
 
     /// Gives a file a tier of its own.
-    pub(super) fn set_tier(&self, file: &OwnedFd, tier: &str) -> Answer {
+    pub(super) fn set_tier(&self, file: &OwnedFd, tier: &str) -> CallResult {
         let (tier, flags) = (tier.as_bytes(), XattrFlags::empty());
         self.call("setxattr", || fs::fsetxattr(file, TIER, tier, flags))
     }
 
-    pub(super) fn make_directory(&self, path: &str) -> Answer {
+    pub(super) fn make_directory(&self, path: &str) -> CallResult {
         let (path, mode) = (self.path(path), Mode::from_raw_mode(0o755));
         self.call("mkdir", || fs::mkdirat(CWD, path, mode))
     }
 
-    pub(super) fn remove_directory(&self, path: &str) -> Answer {
+    pub(super) fn remove_directory(&self, path: &str) -> CallResult {
         let path = self.path(path);
         self.call("rmdir", || fs::unlinkat(CWD, path, AtFlags::REMOVEDIR))
     }
 
-    pub(super) fn unlink(&self, path: &str) -> Answer {
+    pub(super) fn unlink(&self, path: &str) -> CallResult {
         let path = self.path(path);
         self.call("unlink", || fs::unlinkat(CWD, path, AtFlags::empty()))
     }
 
-    pub(super) fn rename(&self, from: &str, to: &str) -> Answer {
+    pub(super) fn rename(&self, from: &str, to: &str) -> CallResult {
         let (from, to) = (self.path(from), self.path(to));
         self.call("rename", || fs::renameat(CWD, from, CWD, to))
     }
 
     /// Gives an open file another name: the file that is open, whatever its name has become.
-    pub(super) fn link(&self, file: &OwnedFd, to: &str) -> Answer {
+    pub(super) fn link(&self, file: &OwnedFd, to: &str) -> CallResult {
         let from = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (to, follow) = (self.path(to), AtFlags::SYMLINK_FOLLOW);
         self.call("link", || fs::linkat(CWD, from, CWD, to, follow))
     }
 
-    pub(super) fn make_link(&self, target: &str, path: &str) -> Answer {
+    pub(super) fn make_link(&self, target: &str, path: &str) -> CallResult {
         let path = self.path(path);
         self.call("symlink", || fs::symlinkat(target, CWD, path))
     }
 
-    pub(super) fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+    pub(super) fn read_link(&self, path: &str) -> CallResult<Vec<u8>> {
         let path = self.path(path);
         let target = self.call("readlink", || fs::readlinkat(CWD, path, Vec::new()));
         target.map(std::ffi::CString::into_bytes)
@@ -213,7 +213,7 @@ impl<'a> Hand<'a> {
     ///
     /// # Panics
     /// If a name is listed twice.
-    pub(super) fn list(&self, path: &str) -> Answer<BTreeMap<String, u64>> {
+    pub(super) fn list(&self, path: &str) -> CallResult<BTreeMap<String, u64>> {
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         self.call("readdir", || {
             let mut entries = BTreeMap::new();

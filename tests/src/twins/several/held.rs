@@ -4,7 +4,7 @@
 //! it reads while another mount changes the file, each byte is one that was there at its place.
 //! A file without a name stays readable and writable on the mount that has it open.
 
-use super::promise::{Content, Kept, Way, first_difference, is_mixture};
+use super::promise::{FileBytes, Kept, Way, first_difference, is_mixture};
 use super::stage::Stage;
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
@@ -100,7 +100,7 @@ impl Stage<'_> {
         let seen = hand.read_from(&held.file, 0);
         let seen = seen.map_err(|error| self.failed(mount, "read", &path, error))?;
         let horizon = self.mounts.horizon(mount, began, false);
-        let (seen, content) = (Content::of(seen), &mut self.tree.inode(number).content);
+        let (seen, content) = (FileBytes::of(seen), &mut self.tree.inode(number).content);
         let allowed: Vec<_> = content.allowed(mount, horizon).cloned().collect();
         self.counts.files += 1;
         self.counts.bytes += seen.length();
@@ -143,7 +143,7 @@ impl Stage<'_> {
         }
         self.tree
             .inode(number)
-            .changed(mount, &seen, Content::of(now));
+            .changed(mount, &seen, FileBytes::of(now));
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! close at once, and everything the same on all mounts once nothing changes.
 
 use super::super::picture::Picture;
-use super::hand::{Answer, Hand};
-use super::promise::{Content, Kept, Way, first_difference};
+use super::hand::{CallResult, Hand};
+use super::promise::{FileBytes, Kept, Way, first_difference};
 use super::stage::Stage;
 use super::tree::{InodeKind, NamePlace};
 use rustix::fs::OFlags;
@@ -34,7 +34,13 @@ impl<'a> Stage<'a> {
     }
 
     /// The answer to a question about a path; `None` if there is nothing.
-    fn there<T>(&self, mount: usize, call: &str, path: &str, answer: Answer<T>) -> Kept<Option<T>> {
+    fn there<T>(
+        &self,
+        mount: usize,
+        call: &str,
+        path: &str,
+        answer: CallResult<T>,
+    ) -> Kept<Option<T>> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(Errno::NOENT) => Ok(None),
@@ -199,7 +205,7 @@ impl<'a> Stage<'a> {
         opened: Instant,
     ) -> Kept {
         let horizon = self.mounts.horizon(mount, opened, true);
-        let (seen, inode) = (Content::of(seen), self.tree.inode(number));
+        let (seen, inode) = (FileBytes::of(seen), self.tree.inode(number));
         let shown = inode.content.show(mount, Way::Lookup, horizon, &seen);
         self.counts.files += 1;
         self.counts.bytes += seen.length();

@@ -6,7 +6,7 @@
 
 use super::SeveralPlan;
 use super::hand::Hand;
-use crate::harness::{Cluster, Machine, Quorumfs};
+use crate::harness::{Cluster, Quorumfs, RecoveredMachine};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct Stop {
 
 #[derive(Debug)]
 struct OneMount {
-    machine: Mutex<Machine>,
+    machine: Mutex<RecoveredMachine>,
     point: PathBuf,
     stop: Mutex<Option<Stop>>,
 }
@@ -48,12 +48,12 @@ struct Calls {
 
 /// A call that the watchdog watches until this is dropped.
 #[derive(Debug)]
-pub(super) struct Watched<'a> {
+pub(super) struct WatchedCall<'a> {
     calls: &'a Calls,
     number: u64,
 }
 
-impl Drop for Watched<'_> {
+impl Drop for WatchedCall<'_> {
     fn drop(&mut self) {
         self.calls.open.lock().unwrap().remove(&self.number);
     }
@@ -77,7 +77,7 @@ impl Mounts {
     pub(super) fn new(cluster: Cluster, plan: &SeveralPlan) -> Self {
         let count = plan.mounts;
         let each = (0..count).map(|number| {
-            let machine = Machine::recover(&cluster, number, CONFIGURATION);
+            let machine = RecoveredMachine::recover(&cluster, number, CONFIGURATION);
             OneMount {
                 point: machine.point().to_owned(),
                 machine: Mutex::new(machine),
@@ -122,7 +122,7 @@ impl Mounts {
         self.each[mount].machine.lock().unwrap().quorumfs()
     }
 
-    fn machine(&self, mount: usize) -> MutexGuard<'_, Machine> {
+    fn machine(&self, mount: usize) -> MutexGuard<'_, RecoveredMachine> {
         self.each[mount].machine.lock().unwrap()
     }
 
@@ -197,11 +197,11 @@ impl Mounts {
     }
 
     /// Watches a call until the guard is dropped.
-    pub(super) fn watched(&self, mount: usize, what: &'static str) -> Watched<'_> {
+    pub(super) fn watched(&self, mount: usize, what: &'static str) -> WatchedCall<'_> {
         let number = self.calls.next.fetch_add(1, Ordering::Relaxed);
         let mut open = self.calls.open.lock().unwrap();
         open.insert(number, (Instant::now(), mount, what));
-        Watched {
+        WatchedCall {
             calls: &self.calls,
             number,
         }

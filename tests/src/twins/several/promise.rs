@@ -177,9 +177,9 @@ impl<T: Clone + PartialEq + Debug> History<T> {
 
 /// The bytes of a file, which are described shortly.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct Content(pub(super) Arc<Vec<u8>>);
+pub(super) struct FileBytes(pub(super) Arc<Vec<u8>>);
 
-impl Content {
+impl FileBytes {
     pub(super) fn of(bytes: Vec<u8>) -> Self {
         Self(Arc::new(bytes))
     }
@@ -189,7 +189,7 @@ impl Content {
     }
 }
 
-impl Debug for Content {
+impl Debug for FileBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digest = blake3::hash(&self.0).to_hex();
         write!(f, "{} bytes {}", self.0.len(), &digest[..8])
@@ -264,13 +264,13 @@ impl Delays {
 
 /// The steps so far, for the description of a fault.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(super) struct StepRecord {
     pub(super) seed: u64,
     pub(super) step: usize,
     lines: VecDeque<(Vec<String>, String)>,
 }
 
-impl Record {
+impl StepRecord {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,

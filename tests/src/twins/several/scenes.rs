@@ -6,11 +6,11 @@
 //!
 //! [`duels`]: super::duels
 
-use super::hand::{Answer, Hand};
+use super::hand::{CallResult, Hand};
 use super::look::POLL_EVERY;
 use super::mounts::Mounts;
-use super::promise::{BrokenPromise, Content, Kept, Record, first_difference, is_mixture};
-use super::stage::Counts;
+use super::promise::{BrokenPromise, FileBytes, Kept, StepRecord, first_difference, is_mixture};
+use super::stage::StageCounts;
 use crate::harness::noise;
 use quorumfs_bft_simulator::random::Random;
 use rustix::fs::OFlags;
@@ -52,9 +52,9 @@ pub(super) fn make_home(mounts: &Mounts, home: &str, seed: u64) -> Kept<u64> {
 pub(super) struct Arena<'a> {
     pub(super) mounts: &'a Mounts,
     home: String,
-    pub(super) record: Record,
+    pub(super) record: StepRecord,
     pub(super) random: Random,
-    pub(super) counts: Counts,
+    pub(super) counts: StageCounts,
 }
 
 impl<'a> Arena<'a> {
@@ -62,9 +62,9 @@ impl<'a> Arena<'a> {
         Self {
             mounts,
             home: String::new(),
-            record: Record::new(seed),
+            record: StepRecord::new(seed),
             random: Random::new(seed),
-            counts: Counts::default(),
+            counts: StageCounts::default(),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> Arena<'a> {
         mount: usize,
         call: &str,
         path: &str,
-        answer: Answer<T>,
+        answer: CallResult<T>,
     ) -> Kept<T> {
         answer.map_err(|error| {
             let seen = format!("{call} failed: {error} {}", self.mounts.overdue());
@@ -195,9 +195,9 @@ impl<'a> Arena<'a> {
             self.counts.files += 1;
             self.counts.bytes += seen.len() as u64;
             if seen != bytes {
-                let expected = format!("{:?}", Content::of(bytes.to_vec()));
+                let expected = format!("{:?}", FileBytes::of(bytes.to_vec()));
                 let difference = first_difference(bytes, &seen);
-                let seen = format!("{:?}, {difference}", Content::of(seen));
+                let seen = format!("{:?}, {difference}", FileBytes::of(seen));
                 return Err(self.broken(mount, promise, path, expected, seen));
             }
         }
@@ -415,7 +415,7 @@ impl<'a> Arena<'a> {
             let Some(found) = found else {
                 let which = versions.iter().position(|it| *it == seen);
                 let expected = format!("one of the versions {least} to {}", most - 1);
-                let seen = format!("version {which:?}: {:?}", Content::of(seen));
+                let seen = format!("version {which:?}: {:?}", FileBytes::of(seen));
                 return Err(self.broken(mount, REPLACED, path, expected, seen));
             };
             shown = least + found;

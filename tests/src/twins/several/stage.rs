@@ -11,7 +11,7 @@
 
 use super::held::HeldFile;
 use super::mounts::Mounts;
-use super::promise::{BrokenPromise, Delays, Kept, Record};
+use super::promise::{BrokenPromise, Delays, Kept, StepRecord};
 use super::tree::{ExpectedTree, InodeKind, NamePlace};
 use crate::harness::noise;
 use quorumfs_bft_simulator::random::Random;
@@ -28,7 +28,7 @@ const LENGTH_MAX: u64 = 150_000;
 
 /// What was done and found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct StageCounts {
     /// Steps by kind.
     pub(super) steps: BTreeMap<&'static str, u64>,
     /// Steps that a mount refused because of what another one had changed within the bound.
@@ -42,7 +42,7 @@ pub(super) struct Counts {
     pub(super) bytes: u64,
 }
 
-impl Counts {
+impl StageCounts {
     pub(super) fn step(&mut self, kind: &'static str) {
         *self.steps.entry(kind).or_default() += 1;
     }
@@ -67,11 +67,11 @@ impl Counts {
 pub(super) struct Stage<'a> {
     pub(super) mounts: &'a Mounts,
     pub(super) home: String,
-    pub(super) record: Record,
+    pub(super) record: StepRecord,
     pub(super) random: Random,
     pub(super) tree: ExpectedTree,
     pub(super) held: Vec<HeldFile>,
-    pub(super) counts: Counts,
+    pub(super) counts: StageCounts,
     /// The mount that is stopped, if one is.
     pub(super) away: Option<usize>,
     /// Names that a call is changing which has not returned.
@@ -85,11 +85,11 @@ impl<'a> Stage<'a> {
         let mut stage = Self {
             mounts,
             home: home.to_owned(),
-            record: Record::new(seed),
+            record: StepRecord::new(seed),
             random: Random::new(seed),
             tree: ExpectedTree::new(mounts.count(), root),
             held: Vec::new(),
-            counts: Counts::default(),
+            counts: StageCounts::default(),
             away: None,
             reserved: BTreeSet::new(),
         };

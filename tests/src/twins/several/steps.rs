@@ -6,7 +6,7 @@
 
 use super::super::picture::Picture;
 use super::look::Changed;
-use super::promise::{Content, Kept};
+use super::promise::{FileBytes, Kept};
 use super::stage::Stage;
 use super::tree::NamePlace;
 use rustix::fs::OFlags;
@@ -59,7 +59,7 @@ impl Stage<'_> {
         hand.close(file);
         self.tree
             .inode(number)
-            .changed(mount, &seen, Content::of(now));
+            .changed(mount, &seen, FileBytes::of(now));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Stage<'_> {
         mount: usize,
         place: &NamePlace,
         seen: &Picture,
-        content: Content,
+        content: FileBytes,
     ) -> Kept {
         let path = self.tree.path(place);
         if let Some(before) = self.tree.at(place) {
@@ -114,7 +114,7 @@ impl Stage<'_> {
         };
         let seen = self.must(mount, "fstat", &path, hand.state(&file))?;
         let number = seen.inode;
-        self.note_new(mount, &place, &seen, Content::default())?;
+        self.note_new(mount, &place, &seen, FileBytes::default())?;
         if !bytes.is_empty() {
             self.must(mount, "write", &path, hand.write(&file, &bytes))?;
         }
@@ -434,7 +434,7 @@ impl Stage<'_> {
             return self.refused((mount, "symlink"), &place, began, error);
         }
         let seen = self.must(mount, "stat", &path, hand.stat(&path))?;
-        self.note_new(mount, &place, &seen, Content::of(target.into_bytes()))?;
+        self.note_new(mount, &place, &seen, FileBytes::of(target.into_bytes()))?;
         match watched {
             true => self.watch(mount, &[&place], Changed::Names),
             false => Ok(()),
@@ -469,7 +469,7 @@ impl Stage<'_> {
         let hand = self.hand(mount);
         self.must(mount, "mkdir", &path, hand.make_directory(&path))?;
         let seen = self.must(mount, "stat", &path, hand.stat(&path))?;
-        self.note_new(mount, &place, &seen, Content::default())?;
+        self.note_new(mount, &place, &seen, FileBytes::default())?;
         self.settle(mount, &[&place])
     }
 

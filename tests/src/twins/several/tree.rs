@@ -5,7 +5,7 @@
 //! and which are never used again.
 
 use super::super::picture::{Picture, Time};
-use super::promise::{Content, History, Way};
+use super::promise::{FileBytes, History, Way};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -40,12 +40,12 @@ pub(super) struct KnownInode {
     pub(super) modified: History<Time>,
     pub(super) label: History<Option<Vec<u8>>>,
     /// Of a link, its target.
-    pub(super) content: History<Content>,
+    pub(super) content: History<FileBytes>,
 }
 
 impl KnownInode {
     /// As its mount shows it after its creation.
-    pub(super) fn new(mounts: usize, picture: &Picture, content: Content) -> Self {
+    pub(super) fn new(mounts: usize, picture: &Picture, content: FileBytes) -> Self {
         Self {
             kind: InodeKind::of(picture),
             mode: History::new(mounts, picture.mode),
@@ -63,7 +63,7 @@ impl KnownInode {
     }
 
     /// The content was changed and committed by a mount, which shows this state of it.
-    pub(super) fn changed(&mut self, by: usize, picture: &Picture, content: Content) {
+    pub(super) fn changed(&mut self, by: usize, picture: &Picture, content: FileBytes) {
         self.size.change(Some(by), content.length());
         self.modified.change(Some(by), picture.modified);
         self.content.change(Some(by), content);
@@ -190,7 +190,7 @@ impl ExpectedTree {
     }
 
     /// A new inode, which has no name yet.
-    pub(super) fn add(&mut self, picture: &Picture, content: Content) -> Result<(), String> {
+    pub(super) fn add(&mut self, picture: &Picture, content: FileBytes) -> Result<(), String> {
         let inode = KnownInode::new(self.mounts, picture, content);
         match self.inodes.insert(picture.inode, inode) {
             None => Ok(()),

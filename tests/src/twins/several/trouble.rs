@@ -9,9 +9,9 @@
 //! checked. Once it goes on, it may fail and is then mounted again; or it answers, and from the
 //! bound on everything that it shows has to be as new as on the other mounts.
 
-use super::hand::{Answer, Hand};
+use super::hand::{CallResult, Hand};
 use super::look::{Changed, POLL_EVERY};
-use super::promise::{Content, Kept, is_mixture};
+use super::promise::{FileBytes, Kept, is_mixture};
 use super::stage::Stage;
 use super::tree::NamePlace;
 use rustix::fs::OFlags;
@@ -78,8 +78,8 @@ impl Troubles {
 /// A call during which its mount is killed or stopped.
 #[derive(Clone, Debug)]
 enum DoubtfulCall {
-    Write(NamePlace, Content, Content),
-    Create(NamePlace, Content),
+    Write(NamePlace, FileBytes, FileBytes),
+    Create(NamePlace, FileBytes),
     Unlink(NamePlace),
     Rename(NamePlace, NamePlace),
     SetMode(NamePlace, u32),
@@ -96,7 +96,7 @@ impl DoubtfulCall {
         }
     }
 
-    fn perform(&self, hand: &Hand<'_>, paths: &[String]) -> Answer {
+    fn perform(&self, hand: &Hand<'_>, paths: &[String]) -> CallResult {
         let path = &paths[0];
         let file = match self {
             Self::Write(_, _, after) => {
@@ -174,7 +174,7 @@ impl Stage<'_> {
                 let bytes = self.draw_bytes();
                 after.resize(after.len().max(bytes.len()), 0);
                 after[..bytes.len()].copy_from_slice(&bytes);
-                Some(DoubtfulCall::Write(place, before, Content::of(after)))
+                Some(DoubtfulCall::Write(place, before, FileBytes::of(after)))
             }
             (2, Some(place), _) => Some(DoubtfulCall::Unlink(place)),
             (3, Some(from), Some(to)) => Some(DoubtfulCall::Rename(from, to)),
@@ -184,7 +184,7 @@ impl Stage<'_> {
             }
             (_, _, Some(place)) => {
                 let bytes = self.draw_bytes();
-                Some(DoubtfulCall::Create(place, Content::of(bytes)))
+                Some(DoubtfulCall::Create(place, FileBytes::of(bytes)))
             }
             _ => None,
         }
@@ -302,7 +302,7 @@ impl Stage<'_> {
         // At the root, where no other step looks.
         let hand = self.mounts.hand(mount, "");
         let path = format!("after-a-stop-{}", self.record.step);
-        let works = || -> Answer {
+        let works = || -> CallResult {
             let file = hand.create(&path)?;
             let synced = hand.write(&file, b"works").and_then(|()| hand.sync(&file));
             hand.close(file);
@@ -326,7 +326,7 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    fn check_given_up(&self, mount: usize, result: &Option<Answer>) -> Kept {
+    fn check_given_up(&self, mount: usize, result: &Option<CallResult>) -> Kept {
         match result {
             Some(Err(error)) if !GIVEN_UP.contains(error) => {
                 let expected = format!("success, or one of {GIVEN_UP:?}");
@@ -338,10 +338,10 @@ impl Stage<'_> {
 
     /// Finds out whether a call was executed, by its mount, which knows nothing from before or has
     /// answered.
-    fn resolve(&mut self, mount: usize, call: DoubtfulCall, result: Answer) -> Kept {
+    fn resolve(&mut self, mount: usize, call: DoubtfulCall, result: CallResult) -> Kept {
         let (paths, hand, places) = (self.paths_of(&call), self.hand(mount), call.places());
         let path = paths[0].clone();
-        let unless_missing = |answer: Answer<_>| match answer {
+        let unless_missing = |answer: CallResult<_>| match answer {
             Err(Errno::NOENT) => Ok(None),
             answer => answer.map(Some),
         };
@@ -427,10 +427,10 @@ impl Stage<'_> {
         match (call, seen) {
             (DoubtfulCall::Write(..), Some(seen)) => {
                 let inode = self.tree.inode(seen.inode);
-                inode.changed(mount, &seen, Content::of(content));
+                inode.changed(mount, &seen, FileBytes::of(content));
             }
             (DoubtfulCall::Create(place, _), Some(seen)) => {
-                let added = self.tree.add(&seen, Content::of(content));
+                let added = self.tree.add(&seen, FileBytes::of(content));
                 let path = self.tree.path(place);
                 added.map_err(|error| {
                     self.broken(mount, NOTHING_LOST, &path, "a new inode", error)
