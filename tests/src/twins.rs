@@ -18,6 +18,8 @@
 //! from the start of its chapter: [`shrink`] leaves out steps that do not matter. The [`attack`]
 //! does all of that while one cloud is damaged continuously, one replica lies, and the mount is
 //! killed.
+//!
+//! [`several`] compares several mounts of one volume with a model of what is promised to them.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,6 +38,7 @@ pub mod liar;
 pub mod pair;
 pub mod picture;
 pub mod place;
+pub mod several;
 pub mod shrink;
 pub mod step;
 pub mod user;

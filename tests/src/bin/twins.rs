@@ -6,14 +6,24 @@
 //!
 //! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest
 //! trace that it found. It mounts, acts as several users, and has to be run as root.
+//!
+//! ```text
+//! cargo run --release -p quorumfs-tests --bin twins -- --mounts 3 --steps 20000 --seed 1 --attack
+//! ```
+//!
+//! With `--mounts` it compares several mounts of one volume with what is promised to them. It
+//! prints one JSON line, and ends with exit code 0 only if no promise was broken.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::defect::Defect;
 use quorumfs_tests::twins::place::{Mount, Place, Tmpfs};
+use quorumfs_tests::twins::several::{self, BOUND, SeveralPlan};
 use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack, worker};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Does the same on a mount and on tmpfs.
 #[derive(Parser)]
@@ -27,6 +37,15 @@ struct TwinsArguments {
     /// Damages one cloud, has one replica lie, and kills the mount meanwhile.
     #[arg(long, conflicts_with = "tmpfs")]
     attack: bool,
+    /// Compares so many mounts of one volume with a model.
+    #[arg(long, conflicts_with_all = ["tmpfs", "defect", "no_shrink"])]
+    mounts: Option<NonZeroUsize>,
+    /// How many milliseconds a mount may take to show what another one has changed.
+    #[arg(long, requires = "mounts")]
+    bound_ms: Option<u64>,
+    /// Counts opens that fail with ESTALE while their name is replaced, instead of failing.
+    #[arg(long, requires = "mounts")]
+    allow_stale_opens: bool,
     /// Uses another tmpfs in the place of the mount, to test the comparison.
     #[arg(long)]
     tmpfs: bool,
@@ -67,6 +86,9 @@ fn main() -> anyhow::Result<ExitCode> {
         worker::serve(user, on_tmpfs, defect)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(mounts) = arguments.mounts {
+        return compare_several(mounts.get(), &arguments);
+    }
     let defect = arguments.defect.and_then(|it| it.to_possible_value());
     let plan = TwinsPlan {
         program: std::env::current_exe()?,
@@ -90,6 +112,30 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     show(&report, arguments.json)?;
     Ok(match report.difference {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+fn compare_several(mounts: usize, arguments: &TwinsArguments) -> anyhow::Result<ExitCode> {
+    let bound = arguments.bound_ms.map(Duration::from_millis);
+    let report = several::run(SeveralPlan {
+        mounts,
+        steps: arguments.steps,
+        seed: arguments.seed,
+        attack: arguments.attack,
+        bound: bound.unwrap_or(BOUND),
+        allow_stale_opens: arguments.allow_stale_opens,
+    });
+    if let Some(broken) = &report.broken {
+        eprintln!("{broken}");
+    }
+    println!("{}", serde_json::to_string(&report)?);
+    anyhow::ensure!(
+        report.broken.is_some() || !arguments.attack || report.troubles.are_all_there(report.first),
+        "a part of the attack did not happen"
+    );
+    Ok(match report.broken {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
     })

@@ -1,6 +1,6 @@
 //! A mount in the background, and killing it.
 
-use super::command::binary;
+use super::command::{Quorumfs, binary};
 use super::{Cluster, eventually};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,8 +17,14 @@ const DEAD_WITHIN: Duration = Duration::from_secs(20);
 #[must_use]
 #[track_caller]
 pub fn mount_in_background(cluster: &Cluster, point: &Path, how: &[&str]) -> Pid {
+    mount_from(cluster.quorumfs(), point, how)
+}
+
+/// The same from another state directory.
+#[track_caller]
+pub(super) fn mount_from(quorumfs: Quorumfs, point: &Path, how: &[&str]) -> Pid {
     let mount = ["mount", "--background"];
-    let mount = cluster.quorumfs().args(mount).args(how).args([point]);
+    let mount = quorumfs.args(mount).args(how).args([point]);
     let ready = mount.run().ok().records("ready").remove(0);
     let pid = i32::try_from(ready["pid"].as_i64().unwrap()).unwrap();
     Pid::from_raw(pid).unwrap()

@@ -1,10 +1,13 @@
-//! The same operations on a mount and on tmpfs, compared after each step; the program `twins` does
-//! this for any number of steps.
+//! The same operations on a mount and on tmpfs, compared after each step, and two mounts compared
+//! with what is promised to them; the program `twins` does this for any number of steps.
+
+#![allow(clippy::unwrap_used)]
 
 use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
 use quorumfs_tests::twins::draw::Weather;
 use quorumfs_tests::twins::place::{Mount, Place};
+use quorumfs_tests::twins::several::{self, BOUND, SeveralPlan};
 use quorumfs_tests::twins::{FAIR, TwinsPlan, TwinsReport, run, run_under_attack};
 use std::path::Path;
 
@@ -43,4 +46,19 @@ fn a_mount_does_what_tmpfs_does_while_it_is_attacked_from_all_sides() {
     let (report, counts) = run_under_attack(&plan(4000, 7, FOUL), liar);
     println!("{counts:?}");
     assert_the_same(&report, 4000);
+}
+
+#[test]
+fn two_mounts_of_a_volume_show_what_is_promised_to_them() {
+    let report = several::run(SeveralPlan {
+        mounts: 2,
+        steps: 300,
+        seed: 3,
+        attack: false,
+        bound: BOUND,
+        allow_stale_opens: false,
+    });
+    println!("{}", serde_json::to_string(&report).unwrap());
+    let broken = report.broken.map(|broken| broken.to_string());
+    assert_eq!(broken, None);
 }
