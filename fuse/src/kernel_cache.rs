@@ -17,11 +17,12 @@
 //!   does the same on its side: an invalidation of attributes outdates requests that are under way,
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
-//! * An open that asked the servers, because others may mount the volume, drops the kernel's
-//!   attributes of the file before its reply ([`KernelCache::opens`]): `fstat` and reads go by the
-//!   size that the kernel knows, and it may be older than the open.
-//! * The kernel takes its entry of a name along to the new name when a process renames it. So the new
-//!   name is recorded with the reply. It is invalidated after the reply if others have changed the
+//! * An open that asked the servers, because others may mount the volume, makes the kernel know the
+//!   file's length before its reply ([`KernelCache::opens`]): reads end at the length that the
+//!   kernel knows. To drop its attributes is not enough. It then asks for them at the next read,
+//!   but goes on with the old length if an invalidation outdates the answer on its way.
+//! * The kernel takes its entry of a name along to the new name when a process renames it. So the
+//!   new name is recorded with the reply. It is invalidated after the reply if others changed the
 //!   directory, and always if others may mount the volume: another one may have just given the old
 //!   name to another inode, which was then moved, and the kernel does not know.
 //! * The root's attributes are never cached: a process that checks whether a mount is dead, perhaps
@@ -34,7 +35,9 @@
 use crate::convert::number;
 use crate::serve::VALID_FOR;
 use fuser::Notifier;
-use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeId, Invalidation};
+use quorumfs_gateway::vfs::{
+    Attributes, CACHED_FOR, FileSystem, FileType, InodeId, Invalidation, OpenedFile,
+};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -113,13 +116,19 @@ impl KernelCache {
         }
     }
 
-    /// A file is about to be shown as opened: drops its attributes if others may have changed it.
-    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId) {
-        if let Some(notifier) = self.notifier.get().filter(|_| fs.is_shared()) {
-            // It waits for nothing, other than dropping pages or names. An error says that the
-            // kernel has none.
-            let _ = notifier.inval_inode(number(inode, fs.root()), ATTRIBUTES_ALONE, 0);
+    /// A file is about to be shown as opened, and others may have changed it.
+    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId, opened: &OpenedFile) {
+        let Some(notifier) = self.notifier.get().filter(|_| fs.is_shared()) else {
+            return;
+        };
+        // Neither waits for anything, and an error says that the kernel does not know the inode.
+        let inode = number(inode, fs.root());
+        if !opened.keep_pages {
+            // No bytes to store up to the end: the length grows to it. A length that is too large
+            // does no harm, because reads behind the end get nothing.
+            let _ = notifier.store(inode, opened.length, &[]);
         }
+        let _ = notifier.inval_inode(inode, ATTRIBUTES_ALONE, 0);
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {

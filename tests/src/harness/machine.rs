@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Arguments of each of several mounts of one volume: they share it without being asked to.
-const TO_SHARE: [&str; 0] = [];
+const TO_SHARE: [&str; 1] = ["--share"];
 
 /// A state directory of its own, with a mount point.
 #[derive(Debug)]

@@ -29,6 +29,7 @@ mod rekey;
 mod roles;
 mod rollback;
 mod scrub;
+mod sharing;
 mod signals;
 mod trash;
 mod twins;

@@ -31,6 +31,8 @@ pub struct OpenedFile {
     /// The file's content did not change since it was last open here, so the kernel's cached pages
     /// are still valid.
     pub keep_pages: bool,
+    /// Its length as of now.
+    pub length: u64,
 }
 
 impl FileSystem {
@@ -55,9 +57,11 @@ impl FileSystem {
         } else {
             opening.await?
         };
+        let length = opening.node()?.state().attributes().size;
         Ok(OpenedFile {
             handle: opening.deliver(),
             keep_pages,
+            length,
         })
     }
 

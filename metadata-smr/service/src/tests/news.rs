@@ -100,6 +100,11 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             Response(Ok(Done::Claimed(claimed))).to_bytes(),
         ),
         ("answer-news", Answer(Ok(told)).to_bytes()),
+        ("query-mounts", query(Question::Mounts(RealmId(3)))),
+        (
+            "answer-mounts",
+            Answer(Ok(QueryResult::Mounts(Vec::new()))).to_bytes(),
+        ),
     ]
 }
 

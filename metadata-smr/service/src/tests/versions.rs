@@ -81,6 +81,7 @@ fn standing_questions() -> Vec<Vec<u8>> {
         Question::Volume,
         Question::Realm(RealmId::ROOT),
         Question::Mounted(RealmId::ROOT),
+        Question::Mounts(RealmId::ROOT),
         Question::WhoAmI,
         Question::Principal(crate::identity::PrincipalNumber(0)),
         Question::Evidence(crate::identity::CloudIndex(0)),

@@ -315,7 +315,13 @@ impl<'a> Arena<'a> {
                 return Err(self.broken(mounts.0, REPLACE, &names[0], expected, seen));
             }
         };
-        self.read_everywhere(REPLACE, &names[stays], &contents[stays])?;
+        // If a mount learns of the other's rename for one of the names first, both names lead to
+        // one file there, and its kernel renames nothing.
+        let seen = self.hand(mounts.0).read(&names[stays]);
+        let seen = self.must(mounts.0, "read", &names[stays], seen)?;
+        let kept = contents.iter().find(|bytes| **bytes == seen);
+        let kept = kept.unwrap_or(&contents[stays]);
+        self.read_everywhere(REPLACE, &names[stays], kept)?;
         self.clear(&[&names[stays]])
     }
 

@@ -167,6 +167,9 @@ impl Stage<'_> {
         };
         let (hand, bytes) = (self.hand(mount), self.draw_bytes());
         self.must(mount, "ftruncate", &path, hand.set_length(&file, 0))?;
+        let empty = self.must(mount, "fstat", &path, hand.state(&file))?;
+        let of = self.tree.inode(number);
+        of.changed(mount, &empty, FileBytes::default());
         self.must(mount, "write", &path, hand.write(&file, &bytes))?;
         self.commit(mount, &path, (file, number), bytes)?;
         self.changed(mount, &place, watched)

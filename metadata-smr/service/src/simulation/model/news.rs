@@ -17,21 +17,21 @@ use std::rc::Rc;
 const EVENTS_MAX: usize = 256;
 
 /// The last events of the change log.
-pub(super) type Events = VecDeque<Rc<Event>>;
+pub(super) type Events = VecDeque<Rc<MountEvent>>;
 
 /// An event of the change log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum MountEvent {
     /// A client has mounted, and was told the position of the last entry.
     Mounted { client: usize, last: u64 },
     /// A client may not have the realm mounted any more.
     Left { client: usize },
     /// A client has changed something.
-    Changed(Changed),
+    Changed(ModelChange),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Changed {
+pub(super) struct ModelChange {
     client: usize,
     /// Whether it learnt so. Otherwise it may have been an earlier session of the client.
     answered: bool,
@@ -48,7 +48,7 @@ pub(super) struct Told<'a> {
 }
 
 impl Model {
-    pub(super) fn happened(&mut self, event: Event) {
+    pub(super) fn happened(&mut self, event: MountEvent) {
         if !self.keeps_events {
             return;
         }
@@ -64,12 +64,14 @@ impl Model {
         let mut end: Option<RangeInclusive<u64>> = None;
         for event in &self.events {
             end = match (&**event, end) {
-                (Event::Mounted { last, .. }, _) => Some(*last..=*last),
-                (Event::Changed(_), Some(end)) => Some(*end.start()..=end.end().saturating_add(1)),
+                (MountEvent::Mounted { last, .. }, _) => Some(*last..=*last),
+                (MountEvent::Changed(_), Some(end)) => {
+                    Some(*end.start()..=end.end().saturating_add(1))
+                }
                 (_, end) => end,
             };
         }
-        self.happened(Event::Mounted { client, last });
+        self.happened(MountEvent::Mounted { client, last });
         end.is_none_or(|end| end.contains(&last))
     }
 
@@ -98,7 +100,7 @@ impl Model {
         }
         certain.retain(|inode| inode.0 < first_new);
         if !possible.is_empty() {
-            self.happened(Event::Changed(Changed {
+            self.happened(MountEvent::Changed(ModelChange {
                 client,
                 answered,
                 certain,
@@ -112,10 +114,10 @@ impl Model {
         let mut since = None;
         for (index, event) in self.events.iter().enumerate() {
             match &**event {
-                Event::Mounted { client: by, last } if *by == client => {
+                MountEvent::Mounted { client: by, last } if *by == client => {
                     since = Some((index, *last));
                 }
-                Event::Left { client: by } if *by == client => since = None,
+                MountEvent::Left { client: by } if *by == client => since = None,
                 _ => {}
             }
         }
@@ -127,9 +129,9 @@ impl Model {
         let mut possible: BTreeSet<InodeId> = BTreeSet::new();
         for event in self.events.iter().skip(index) {
             match &**event {
-                Event::Mounted { last, .. } => (low, high) = (*last, *last),
-                Event::Left { .. } => {}
-                Event::Changed(changed) => {
+                MountEvent::Mounted { last, .. } => (low, high) = (*last, *last),
+                MountEvent::Left { .. } => {}
+                MountEvent::Changed(changed) => {
                     let first = low.saturating_add(1);
                     high = high.saturating_add(1);
                     let is_own = changed.client == client;

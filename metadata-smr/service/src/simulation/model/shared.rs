@@ -5,7 +5,7 @@
 //! there: the answer to a call that names it says so.
 
 use super::Model;
-use super::news::{Event, Told};
+use super::news::{MountEvent, Told};
 use crate::error::Error;
 use crate::identity::InodeId;
 use crate::operation::{Compound, Operation};
@@ -50,7 +50,7 @@ impl Model {
             Ok(Operation::MountRealm { .. }) => {
                 let possible = match response {
                     None => {
-                        next.happened(Event::Left { client });
+                        next.happened(MountEvent::Left { client });
                         true
                     }
                     Some(Response(Ok(Done::Mounted { position, .. }))) => {
@@ -62,7 +62,7 @@ impl Model {
                 possible.then_some(next).into_iter().collect()
             }
             Ok(Operation::UnmountRealm { .. }) => {
-                next.happened(Event::Left { client });
+                next.happened(MountEvent::Left { client });
                 let possible = match response {
                     None | Some(Response(Ok(Done::Unmounted))) => true,
                     Some(Response(Err(refusal))) => refusal.error == Error::NotMounted,
