@@ -8,7 +8,7 @@
 //! ```
 //!
 //! There is no second file system to compare with: tmpfs has one view. So the program keeps the
-//! tree that is promised, with the history of each name and each attribute ([`tree`], [`promise`]),
+//! tree that is promised, with the history of each name and each attribute (`tree`, `promise`),
 //! and asks of everything that a mount shows whether that was allowed at that moment. What is
 //! promised:
 //! * *Close to open.* After a `close` or `fsync` on one mount, an `open` that begins later on any
@@ -17,13 +17,13 @@
 //!   bound, and none goes back. Each change of a name is atomic, for all mounts together.
 //! * *Ranges.* Writes of two mounts to different bytes are both there after both closed.
 //! * *Open files* show what is appended within the bound; one without a name stays until its close.
-//! * *Trouble* ([`trouble`]) loses nothing that was closed, and lets no mount show what is out of
+//! * *Trouble* (`trouble`) loses nothing that was closed, and lets no mount show what is out of
 //!   date once it answers again.
 //! * *In the end* all mounts show the same tree, byte by byte.
 //!
-//! A run has three acts. In the first, one driver ([`stage`]) executes steps one after the other,
-//! each on one of the mounts. In the second, two mounts act at the same time in [`scenes`] and
-//! [`duels`] whose outcomes are known as a set. In the third, two drivers run at the same time on
+//! A run has three acts. In the first, one driver (`stage`) executes steps one after the other,
+//! each on one of the mounts. In the second, two mounts act at the same time in `scenes` and
+//! `duels` whose outcomes are known as a set. In the third, two drivers run at the same time on
 //! all mounts, each in a directory of its own. Then everything is compared, removed, and has to
 //! give its space back.
 //!
