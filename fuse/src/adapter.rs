@@ -217,7 +217,7 @@ impl Filesystem for Adapter {
         let work = async move { fs.open(&caller, inode, open_mode(flags.0)).await };
         self.serve("open", work, move |outcome| match outcome {
             Ok(opened) => {
-                kernel_cache.opens(&keeper, inode, &opened);
+                kernel_cache.opens(&keeper, inode, opened.version);
                 let flags = if opened.keep_pages {
                     FopenFlags::FOPEN_KEEP_CACHE
                 } else {

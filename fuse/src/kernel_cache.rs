@@ -17,10 +17,11 @@
 //!   does the same on its side: an invalidation of attributes outdates requests that are under way,
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
-//! * An open that asked the servers, because others may mount the volume, makes the kernel know the
-//!   file's length before its reply ([`KernelCache::opens`]): reads end at the length that the
-//!   kernel knows. To drop its attributes is not enough. It then asks for them at the next read,
-//!   but goes on with the old length if an invalidation outdates the answer on its way.
+//! * An open that asked the servers, because others may mount the volume, drops the kernel's
+//!   attributes of the file before its reply ([`KernelCache::opens`]): reads end at the length that
+//!   the kernel knows, and it may be older than the open. The kernel then asks for them at the next
+//!   read, but goes on with the old length if an invalidation outdates the answer on its way. So
+//!   what others have changed is invalidated only [`SETTLED_AFTER`] an open.
 //! * The kernel takes its entry of a name along to the new name when a process renames it. So the
 //!   new name is recorded with the reply. It is invalidated after the reply if others changed the
 //!   directory, and always if others may mount the volume: another one may have just given the old
@@ -36,7 +37,7 @@ use crate::convert::number;
 use crate::serve::VALID_FOR;
 use fuser::Notifier;
 use quorumfs_gateway::vfs::{
-    Attributes, CACHED_FOR, FileSystem, FileType, InodeId, Invalidation, OpenedFile,
+    Attributes, CACHED_FOR, FileSystem, FileType, InodeId, InodeVersion, Invalidation,
 };
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -52,6 +53,10 @@ const BYTES_PER_INODE: usize = 192;
 const INODE_BYTES: usize = 24;
 /// Approximate size of a name in addition to its bytes.
 const NAME_BYTES: usize = 56;
+/// How long after an open the kernel has asked for the attributes, if the file is read at once.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+/// Files opened lately; above this those that have settled are dropped.
+const OPENED_MAX: usize = 4096;
 /// In place of an offset: no pages go.
 const ATTRIBUTES_ALONE: i64 = -1;
 
@@ -84,6 +89,8 @@ pub(crate) struct KernelCache {
     gate: RwLock<()>,
     /// Once the kernel can be told something.
     notifier: OnceLock<Notifier>,
+    /// At which version files were opened last, and when, while others may change them.
+    opened: Mutex<HashMap<InodeId, (InodeVersion, Instant)>>,
 }
 
 /// A name, and the inode that a rename has given it to.
@@ -113,22 +120,50 @@ impl KernelCache {
             }),
             gate: RwLock::default(),
             notifier: OnceLock::new(),
+            opened: Mutex::default(),
         }
     }
 
     /// A file is about to be shown as opened, and others may have changed it.
-    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId, opened: &OpenedFile) {
+    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId, version: InodeVersion) {
         let Some(notifier) = self.notifier.get().filter(|_| fs.is_shared()) else {
             return;
         };
-        // Neither waits for anything, and an error says that the kernel does not know the inode.
-        let inode = number(inode, fs.root());
-        if !opened.keep_pages {
-            // No bytes to store up to the end: the length grows to it. A length that is too large
-            // does no harm, because reads behind the end get nothing.
-            let _ = notifier.store(inode, opened.length, &[]);
+        {
+            let mut opened = self.opened();
+            if opened.len() >= OPENED_MAX {
+                opened.retain(|_, (_, at)| at.elapsed() < SETTLED_AFTER);
+            }
+            let before = opened.insert(inode, (version, Instant::now()));
+            // What the kernel has learnt since then is at least as new.
+            if before.is_some_and(|(before, _)| before == version) {
+                return;
+            }
         }
-        let _ = notifier.inval_inode(inode, ATTRIBUTES_ALONE, 0);
+        // It waits for nothing, and an error says that the kernel does not know the inode.
+        let _ = notifier.inval_inode(number(inode, fs.root()), ATTRIBUTES_ALONE, 0);
+    }
+
+    fn opened(&self) -> MutexGuard<'_, HashMap<InodeId, (InodeVersion, Instant)>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the inodes out whose attributes the kernel may be asking for since an open.
+    fn unsettled(&self, generations: &mut [Generation; 2]) -> Vec<InodeId> {
+        let opened = self.opened();
+        let mut taken = Vec::new();
+        for generation in generations {
+            generation.inodes.retain(|inode| {
+                let settled = opened
+                    .get(inode)
+                    .is_none_or(|(_, at)| at.elapsed() >= SETTLED_AFTER);
+                if !settled {
+                    taken.push(*inode);
+                }
+                settled
+            });
+        }
+        taken
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -326,10 +361,24 @@ pub(crate) fn spawn(
             let (kernel_cache, notifier) = (kernel_cache.clone(), notifier.clone());
             // It waits for processes at work in a directory.
             let done = tokio::task::spawn_blocking(move || {
-                invalidate(kernel_cache.take(&what), &notifier, root);
+                let mut taken = kernel_cache.take(&what);
+                let later = kernel_cache.unsettled(&mut taken);
+                invalidate(taken, &notifier, root);
+                (later, notifier)
             });
-            if let Err(error) = done.await {
-                tracing::error!(%error, "the kernel's cache could not be invalidated");
+            match done.await {
+                Ok((later, _)) if later.is_empty() => {}
+                Ok((later, notifier)) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(SETTLED_AFTER).await;
+                        for inode in later {
+                            let _ = notifier.inval_inode(number(inode, root), ATTRIBUTES_ALONE, 0);
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the kernel's cache could not be invalidated");
+                }
             }
         }
     });

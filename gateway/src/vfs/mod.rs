@@ -63,7 +63,7 @@ pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry, Invalidation, Invalidations};
 pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode, RenamedInodes};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
-pub use quorumfs_metadata::identity::{Cookie, InodeId};
+pub use quorumfs_metadata::identity::{Cookie, InodeId, InodeVersion};
 pub use read::Seek;
 pub use rescue::{RESCUE_DIRECTORY, Replayed};
 pub use services::{Caller, GroupSource, Tier, UnderOldEpochs, VfsOptions};

@@ -18,7 +18,7 @@ use crate::vfs::known::ContentMap;
 use crate::vfs::services::{Caller, Tier, cancel_safe};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex};
@@ -31,8 +31,8 @@ pub struct OpenedFile {
     /// The file's content did not change since it was last open here, so the kernel's cached pages
     /// are still valid.
     pub keep_pages: bool,
-    /// Its length as of now.
-    pub length: u64,
+    /// The version of its inode.
+    pub version: InodeVersion,
 }
 
 impl FileSystem {
@@ -57,11 +57,11 @@ impl FileSystem {
         } else {
             opening.await?
         };
-        let length = opening.node()?.state().attributes().size;
+        let version = opening.node()?.state().attributes().version;
         Ok(OpenedFile {
             handle: opening.deliver(),
             keep_pages,
-            length,
+            version,
         })
     }
 
