@@ -444,6 +444,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_opened_lately_is_invalidated_later() {
+        let kernel_cache = KernelCache::new(1000);
+        let (lately, long_ago, never) = (InodeId(7), InodeId(8), InodeId(9));
+        let Some(settled) = Instant::now().checked_sub(SETTLED_AFTER) else {
+            return;
+        };
+        let version = InodeVersion(1);
+        kernel_cache.opened().extend([
+            (lately, (version, Instant::now())),
+            (long_ago, (version, settled)),
+        ]);
+        for inode in [lately, long_ago, never] {
+            assert!(kernel_cache.tables().note_inode(inode));
+        }
+        let mut taken = kernel_cache.take(&Invalidation::Everything);
+        assert_eq!(kernel_cache.unsettled(&mut taken), [lately]);
+        assert_eq!(taken[0].inodes, HashSet::from([long_ago, never]));
+    }
+
+    #[test]
     fn an_inode_takes_what_was_handed_out_of_it_along_and_nothing_else() {
         let kernel_cache = KernelCache::new(1000);
         let (here, there) = (InodeId(7), InodeId(8));

@@ -324,6 +324,15 @@ impl Transport for Wire {
 impl TestVolume {
     /// As [`TestVolume::mount`], over a wire with faults.
     pub(crate) async fn mount_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
+        self.over(Sharing::Alone, options).await
+    }
+
+    /// As [`TestVolume::share`], over a wire with faults.
+    pub(crate) async fn share_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
+        self.over(Sharing::Shared, options).await
+    }
+
+    async fn over(&self, sharing: Sharing, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
         let wire = Arc::new(Wire {
             session: self.session(),
             faults: Mutex::default(),
@@ -332,7 +341,7 @@ impl TestVolume {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+        client.mount(Takeover::OfAny, sharing).await.unwrap();
         let slices = self.slices.clone();
         let fs = FileSystem::new(self.volume.clone(), client, slices, options);
         (fs, wire)

@@ -4,10 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use crate::common::{TestVolume, content, new_file, root};
+use crate::common::{OperationFault, TestVolume, content, new_file, root};
 use quorumfs_gateway::vfs::{
     AttributeChange, CACHED_FOR, FileSystem, InodeId, Invalidation, OpenMode, VfsOptions,
 };
+use quorumfs_metadata::operation::Operation;
 use std::time::Duration;
 
 const FILES: u32 = 40;
@@ -337,6 +338,30 @@ async fn a_file_that_is_open_outlives_the_removal_of_its_name_on_another_mount()
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert!(first.by_number(inode).await.is_err(), "closed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_fails_is_tried_again() {
+    let world = TestVolume::in_test_time();
+    let first = world.share(VfsOptions::default()).await;
+    let (second, wire) = world.share_over(VfsOptions::default()).await;
+    let (inode, handle) = new_file(&first, b"file").await;
+    first.write(handle, 0, &[7; 5000]).await.unwrap();
+    first.release(handle).await.unwrap();
+    let opened = second.open(&root(), inode, OpenMode::READ).await.unwrap();
+    let claims: fn(&Operation) -> bool = |it| matches!(it, Operation::Claim { .. });
+    for fault in [OperationFault::NotSent, OperationFault::AnswerLost] {
+        wire.next(claims, fault);
+    }
+    first.unlink(&root(), first.root(), b"file").await.unwrap();
+    // A mount that is not used hears of it within 20 s.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert!(wire.all_faults_occurred());
+    let sent = wire.sent.lock().unwrap().clone();
+    assert_eq!(sent.iter().filter(|it| claims(it)).count(), 1);
+    second.drop_caches();
+    let bytes = second.read(opened.handle, 0, 8192).await.unwrap();
+    assert_eq!(bytes, [7; 5000].as_slice());
 }
 
 #[tokio::test(start_paused = true)]

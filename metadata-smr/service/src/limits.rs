@@ -86,8 +86,8 @@ pub const NEWS_INODES_MAX: usize = 2048;
 /// The time between two rings of a realm's bell. Each ring is a message to each mount.
 pub const BELL_INTERVAL: Nanos = Nanos(10_000_000);
 /// Rows that the change log writes at most at the end of an operation or a tick, beyond its bound:
-/// the log's end, the entry, the bell, a bell that is owed, the count of a mount that is alone.
-pub const LOG_ROWS: usize = 5;
+/// the log's end, the entry, the bell, a bell that is owed.
+pub const LOG_ROWS: usize = 4;
 
 /// How long an inode without a name waits for the mounts that have it open, by the lease clock.
 pub const GRAVE_TIME: Nanos = Nanos(60_000_000_000);

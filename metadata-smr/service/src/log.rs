@@ -104,21 +104,14 @@ pub(crate) fn append(change: &mut Change<'_, '_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether there is a mount that has to be told. An alone one counts the operations of others too.
+/// Whether there is a mount that has to be told.
 fn tells(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<bool> {
     // Of two mounts at least one is another session's.
     let first = mounts(change, realm, 2)?;
     let Some(session) = change.session() else {
         return Ok(first.iter().any(|mount| !mount.alone));
     };
-    let Some(mut other) = first.into_iter().find(|mount| mount.session != session) else {
-        return Ok(false);
-    };
-    if other.alone {
-        other.others = other.others.saturating_add(1);
-        change.put(key::mount(realm, other.session), &other)?;
-    }
-    Ok(true)
+    Ok(first.iter().any(|mount| mount.session != session))
 }
 
 fn append_entry(

@@ -75,7 +75,6 @@ pub(crate) fn mount(
                 principal: asker.caller.principal,
                 epoch: realm.mounts,
                 since: change.time(),
-                others: 0,
                 alone,
                 label: label.to_owned(),
             }

@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use quorumfs_tests::harness::{Cluster, RecoveredMachine, mount_in_background, require_fuse};
+use quorumfs_tests::harness::{
+    Cluster, RecoveredMachine, eventually, mount_in_background, require_fuse,
+};
 use serde_json::Value;
 use std::fs;
+use std::time::Duration;
+
+/// The longest time until a mount sees what another one has renamed.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
 
 fn mounts(cluster: &Cluster) -> Vec<Value> {
     let listed = cluster.quorumfs().run_with(["mounts"]).ok();
@@ -55,6 +61,18 @@ fn mounts_that_share_let_each_other_in_and_one_that_is_alone_keeps_all_out() {
         fs::write(&there, vec![2; 2 * round]).unwrap();
         assert_eq!(fs::read(&here).unwrap(), vec![2; 2 * round]);
     }
+
+    // A name that was renamed here and then replaced there leads to the new file, here too.
+    for name in ["first", "second"] {
+        fs::write(point.join(name), name).unwrap();
+        assert!(other.point().join(name).exists());
+    }
+    fs::rename(point.join("first"), point.join("name")).unwrap();
+    let there = |name: &str| other.point().join(name);
+    fs::rename(there("second"), there("name")).unwrap();
+    eventually("the other mount's rename is seen", SEEN_WITHIN, || {
+        fs::read_to_string(point.join("name")).is_ok_and(|content| content == "second")
+    });
 
     // A mount that was killed is replaced by the next one of its directory.
     other.kill();

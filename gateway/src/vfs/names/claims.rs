@@ -6,7 +6,7 @@
 //! and its last close releases it ([`super::orphans`]).
 //!
 //! ```text
-//!   news: these inodes ──► open here? ──► asked for: no name left? ──► claimed, up to 128 at once
+//!   news: these inodes ──► open here? ──► asked for: no name left? ──► claimed, many at once
 //! ```
 //!
 //! * Most news of a file that is open here are of its content. So the servers are asked first, by a
@@ -15,6 +15,7 @@
 //!   enough for a grave.
 //! * What is closed and has uncommitted content counts as open: it is claimed, and given up as if
 //!   it had been removed here.
+//! * A claim that fails is tried again, for all that is open: the news will not come again.
 //!
 //! What can go wrong: until the claim, what went to the trash cannot be reached by its number, so a
 //! read of content that is in no cache fails; news follow a removal within milliseconds where the
@@ -35,28 +36,49 @@ use std::time::Duration;
 /// How often a mount that has something open asks for news at least: a third of a grave's time.
 const HEAR_EVERY: Duration = Duration::from_secs(20);
 
+/// How long after a claim that failed the next one follows.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
 /// Claims what has to be after each news, until the file system is shut down or dropped.
 pub(in crate::vfs) fn spawn(inner: &Arc<FileSystemCore>) {
     let (weak, mut news) = (Arc::downgrade(inner), inner.known.invalidations());
-    tokio::spawn(async move { while let Some(()) = round(&weak, &mut news).await {} });
+    tokio::spawn(async move {
+        let mut missed = false;
+        while let Some(()) = round(&weak, &mut news, &mut missed).await {}
+    });
 }
 
-async fn round(weak: &Weak<FileSystemCore>, news: &mut Invalidations) -> Option<()> {
-    let next = tokio::time::timeout(HEAR_EVERY, news.next()).await;
+/// `missed`: a claim has failed, and the news of what it was for will not come again.
+async fn round(
+    weak: &Weak<FileSystemCore>,
+    news: &mut Invalidations,
+    missed: &mut bool,
+) -> Option<()> {
+    let wait = if *missed { AGAIN_AFTER } else { HEAR_EVERY };
+    let next = match tokio::time::timeout(wait, news.next()).await {
+        Ok(next) => Some(next?),
+        Err(_) => None,
+    };
     let inner = weak.upgrade()?;
     if inner.services.is_stopped() {
         return None;
     }
-    match next {
-        Ok(next) => {
-            if let Err(error) = inner.claim_open(&next?).await {
-                tracing::warn!(%error, "open files without a name may not all be held");
+    let concerned = match next {
+        _ if *missed => Invalidation::Everything,
+        Some(next) => next,
+        None => {
+            if inner.known.is_shared() && !inner.files.open_inodes().is_empty() {
+                inner.known.hear().await;
             }
+            return Some(());
         }
-        Err(_) if inner.known.is_shared() && !inner.files.open_inodes().is_empty() => {
-            inner.known.hear().await;
-        }
-        Err(_) => {}
+    };
+    let claimed = inner.claim_open(&concerned).await;
+    *missed = false;
+    if let Err(error) = claimed {
+        // A fenced mount holds nothing any more.
+        *missed = !matches!(error, VfsError::Fenced);
+        tracing::warn!(%error, "open files without a name are not all held; trying again");
     }
     Some(())
 }

@@ -22,6 +22,8 @@ use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
 
+pub use quorumfs_metadata::operation::RenameMode;
+
 /// What a rename has given new names to.
 #[derive(Clone, Debug)]
 pub struct RenamedInodes {
@@ -30,8 +32,6 @@ pub struct RenamedInodes {
     /// What has the old name now, after an exchange.
     pub exchanged: Option<Attributes>,
 }
-
-pub use quorumfs_metadata::operation::RenameMode;
 
 /// The bits of `st_mode` for the type of inode.
 const KIND_MASK: u32 = 0o170_000;

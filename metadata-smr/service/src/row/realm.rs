@@ -207,10 +207,6 @@ pub struct Mount {
     pub epoch: MountEpoch,
     /// Since when, by the agreed clock.
     pub since: Time,
-    /// How often other sessions have changed the realm since then, if the mount is alone. While it
-    /// is unchanged, the mount's cached metadata is valid. Not counted for a mount that shares: it
-    /// asks for the news.
-    pub others: u64,
     /// Whether no other session may mount the realm meanwhile.
     pub alone: bool,
     /// The host, for people.
