@@ -2,7 +2,7 @@
 
 use super::soon;
 use crate::common::MountedVolume;
-use quorumfs_gateway::vfs::{Caller, RenameMode};
+use quorumfs_gateway::vfs::Caller;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -60,31 +60,5 @@ fn a_change_by_another_client_invalidates_the_kernel_cache() {
         let listed = fs::read_dir(world.path("d")).unwrap();
         let names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();
         names.iter().any(|name| name == "new") && names.iter().all(|name| name != "f8")
-    });
-}
-
-/// The kernel takes its entry of a name along, and was never given it under the new name.
-#[test]
-fn a_name_that_was_renamed_here_is_seen_to_be_replaced_by_another_client() {
-    let world = MountedVolume::new();
-    for name in ["moved", "other"] {
-        fs::write(world.path(name), name).unwrap();
-    }
-    let look = || fs::metadata(world.path("moved")).unwrap();
-    look();
-    // Long enough that the kernel caches the name for longer than a second.
-    std::thread::sleep(Duration::from_millis(1200));
-    look();
-    fs::rename(world.path("moved"), world.path("name")).unwrap();
-    assert_eq!(fs::read_to_string(world.path("name")).unwrap(), "moved");
-    let other = world.other_client();
-    let root = Caller::user(0, 0, vec![]);
-    world.runtime.block_on(async {
-        let (top, mode) = (other.root(), RenameMode::Replace);
-        let renamed = other.rename(&root, top, b"other", top, b"name", mode);
-        renamed.await.unwrap();
-    });
-    soon("the file that has the name now", || {
-        fs::read_to_string(world.path("name")).is_ok_and(|content| content == "other")
     });
 }
