@@ -225,6 +225,9 @@ pub(crate) struct MountArguments {
     /// Let others mount the volume too, each with this option; locks hold within one mount
     #[arg(long)]
     pub(crate) share: bool,
+    /// Keep other mounts out, which is the default
+    #[arg(long, conflicts_with = "share")]
+    pub(crate) exclusive: bool,
     /// What close and fsync wait for (default: from the configuration, or `clouds`)
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Option<TierSetting>,
@@ -232,7 +235,7 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u32>,
     /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover,
-    /// share, wait=SECONDS
+    /// share, exclusive, wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Ignore unknown options

@@ -8,7 +8,7 @@ use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
 use quorumfs_backends::remote::{Limits, Pace, RetryPolicy};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
-use quorumfs_gateway::metadata::{Embedded, MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{Embedded, MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{Caller, CloudSlices, FileSystem, OpenMode, Packing, VfsOptions};
 use quorumfs_gateway::volume::{NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
@@ -30,7 +30,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let session = service.open_session(created.owner.principal.id().signing)?;
     let metadata = MetadataClient::new(Arc::new(session), volume.own_credentials());
     let metadata = Arc::new(metadata);
-    metadata.mount(Takeover::OfAny, Sharing::Alone).await?;
+    metadata
+        .mount(Takeover::OfAny, MountMode::Exclusive)
+        .await?;
 
     // Four directories, each with the marker of its volume.
     let directory = tempfile::tempdir()?;

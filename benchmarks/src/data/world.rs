@@ -10,7 +10,7 @@ use quorumfs_backends::{Deadline, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::memory::MemoryPlan;
-use quorumfs_gateway::metadata::{Embedded, MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{Embedded, MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
@@ -138,7 +138,7 @@ impl BenchVolume {
             .map_err(|error| failed("open a session", &error))?;
         let own = self.volume.own_credentials();
         let metadata = Arc::new(MetadataClient::new(Arc::new(session), own));
-        let mounted = metadata.mount(Takeover::OfAny, Sharing::Alone).await;
+        let mounted = metadata.mount(Takeover::OfAny, MountMode::Exclusive).await;
         mounted.map_err(|error| failed("mount", &error))?;
         let secrets = self.volume.clouds().zip(&self.clouds).zip(&setting.prices);
         let clouds: Vec<Cloud> = secrets

@@ -27,37 +27,61 @@ pub(super) struct SmallFiles {
     pub(super) remove: (f64, f64),
 }
 
-/// Makes, reads and removes small files in one directory, one after the other.
-fn life(root: &Path, count: u32) -> BenchResult<[f64; 3]> {
-    let directory = root.join("small");
-    let make = |error| BenchFailure::file("create", &directory, &error);
-    fs::create_dir(&directory).map_err(make)?;
-    let content = vec![0x5a; SMALL_BYTES];
-    let paths: Vec<PathBuf> = (0..count)
-        .map(|number| directory.join(number.to_string()))
-        .collect();
-    let each = |doing: &str, work: &dyn Fn(&Path) -> std::io::Result<()>| {
-        let began = Instant::now();
-        for path in &paths {
-            work(path).map_err(|error| BenchFailure::file(doing, path, &error))?;
-        }
-        Ok(per_second(count, began))
-    };
-    let create = each("write", &|path| fs::write(path, &content))?;
-    let read = each("read", &|path| fs::read(path).map(drop))?;
-    let remove = each("remove", &|path| fs::remove_file(path))?;
-    fs::remove_dir(&directory).map_err(make)?;
-    Ok([create, read, remove])
+/// Small files in a directory of their own.
+struct Directory {
+    path: PathBuf,
+    files: Vec<PathBuf>,
 }
 
+impl Directory {
+    fn make(root: &Path, count: u32) -> BenchResult<Self> {
+        let path = root.join("small");
+        fs::create_dir(&path).map_err(|error| BenchFailure::file("create", &path, &error))?;
+        let files = (0..count).map(|number| path.join(number.to_string()));
+        let files = files.collect();
+        Ok(Self { path, files })
+    }
+
+    /// Does `work` with one file after the other.
+    fn each(&self, doing: &str, work: impl Fn(&Path) -> std::io::Result<()>) -> BenchResult<f64> {
+        let began = Instant::now();
+        for path in &self.files {
+            work(path).map_err(|error| BenchFailure::file(doing, path, &error))?;
+        }
+        let count = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        Ok(per_second(count, began))
+    }
+
+    fn create(&self) -> BenchResult<f64> {
+        let content = vec![0x5a; SMALL_BYTES];
+        self.each("write", |path| fs::write(path, &content))
+    }
+
+    fn read(&self) -> BenchResult<f64> {
+        self.each("read", |path| fs::read(path).map(drop))
+    }
+
+    fn remove(self) -> BenchResult<f64> {
+        let removed = self.each("remove", |path| fs::remove_file(path))?;
+        fs::remove_dir(&self.path)
+            .map_err(|error| BenchFailure::file("remove", &self.path, &error))?;
+        Ok(removed)
+    }
+}
+
+/// Creating and removing are measured once: each file is a measurement, and its cost does not
+/// depend on a first time. Reading is measured by turns, since the content of the new files is
+/// still on its way to the clouds at first, which takes the same processors.
 pub(super) fn small_files(places: &WorkloadPlaces, count: u32) -> BenchResult<SmallFiles> {
-    // Once suffices: each file is a measurement, and its cost does not depend on a first time.
-    let [create, read, remove] = life(&places.ours, count)?;
-    let [null_create, null_read, null_remove] = life(&places.null, count)?;
+    let ours = Directory::make(&places.ours, count)?;
+    let null = Directory::make(&places.null, count)?;
+    let create = (ours.create()?, null.create()?);
+    let read = in_turns(|_| ours.read(), |_| null.read())?;
+    let remove = (ours.remove()?, null.remove()?);
     Ok(SmallFiles {
-        create: (create, null_create),
-        read: (read, null_read),
-        remove: (remove, null_remove),
+        create,
+        read,
+        remove,
     })
 }
 

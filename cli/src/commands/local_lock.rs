@@ -20,7 +20,7 @@
 use crate::directory;
 use quorumfs_bft::identity::{ClusterId, SessionId};
 use quorumfs_bft_runtime::client::Client;
-use quorumfs_gateway::metadata::{MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::VfsError;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -55,7 +55,7 @@ impl MountedSessions {
         client: &Client,
         metadata: &MetadataClient,
         takeover: bool,
-        sharing: Sharing,
+        mode: MountMode,
     ) -> Result<(), VfsError> {
         let ended = self.recall();
         let own = client.session();
@@ -65,14 +65,14 @@ impl MountedSessions {
             let mounts = metadata.mounts().await?;
             let mut holders = mounts.iter().map(|mount| mount.session);
             let ended = holders.find(|holder| ended.contains(holder));
-            ended.map_or(Takeover::Refused, Takeover::Of)
+            ended.map_or(Takeover::OfUnresponsive, Takeover::Of)
         };
         if let Takeover::Of(session) = takeover {
             tracing::info!(%session, "taking over the volume from this directory's ended mount");
         }
         let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
         self.keep(&all);
-        let mounted = metadata.mount(takeover, sharing).await;
+        let mounted = metadata.mount(takeover, mode).await;
         match &mounted {
             Ok(()) => self.keep(own.as_slice()),
             Err(VfsError::Refused { .. }) => self.keep(&ended),

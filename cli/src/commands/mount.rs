@@ -29,7 +29,7 @@ use crate::output::{self, Output};
 use crate::stop::Stop;
 use crate::unlock;
 use quorumfs_fuse::{MountConfig, MountError, Mounted};
-use quorumfs_gateway::metadata::Sharing;
+use quorumfs_gateway::metadata::MountMode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
@@ -107,10 +107,7 @@ pub(crate) async fn run(
     quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
         takeover: arguments.takeover || options.takeover,
-        sharing: match arguments.share || options.share {
-            true => Sharing::Shared,
-            false => Sharing::Alone,
-        },
+        mode: mode(arguments, &options),
     };
     let opened = tokio::select! {
         opened = mount_wait::open(&configured, access, wait) => Arc::new(opened?),
@@ -163,6 +160,19 @@ pub(crate) async fn run(
         format!("Unmounted {}.", ready.point.display())
     })?;
     Ok(Exit::Success)
+}
+
+/// How the mount stands towards others; one that shares is alone as long as there are none.
+fn mode(arguments: &MountArguments, options: &MountOptions) -> MountMode {
+    let shares = match (arguments.share, arguments.exclusive) {
+        (true, _) => true,
+        (_, true) => false,
+        _ => options.share.unwrap_or(false),
+    };
+    match shares {
+        true => MountMode::Alone,
+        false => MountMode::Exclusive,
+    }
 }
 
 fn point(configured: &Configured, arguments: &MountArguments) -> CommandResult<PathBuf> {

@@ -20,7 +20,7 @@ const PASSED_OVER: &[&str] = &[
 /// Prefixes of options in `fstab` that are for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
 const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover, \
-                     share, wait=SECONDS";
+                     share, exclusive, wait=SECONDS";
 
 /// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,8 +35,8 @@ pub(crate) struct MountOptions {
     pub(crate) tier: Option<TierSetting>,
     /// Whether another mount loses the volume.
     pub(crate) takeover: bool,
-    /// Whether others may mount the volume too.
-    pub(crate) share: bool,
+    /// Whether others may mount the volume too, if given.
+    pub(crate) share: Option<bool>,
     /// How many seconds to wait for servers and clouds, if given.
     pub(crate) wait: Option<u32>,
 }
@@ -60,7 +60,8 @@ impl MountOptions {
                 ("allow_other", None) => options.allow_other = Some(true),
                 ("noallow_other", None) => options.allow_other = Some(false),
                 ("takeover", None) => options.takeover = true,
-                ("share", None) => options.share = true,
+                ("share", None) => options.share = Some(true),
+                ("exclusive", None) => options.share = Some(false),
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
                 ("wait", Some(seconds)) => {
                     let seconds = seconds.parse().map_err(|_| unknown(word))?;
@@ -118,7 +119,9 @@ mod tests {
         assert_eq!((ours.allow_other, ours.read_only), (Some(true), false));
         assert_eq!(ours.tier, Some(TierSetting::Local));
         assert_eq!(parse("wait=300").unwrap().wait, Some(300));
-        assert!(parse("share").unwrap().share && !ours.share);
+        assert_eq!(ours.share, None);
+        assert_eq!(parse("share").unwrap().share, Some(true));
+        assert_eq!(parse("share,exclusive").unwrap().share, Some(false));
         let others =
             "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-hide,comment=a,nodev";
         assert_eq!(parse(others).unwrap(), MountOptions::default());

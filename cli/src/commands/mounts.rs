@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::explain::vfs_failure;
 use crate::failure::CommandResult;
 use crate::output::Output;
-use quorumfs_metadata::row::Mount;
+use quorumfs_metadata::row::{Mount, MountMode};
 use serde::Serialize;
 
 /// One mount.
@@ -21,7 +21,9 @@ struct MountLine {
     /// Since when, in seconds since 1970, by the agreed clock.
     since: u64,
     /// Whether others may mount the volume too.
-    shared: bool,
+    mode: &'static str,
+    /// Whether another mount waits for this one to share the volume.
+    recalled: bool,
     /// Whether it is of this state directory.
     here: bool,
 }
@@ -33,7 +35,12 @@ impl MountLine {
             principal: mount.principal.to_string(),
             session: mount.session.0,
             since: mount.since.0 / 1_000_000_000,
-            shared: !mount.alone,
+            mode: match mount.mode {
+                MountMode::Exclusive => "exclusive",
+                MountMode::Alone => "alone",
+                MountMode::Shared => "shared",
+            },
+            recalled: mount.recall.is_some(),
             here,
         }
     }
@@ -46,13 +53,16 @@ impl MountLine {
         };
         let (since, session) = (seconds_ago(self.since), self.session);
         let principal: String = self.principal.chars().take(16).collect();
-        let sharing = if self.shared { "shared" } else { "alone" };
+        let mode = match self.recalled {
+            true => format!("{}, asked to share", self.mode),
+            false => self.mode.to_owned(),
+        };
         let here = if self.here {
             ", this state directory's"
         } else {
             ""
         };
-        format!("{host}  mounted {since}, {sharing}, session {session} of {principal}{here}")
+        format!("{host}  mounted {since}, {mode}, session {session} of {principal}{here}")
     }
 }
 

@@ -46,7 +46,7 @@ use quorumfs_bft_runtime::client::{
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Compaction, Draining};
 use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
-use quorumfs_gateway::metadata::{MetadataClient, Ordered, Sharing};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode, Ordered};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, InodeId, Packing};
 use quorumfs_gateway::volume::Volume;
 use std::collections::BTreeSet;
@@ -87,7 +87,7 @@ pub(crate) enum Access {
         /// Whether another mount loses it.
         takeover: bool,
         /// Whether others may mount it meanwhile.
-        sharing: Sharing,
+        mode: MountMode,
     },
     /// A process that deletes what nothing needs.
     Reconciler {
@@ -353,12 +353,12 @@ impl Opened {
             metadata.allocated_before(allocation);
         }
         let held = &configured.held;
-        if let Access::Mount { takeover, sharing } = access
-            && let Err(error) = held.mount(&client, &metadata, takeover, sharing).await
+        if let Access::Mount { takeover, mode } = access
+            && let Err(error) = held.mount(&client, &metadata, takeover, mode).await
         {
             let others = metadata.mounts().await.unwrap_or_default();
             metadata.close().await;
-            return Err(not_mounted(&error, sharing, &others));
+            return Err(not_mounted(&error, mode, &others));
         }
         let role = match access {
             Access::Reading => Role::Reader,

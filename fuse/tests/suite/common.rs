@@ -7,7 +7,7 @@ use quorumfs_backends::local::LocalStore;
 use quorumfs_backends::marker::Marker;
 use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
-use quorumfs_gateway::metadata::{Embedded, MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{Embedded, MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::{Created, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
@@ -130,7 +130,10 @@ impl MountedVolume {
         let mut config = MountConfig::new(place.to_owned());
         config.allow_other = true;
         let (file_system, mounted) = self.runtime.block_on(async {
-            client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+            client
+                .mount(Takeover::OfAny, MountMode::Exclusive)
+                .await
+                .unwrap();
             let slices = slices(&self.volume, &client, &clouds);
             let options = VfsOptions::default();
             let fs = FileSystem::new(self.volume.clone(), client.clone(), slices, options);

@@ -1,11 +1,13 @@
 //! This session's mount of the realm: how it begins and ends, and hears what others change.
 //!
-//! A mount is *alone*, and keeps every other one out, or it *shares* the realm with others that
-//! share. The servers append what sessions change to a log; a mount hears of it from the position
-//! at which it began. A mount that shares watches the servers' bell as well, which rings when there
-//! is something to hear; whether it rings changes only how soon that is asked for. A mount that is
-//! alone hears of commands on the volume, and they are seldom enough to be asked for from time to
-//! time.
+//! A mount is *exclusive*, and keeps every other one out; or it is *alone* until another one asks
+//! for the realm, and then *shares* it. The servers append what sessions change to a log; a mount
+//! hears of it from the position at which it began. A mount that is not exclusive watches the
+//! servers' bell as well, which rings when there is something to hear; whether it rings changes
+//! only how soon that is asked for. An exclusive mount hears of commands on the volume, and they
+//! are seldom enough to be asked for from time to time.
+//!
+//! A mount that finds another one alone asks again until that one shares, or has been fenced.
 
 use super::client::MetadataClient;
 use super::transport::Watching;
@@ -18,17 +20,28 @@ use quorumfs_metadata::limits::LABEL_BYTES_MAX;
 use quorumfs_metadata::operation::{Operation, Takeover};
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::reply::{Claimed, Done, QueryResult};
-use quorumfs_metadata::row::Mount;
+use quorumfs_metadata::row::{Mount, MountMode};
+use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-/// Whether other mounts are let in.
+/// The first pause before a mount is asked for again; each next one is twice as long.
+const RECALL_PAUSE: Duration = Duration::from_millis(10);
+/// The longest. Each question moves the servers' lease clock by a second at most.
+const RECALL_PAUSE_MAX: Duration = Duration::from_millis(640);
+/// How long a mount waits for another one that is alone.
+const RECALL_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How a mount stands towards others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sharing {
-    /// None are.
-    Alone,
-    /// Those that share are.
+pub(crate) enum Standing {
+    /// There are no others, and none are let in.
+    Exclusive,
+    /// There were no others at this time, and the servers tell it before they let one in.
+    Alone(Instant),
+    /// There may be others.
     Shared,
 }
 
@@ -43,12 +56,18 @@ pub(crate) struct RealmNews {
     pub(crate) inodes: Vec<InodeId>,
     /// There is more in the log.
     pub(crate) more: bool,
+    /// There are other mounts.
+    pub(crate) others: bool,
+    /// This mount is alone and has to share.
+    pub(crate) recalled: bool,
 }
 
 /// The mount of this session.
 #[derive(Debug)]
 struct OwnMount {
-    sharing: Sharing,
+    /// What it would be if there were no others.
+    wish: MountMode,
+    standing: Standing,
     /// The position in the log at which it began.
     began: LogPosition,
     /// Rings the bell as long as it is held.
@@ -62,6 +81,17 @@ pub(super) struct Mounting {
     bell: Arc<Notify>,
 }
 
+impl Standing {
+    /// What the servers have granted just now.
+    fn of(mode: MountMode) -> Self {
+        match mode {
+            MountMode::Exclusive => Self::Exclusive,
+            MountMode::Alone => Self::Alone(Instant::now()),
+            MountMode::Shared => Self::Shared,
+        }
+    }
+}
+
 impl Mounting {
     fn own(&self) -> MutexGuard<'_, Option<OwnMount>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,30 +99,26 @@ impl Mounting {
 }
 
 impl MetadataClient {
-    /// Mounts the realm for this session.
+    /// Mounts the realm for this session. With [`MountMode::Alone`] it shares the realm as long as
+    /// there are others.
+    ///
+    /// Another mount that is alone has to share first. It does within milliseconds, or is fenced
+    /// after [`RECALL_TIME`](quorumfs_metadata::limits::RECALL_TIME); this waits for that.
     ///
     /// # Errors
     /// `EBUSY` if another session has mounted it and cannot share it with this one, unless
     /// `takeover` fences that.
     #[boxed]
-    pub async fn mount(&self, takeover: Takeover, sharing: Sharing) -> Result<(), VfsError> {
-        let operation = Operation::MountRealm {
-            realm: self.realm(),
-            takeover,
-            alone: sharing == Sharing::Alone,
-            label: host(),
-        };
-        let sent = Instant::now();
-        let began = match self.order("mount", &operation).await? {
-            Done::Mounted { position, .. } => position,
-            other => return Err(self.mismatch("mount", &other)),
-        };
-        let watching = match sharing {
-            Sharing::Alone => None,
-            Sharing::Shared => self.watch_bell(began).await,
+    pub async fn mount(&self, takeover: Takeover, wish: MountMode) -> Result<(), VfsError> {
+        let sent = std::time::Instant::now();
+        let (began, mode) = self.begin_mount(takeover, wish).await?;
+        let watching = match mode {
+            MountMode::Exclusive => None,
+            MountMode::Alone | MountMode::Shared => self.watch_bell(began).await,
         };
         *self.mounting.own() = Some(OwnMount {
-            sharing,
+            wish,
+            standing: Standing::of(mode),
             began,
             _watching: watching,
         });
@@ -101,6 +127,77 @@ impl MetadataClient {
             self.agreed.learn(Timestamp::from(mount.since), sent);
         }
         Ok(())
+    }
+
+    /// Asks for a mount until it begins.
+    async fn begin_mount(
+        &self,
+        takeover: Takeover,
+        wish: MountMode,
+    ) -> Result<(LogPosition, MountMode), VfsError> {
+        let began = Instant::now();
+        let mut pause = RECALL_PAUSE;
+        loop {
+            match self.order_mount(takeover, wish).await? {
+                Done::Mounted { position, mode, .. } => return Ok((position, mode)),
+                // The servers' clock stands still as long as they are away.
+                Done::Recalled(_) if began.elapsed() >= RECALL_WAIT_MAX => {
+                    return Err(VfsError::refused("mount", Errno::BUSY));
+                }
+                Done::Recalled(holder) => {
+                    if pause == RECALL_PAUSE_MAX {
+                        let host = &holder.label;
+                        tracing::info!(%host, "waiting for a mount to share the volume");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = pause.saturating_mul(2).min(RECALL_PAUSE_MAX);
+                }
+                other => return Err(self.mismatch("mount", &other)),
+            }
+        }
+    }
+
+    async fn order_mount(&self, takeover: Takeover, mode: MountMode) -> Result<Done, VfsError> {
+        let operation = Operation::MountRealm {
+            realm: self.realm(),
+            takeover,
+            mode,
+            label: host(),
+        };
+        self.order("mount", &operation).await
+    }
+
+    /// Lets others mount the realm, as one of them waits for.
+    pub(crate) async fn share_mount(&self) -> Result<(), VfsError> {
+        // From now on it acts so, whether or not the answer arrives.
+        self.stand(Standing::Shared);
+        match self
+            .order_mount(Takeover::Refused, MountMode::Shared)
+            .await?
+        {
+            Done::Mounted { .. } => Ok(()),
+            other => Err(self.mismatch("share", &other)),
+        }
+    }
+
+    /// Is alone again, if there are no other mounts.
+    pub(crate) async fn be_alone(&self) -> Result<(), VfsError> {
+        match self
+            .order_mount(Takeover::Refused, MountMode::Alone)
+            .await?
+        {
+            Done::Mounted { mode, .. } => {
+                self.stand(Standing::of(mode));
+                Ok(())
+            }
+            other => Err(self.mismatch("be alone", &other)),
+        }
+    }
+
+    fn stand(&self, standing: Standing) {
+        if let Some(own) = self.mounting.own().as_mut() {
+            own.standing = standing;
+        }
     }
 
     /// Has the bell rung when there are news, if the servers allow it.
@@ -132,11 +229,16 @@ impl MetadataClient {
         self.mounting.own().is_some() && !self.is_fenced()
     }
 
-    /// Whether other mounts may have joined this one.
-    pub(crate) fn is_shared(&self) -> bool {
+    /// How this session's mount stands towards others; a session without one shares nothing.
+    pub(crate) fn standing(&self) -> Standing {
         let own = self.mounting.own();
-        own.as_ref()
-            .is_some_and(|own| own.sharing == Sharing::Shared)
+        own.as_ref().map_or(Standing::Exclusive, |own| own.standing)
+    }
+
+    /// Whether this session's mount is to be alone when there are no others.
+    pub(crate) fn would_be_alone(&self) -> bool {
+        let own = self.mounting.own();
+        own.as_ref().is_some_and(|own| own.wish == MountMode::Alone)
     }
 
     /// Rings when there may be news.
@@ -186,12 +288,15 @@ impl MetadataClient {
                 gap,
                 inodes,
                 more,
-                ..
+                others,
+                recalled,
             }) => Ok(Some(RealmNews {
                 position,
                 gap,
                 inodes,
                 more,
+                others,
+                recalled,
             })),
             Ok(other) => Err(self.mismatch("news", &other)),
             // They are refused to a session without a mount, and to no other.

@@ -8,7 +8,7 @@
 )]
 
 use crate::common::{TRUNCATE, TestVolume, content, new_file, root};
-use quorumfs_gateway::metadata::{MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
 };
@@ -103,13 +103,16 @@ async fn a_second_mount_is_refused_unless_it_takes_over() {
     let client = MetadataClient::new(Arc::new(world.session()), own);
     assert_eq!(
         client
-            .mount(Takeover::Refused, Sharing::Alone)
+            .mount(Takeover::Refused, MountMode::Exclusive)
             .await
             .unwrap_err()
             .errno(),
         Errno::BUSY
     );
-    client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+    client
+        .mount(Takeover::OfAny, MountMode::Exclusive)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

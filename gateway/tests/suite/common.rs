@@ -8,7 +8,7 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_gateway::journal::{Directory, Disk, Generation, JOURNAL_BYTES_MIN, JournalOptions};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
-    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Sharing, Takeover,
+    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, MountMode, Takeover,
     Transport,
 };
 use quorumfs_gateway::vfs::{
@@ -211,18 +211,18 @@ impl TestVolume {
 
     /// A file system over a new mount session, taking over from an older one.
     pub(crate) async fn mount(&self, options: VfsOptions) -> FileSystem {
-        self.mount_as(Sharing::Alone, options).await
+        self.mount_as(MountMode::Exclusive, options).await
     }
 
     /// A file system over a new mount session that shares with others.
     pub(crate) async fn share(&self, options: VfsOptions) -> FileSystem {
-        self.mount_as(Sharing::Shared, options).await
+        self.mount_as(MountMode::Shared, options).await
     }
 
-    async fn mount_as(&self, sharing: Sharing, options: VfsOptions) -> FileSystem {
+    pub(crate) async fn mount_as(&self, mode: MountMode, options: VfsOptions) -> FileSystem {
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
-        client.mount(Takeover::OfAny, sharing).await.unwrap();
+        client.mount(Takeover::OfAny, mode).await.unwrap();
         FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
     }
 }
@@ -324,15 +324,19 @@ impl Transport for Wire {
 impl TestVolume {
     /// As [`TestVolume::mount`], over a wire with faults.
     pub(crate) async fn mount_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
-        self.over(Sharing::Alone, options).await
+        self.over(MountMode::Exclusive, options).await
     }
 
     /// As [`TestVolume::share`], over a wire with faults.
     pub(crate) async fn share_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
-        self.over(Sharing::Shared, options).await
+        self.over(MountMode::Shared, options).await
     }
 
-    async fn over(&self, sharing: Sharing, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
+    pub(crate) async fn over(
+        &self,
+        mode: MountMode,
+        options: VfsOptions,
+    ) -> (FileSystem, Arc<Wire>) {
         let wire = Arc::new(Wire {
             session: self.session(),
             faults: Mutex::default(),
@@ -341,7 +345,7 @@ impl TestVolume {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(Takeover::OfAny, sharing).await.unwrap();
+        client.mount(Takeover::OfAny, mode).await.unwrap();
         let slices = self.slices.clone();
         let fs = FileSystem::new(self.volume.clone(), client, slices, options);
         (fs, wire)
@@ -363,7 +367,10 @@ impl TestVolume {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+        client
+            .mount(Takeover::OfAny, MountMode::Exclusive)
+            .await
+            .unwrap();
         let secret = Secret::from_bytes([7; 32]);
         let bounds = JournalOptions {
             bytes_max: JOURNAL_BYTES_MIN,

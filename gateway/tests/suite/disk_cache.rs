@@ -12,7 +12,7 @@ use quorumfs_gateway::disk_cache::{
     CACHE_BYTES_MIN, CachedSlices, DiskCache, DiskCacheOptions, DiskCacheStatus,
 };
 use quorumfs_gateway::keys::Secret;
-use quorumfs_gateway::metadata::{MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{FileSystem, InodeId, OpenMode, VfsError, VfsOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,10 @@ impl CachedMount {
         let slices = Arc::new(CachedSlices::new(slices, cache.clone()));
         let own = world.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
-        client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+        client
+            .mount(Takeover::OfAny, MountMode::Exclusive)
+            .await
+            .unwrap();
         let fs = FileSystem::new(world.volume.clone(), client, slices, VfsOptions::default());
         Self { fs, cache }
     }

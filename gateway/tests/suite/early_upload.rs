@@ -7,7 +7,7 @@ use crate::common::{MemorySlices, TestVolume, new_file};
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_gateway::blocks::BlockErrorKind;
-use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{
     FileSystem, HandleId, SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
@@ -70,7 +70,10 @@ async fn mount(world: &TestVolume, failing: &'static [u32]) -> (FileSystem, Arc<
     });
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
-    client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+    client
+        .mount(Takeover::OfAny, MountMode::Exclusive)
+        .await
+        .unwrap();
     let options = VfsOptions {
         file_dirty_bytes_max: 16 << 20,
         slices_in_flight: 4,

@@ -2,6 +2,7 @@
 //! memory or clouds that fail. One program, because each would link everything again.
 
 mod access_times;
+mod alone_mounts;
 mod behaviour;
 mod budget;
 mod cache_validity;

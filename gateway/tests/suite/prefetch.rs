@@ -6,7 +6,7 @@
 use crate::common::{MemorySlices, TestVolume, new_file};
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, Sharing, Takeover};
+use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, MountMode, Takeover};
 use quorumfs_gateway::vfs::{
     FileSystem, OpenMode, SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
@@ -65,7 +65,10 @@ impl SliceStore for FarSlices {
 async fn mount(world: &TestVolume) -> (FileSystem, Arc<FarSlices>) {
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
-    client.mount(Takeover::OfAny, Sharing::Alone).await.unwrap();
+    client
+        .mount(Takeover::OfAny, MountMode::Exclusive)
+        .await
+        .unwrap();
     let slices = Arc::new(FarSlices(
         world.slices.clone(),
         Mutex::default(),

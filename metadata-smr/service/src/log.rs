@@ -50,7 +50,7 @@ use crate::change::Change;
 use crate::identity::{InodeId, LogPosition, RealmId};
 use crate::limits::{BELL_INTERVAL, LOG_INODES_MAX, LOG_ROWS, MOUNTS_MAX};
 use crate::mount::mounts;
-use crate::row::{Bell, Changed, Changes, OwedBell, key};
+use crate::row::{Bell, Changed, Changes, MountMode, OwedBell, key};
 use crate::rows::{Outcome, Rows};
 use quorumfs_bft::identity::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,7 @@ fn tells(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<bool> {
     // Of two mounts at least one is another session's.
     let first = mounts(change, realm, 2)?;
     let Some(session) = change.session() else {
-        return Ok(first.iter().any(|mount| !mount.alone));
+        return Ok(first.iter().any(|mount| mount.mode == MountMode::Shared));
     };
     Ok(first.iter().any(|mount| mount.session != session))
 }
@@ -160,7 +160,8 @@ fn ring(
     change.put(key::changes(realm), &log)
 }
 
-/// A mount of the realm has begun or ended, or has changed: counts them, and rings the bell.
+/// A mount of the realm has begun or ended, or has changed, or is recalled: counts them, and rings
+/// the bell.
 pub(crate) fn count_mounts(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<LogPosition> {
     let log: Changes = change.find(&key::changes(realm))?.unwrap_or_default();
     let mut bell: Bell = change.find(&key::bell(realm))?.unwrap_or_default();

@@ -24,7 +24,7 @@ use crate::identity::{
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Shard};
-use crate::row::{Epoch, Inline, Job, Member, RetentionKind, Sealed, SliceKey};
+use crate::row::{Epoch, Inline, Job, Member, MountMode, RetentionKind, Sealed, SliceKey};
 use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Sequence;
@@ -64,9 +64,10 @@ pub enum Operation {
         realm: RealmId,
         /// Whether sessions that have it mounted are fenced.
         takeover: Takeover,
-        /// Whether no other session may mount it meanwhile. Mounts that are not alone share the
-        /// realm. The mount of a session can change from one to the other.
-        alone: bool,
+        /// Whether others may mount it meanwhile. [`MountMode::Alone`] becomes
+        /// [`MountMode::Shared`] if others share it already. The mount of a session can change from
+        /// one to the other.
+        mode: MountMode,
         /// The host, for people; at most [`LABEL_BYTES_MAX`](crate::limits::LABEL_BYTES_MAX).
         label: String,
     },

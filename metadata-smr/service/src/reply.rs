@@ -13,9 +13,9 @@ use crate::identity::{
     ObjectId, PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
-    Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Inline, Member, Mount, Numbered,
-    Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry, Retention, Sealed, Session,
-    Slice, UserQuota,
+    Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Inline, Member, Mount,
+    MountMode, Numbered, Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry,
+    Retention, Sealed, Session, Slice, UserQuota,
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -52,6 +52,9 @@ pub enum Done {
         /// changes up to there, and the first [`News`](crate::query::Question::News) is asked from
         /// there on. A session that had the realm mounted before drops what it knew.
         position: LogPosition,
+        /// Whether others may mount it meanwhile: as was asked for, or `Shared` in place of
+        /// `Alone`.
+        mode: MountMode,
     },
     /// The mount has ended.
     Unmounted,
@@ -144,6 +147,9 @@ pub enum Done {
     CloudRetired,
     /// The result of each claim, in the order of the operation.
     Claimed(Vec<Claimed>),
+    /// The realm is not mounted yet: this mount is alone, and was asked to share it. To be tried
+    /// again; after the deadline of its recall a takeover fences it.
+    Recalled(Mount),
 }
 
 /// The result of a claim.
@@ -482,6 +488,8 @@ pub enum QueryResult {
         more: bool,
         /// Whether other sessions have the realm mounted too.
         others: bool,
+        /// Whether the caller's mount is alone and has to share the realm.
+        recalled: bool,
     },
     /// The mounts of a realm.
     Mounts(Vec<Mount>),

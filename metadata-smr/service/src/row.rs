@@ -49,7 +49,9 @@ pub use principal::{
     Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
-pub use realm::{Believe, Epoch, Lock, Member, MemberRole, Mount, Realm, SharePlace, Shares};
+pub use realm::{
+    Believe, Epoch, Lock, Member, MemberRole, Mount, MountMode, Realm, Recall, SharePlace, Shares,
+};
 pub use trash::{Parting, RemovedEntry, TrashPlace, TrashSize, Trashed};
 pub use volume::{Cloud, Counters, Drain, Format, HomeCounters, Loading, ReplicaInfo};
 

@@ -248,9 +248,9 @@ fn execute_other(
         Operation::MountRealm {
             realm,
             takeover,
-            alone,
+            mode,
             label,
-        } => mount::mount(change, asker, *realm, (*takeover, *alone, label)),
+        } => mount::mount(change, asker, *realm, (*takeover, *mode, label)),
         Operation::UnmountRealm { realm } => mount::unmount(change, asker, *realm),
         Operation::ConfirmPlaced { shards, checked } => {
             let completed = content::confirm(change, asker, shards)?;

@@ -11,7 +11,7 @@ use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_fuse::{MountConfig, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, ShareStore};
 use quorumfs_gateway::keys::{KeyFile, Sealing, SliceKey};
-use quorumfs_gateway::metadata::{MetadataClient, Ordered, Sharing, Takeover};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode, Ordered, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use quorumfs_metadata::identity::InodeId;
@@ -65,7 +65,7 @@ impl Gateway {
             let session = Arc::new(Ordered::new(client));
             let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
             metadata
-                .mount(Takeover::OfAny, Sharing::Alone)
+                .mount(Takeover::OfAny, MountMode::Exclusive)
                 .await
                 .unwrap();
             let mut config_of_blocks = BlockConfig::new(volume.id(), volume.policy());

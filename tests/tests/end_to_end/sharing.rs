@@ -5,9 +5,11 @@
 use quorumfs_tests::harness::{
     Cluster, RecoveredMachine, eventually, mount_in_background, require_fuse,
 };
+use rustix::io::Errno;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest time until a mount sees what another one has renamed.
 const SEEN_WITHIN: Duration = Duration::from_secs(2);
@@ -21,8 +23,16 @@ fn mounts(cluster: &Cluster) -> Vec<Value> {
     listed.records("mount")
 }
 
+/// The modes of all mounts.
+fn modes(cluster: &Cluster) -> Vec<String> {
+    let listed = mounts(cluster).into_iter();
+    listed
+        .map(|mount| mount["mode"].as_str().unwrap().to_owned())
+        .collect()
+}
+
 #[test]
-fn mounts_that_share_let_each_other_in_and_one_that_is_alone_keeps_all_out() {
+fn mounts_that_share_let_each_other_in_and_an_exclusive_one_keeps_all_out() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
@@ -39,19 +49,16 @@ fn mounts_that_share_let_each_other_in_and_one_that_is_alone_keeps_all_out() {
     let refused = try_other(&["--share"]);
     let named = format!("mounted already, on {}", host.trim());
     refused.fails(11, &named, "--share");
-    let listed = mounts(&cluster);
-    assert_eq!(
-        (&listed[0]["shared"], &listed[0]["here"]),
-        (&false.into(), &true.into())
-    );
+    assert_eq!(modes(&cluster), ["exclusive"]);
+    assert_eq!(mounts(&cluster)[0]["here"], true);
     cluster.quorumfs().run_with(["umount"]).ok();
 
     let _ = mount_in_background(&cluster, &point, &["-o", "share"]);
     try_other(&[]).fails(11, "mounted already", "--share");
+    assert_eq!(modes(&cluster), ["alone"]);
     other.mount();
+    assert_eq!(modes(&cluster), ["shared", "shared"]);
     let listed = mounts(&cluster);
-    let shared = listed.iter().filter(|mount| mount["shared"] == true);
-    assert_eq!((listed.len(), shared.count()), (2, 2));
     assert_eq!(listed.iter().filter(|it| it["here"] == true).count(), 1);
     // What is closed on one is what the other one opens, in both directions.
     for round in 0..50 {
@@ -79,12 +86,44 @@ fn mounts_that_share_let_each_other_in_and_one_that_is_alone_keeps_all_out() {
     other.mount();
     assert_eq!(mounts(&cluster).len(), 2);
     assert_eq!(fs::read(other.point().join("file")).unwrap(), vec![2; 98]);
-    // One that is to be alone has to take over from all others.
+    // An exclusive one has to take over from all others.
     cluster.quorumfs().run_with(["umount"]).ok();
-    let alone = ["--takeover"];
-    let _ = mount_in_background(&cluster, &point, &alone);
-    let listed = mounts(&cluster);
-    assert_eq!((listed.len(), &listed[0]["shared"]), (1, &false.into()));
+    let exclusive = ["--takeover", "--exclusive"];
+    let _ = mount_in_background(&cluster, &point, &exclusive);
+    assert_eq!(modes(&cluster), ["exclusive"]);
     assert!(fs::read(other.point().join("file")).is_err());
+    cluster.quorumfs().run_with(["umount"]).ok();
+}
+
+#[test]
+fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let mut other = RecoveredMachine::recover(&cluster, 0, "");
+    let process = mount_in_background(&cluster, &point, &["--share"]);
+    fs::write(point.join("file"), "first").unwrap();
+    assert_eq!(modes(&cluster), ["alone"]);
+
+    kill_process(process, Signal::STOP).unwrap();
+    let began = Instant::now();
+    other.mount();
+    assert!(began.elapsed() >= Duration::from_secs(9), "it had its time");
+    assert_eq!(modes(&cluster), ["alone"]);
+    assert_eq!(fs::read(other.point().join("file")).unwrap(), b"first");
+    fs::write(other.point().join("file"), "second").unwrap();
+
+    // It acts on nothing that it knew.
+    kill_process(process, Signal::CONT).unwrap();
+    let read = fs::read(point.join("file")).unwrap_err();
+    assert_eq!(read.raw_os_error(), Some(Errno::STALE.raw_os_error()));
+    assert!(fs::write(point.join("file"), "third").is_err());
+    let _ = cluster.quorumfs().run_with(["umount"]);
+    let _ = mount_in_background(&cluster, &point, &["--share"]);
+    assert_eq!(modes(&cluster), ["shared", "shared"]);
+    for point in [point.as_path(), other.point()] {
+        assert_eq!(fs::read(point.join("file")).unwrap(), b"second");
+    }
     cluster.quorumfs().run_with(["umount"]).ok();
 }

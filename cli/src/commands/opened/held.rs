@@ -4,18 +4,19 @@ use crate::commands::ago::seconds_ago;
 use crate::exit::Exit;
 use crate::explain::vfs_failure;
 use crate::failure::Failure;
-use quorumfs_gateway::metadata::Sharing;
+use quorumfs_gateway::metadata::MountMode;
 use quorumfs_gateway::vfs::VfsError;
 use quorumfs_metadata::row::Mount;
 use rustix::io::Errno;
 
 /// Why the realm could not be mounted in this way, when there were these mounts.
-pub(super) fn not_mounted(error: &VfsError, sharing: Sharing, mounts: &[Mount]) -> Failure {
+pub(super) fn not_mounted(error: &VfsError, mode: MountMode, mounts: &[Mount]) -> Failure {
     match error {
         VfsError::Refused {
             errno: Errno::BUSY, ..
         } => {
-            let blocks = |mount: &&Mount| sharing == Sharing::Alone || mount.alone;
+            let modes = |mount: &Mount| [mode, mount.mode];
+            let blocks = |mount: &&Mount| modes(mount).contains(&MountMode::Exclusive);
             let by = match mounts.iter().find(blocks) {
                 Some(mount) if !mount.label.is_empty() => {
                     let host: String = mount.label.chars().filter(|it| !it.is_control()).collect();

@@ -192,6 +192,10 @@ impl Files {
         &self,
         inode: InodeId,
     ) -> Result<Attributes, VfsError> {
+        if self.known.may_be_shared() {
+            // One that is alone may have been recalled.
+            self.known.revalidate().await;
+        }
         if !self.known.is_shared() {
             return self.attributes(inode).await;
         }

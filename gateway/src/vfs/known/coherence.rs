@@ -5,7 +5,7 @@
 //! log to a later one: some inodes, or, where that is not known any more, perhaps anything.
 
 use crate::error::VfsError;
-use crate::metadata::{MetadataClient, RealmNews};
+use crate::metadata::{MetadataClient, RealmNews, Standing};
 use async_trait::async_trait;
 use quorumfs_metadata::identity::{InodeId, LogPosition};
 use std::sync::Arc;
@@ -31,6 +31,10 @@ pub(in crate::vfs) enum News {
         changed: Changed,
         /// The log goes on: ask again.
         more: bool,
+        /// There are other mounts.
+        others: bool,
+        /// This mount is alone, and another one waits for it to share.
+        recalled: bool,
     },
     /// None will come any more: the mount is not ours.
     Ended,
@@ -42,9 +46,23 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// Whether there is something to ask: only a mount is told.
     fn is_told(&self) -> bool;
 
-    /// Whether other mounts may change something. Whether there are any is known only some time
-    /// later.
-    fn is_shared(&self) -> bool;
+    /// How this mount stands towards others. Whether there are any is known only some time later.
+    fn standing(&self) -> Standing;
+
+    /// Whether it is to be alone when there are no others.
+    fn would_be_alone(&self) -> bool;
+
+    /// Shares with the one that waits; from the call on this mount stands so.
+    ///
+    /// # Errors
+    /// If the servers do not answer, or the mount is lost.
+    async fn share(&self) -> Result<(), VfsError>;
+
+    /// Is alone again, if there are no others.
+    ///
+    /// # Errors
+    /// If the servers do not answer, or the mount is lost.
+    async fn be_alone(&self) -> Result<(), VfsError>;
 
     /// Asks what others have changed after `known`, or, if that is `None`, from when this session
     /// mounted. Answers to queries that are sent after this one was answered contain all changes up
@@ -74,8 +92,20 @@ impl Coherence for ChangeLog {
         self.0.is_mounted()
     }
 
-    fn is_shared(&self) -> bool {
-        self.0.is_shared()
+    fn standing(&self) -> Standing {
+        self.0.standing()
+    }
+
+    fn would_be_alone(&self) -> bool {
+        self.0.would_be_alone()
+    }
+
+    async fn share(&self) -> Result<(), VfsError> {
+        self.0.share_mount().await
+    }
+
+    async fn be_alone(&self) -> Result<(), VfsError> {
+        self.0.be_alone().await
     }
 
     async fn news(&self, known: Option<LogPosition>) -> Result<News, VfsError> {
@@ -84,6 +114,8 @@ impl Coherence for ChangeLog {
             gap,
             inodes,
             more,
+            others,
+            recalled,
         }) = self.0.news(known).await?
         else {
             return Ok(News::Ended);
@@ -97,6 +129,8 @@ impl Coherence for ChangeLog {
             position,
             changed,
             more,
+            others,
+            recalled,
         })
     }
 
@@ -126,8 +160,20 @@ pub(super) mod tests {
             false
         }
 
-        fn is_shared(&self) -> bool {
+        fn standing(&self) -> Standing {
+            Standing::Exclusive
+        }
+
+        fn would_be_alone(&self) -> bool {
             false
+        }
+
+        async fn share(&self) -> Result<(), VfsError> {
+            Ok(())
+        }
+
+        async fn be_alone(&self) -> Result<(), VfsError> {
+            Ok(())
         }
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {

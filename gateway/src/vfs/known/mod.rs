@@ -29,6 +29,7 @@
 //! | `lookups` | which directories are worth listing whole |
 //! | `validity`, `changed` | how long something is valid; which inodes others have changed |
 //! | `coherence`, `revalidation` | asking what others have changed |
+//! | `standing` | whether this mount acts as alone |
 //! | `invalidations` | what the kernel has to drop |
 //! | `segmented_lru` | a bounded map |
 
@@ -46,6 +47,7 @@ mod owner;
 mod pages;
 mod revalidation;
 mod segmented_lru;
+mod standing;
 mod validity;
 
 pub(in crate::vfs) use cache::{Known, Stamp};

@@ -11,14 +11,18 @@
 //! answers.
 //!
 //! An unused mount asks nothing: some time after the kernel last cached something, its entries
-//! expire. The next call asks first, once, and what others have not changed is valid again.
+//! expire. The next call asks first, once, and what others have not changed is valid again. Only a
+//! mount that is alone goes on asking, seldom: another one may wait for it to share
+//! ([`super::standing`]).
 
 use super::cache::Known;
 use super::coherence::{Changed, News};
 use super::invalidations::{Announcements, Invalidation, Invalidations};
 use super::owner::KnownMetadata;
 use super::pages::Page;
+use super::standing::{Moment, NewStanding, Recalls};
 use super::validity::VALID_FOR;
+use crate::metadata::Standing;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +33,9 @@ use tokio::time::Instant;
 
 /// How often to ask.
 const EVERY: Duration = Duration::from_millis(450);
+/// How often an unused mount asks that another one may recall. It is woken when that happens, and
+/// this is for a bell that was not heard.
+const RECALLS_EVERY: Duration = Duration::from_secs(3);
 /// How long a call waits for news, before it sends its own query instead.
 const WAIT: Duration = Duration::from_millis(300);
 /// When no news arrived for so long, the kernel's entries are invalidated.
@@ -50,6 +57,7 @@ struct RevalidationState {
     last_answer: Option<Instant>,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
+    recalls: Recalls,
 }
 
 /// See the module.
@@ -71,6 +79,7 @@ impl Default for Revalidation {
                 last_attempt: None,
                 last_answer: None,
                 handed_out: false,
+                recalls: Recalls::default(),
             }),
             turn: tokio::sync::Mutex::default(),
             wake: Arc::default(),
@@ -148,7 +157,14 @@ impl Revalidation {
 impl KnownMetadata {
     /// Whether other mounts may change something.
     pub(in crate::vfs) fn is_shared(&self) -> bool {
-        self.coherence.is_shared()
+        let standing = self.coherence.standing();
+        let state = self.revalidation.state();
+        !state.recalls.acts_alone(standing, &Moment::now())
+    }
+
+    /// Whether others are let in, be there any or not.
+    pub(in crate::vfs) fn may_be_shared(&self) -> bool {
+        self.coherence.standing() != Standing::Exclusive
     }
 
     /// How long the kernel may cache what these calls allow.
@@ -246,17 +262,81 @@ impl KnownMetadata {
         }
     }
 
+    /// News arrived, as the answer to a question that was sent then.
+    fn learn_recall(&self, (others, recalled): (bool, bool), sent: Moment) {
+        let revalidation = &self.revalidation;
+        let mut state = revalidation.state();
+        let is_new = recalled && !state.recalls.is_recalled();
+        state
+            .recalls
+            .learn((others, recalled), sent, Instant::now());
+        if is_new {
+            // A call may have asked; it is the task that shares.
+            revalidation.wake.notify_one();
+        }
+    }
+
+    /// Asks the servers for another standing if that is due. Another mount may wait for it.
+    async fn settle(&self) {
+        let (coherence, revalidation) = (&self.coherence, &self.revalidation);
+        let (standing, would_be_alone) = (coherence.standing(), coherence.would_be_alone());
+        let due = {
+            let state = revalidation.state();
+            state.recalls.due(standing, would_be_alone, Instant::now())
+        };
+        let Some(asked) = due else {
+            return;
+        };
+        let answered = match asked {
+            NewStanding::Shared => coherence.share().await,
+            NewStanding::Alone => coherence.be_alone().await,
+        };
+        match answered {
+            Ok(()) => {
+                revalidation.state().recalls.settled(asked);
+                tracing::info!(standing = ?coherence.standing(), "this mount stands otherwise");
+            }
+            Err(error) => tracing::warn!(%error, ?asked, "could not be asked for; trying again"),
+        }
+        if asked == NewStanding::Shared {
+            // The kernel has entries for half a minute, and what is open may have to be claimed.
+            revalidation.tell(Changed::Anything);
+        }
+    }
+
+    /// How long the task pauses, and whether the bell ends that.
+    fn pause(&self) -> (Duration, bool) {
+        if self.revalidation.is_used() {
+            (EVERY, true)
+        } else if self.is_watching_for_recalls() {
+            (RECALLS_EVERY, true)
+        } else {
+            // The file system may be dropped meanwhile, with no wake-up.
+            (CACHED_FOR, false)
+        }
+    }
+
+    /// Whether it has to hear of a recall, though it may not be used.
+    fn is_watching_for_recalls(&self) -> bool {
+        matches!(self.coherence.standing(), Standing::Alone(_))
+            || self.revalidation.state().recalls.is_recalled()
+    }
+
     /// Asks once; returns whether there is more.
     async fn ask_for_page(&self) -> bool {
         let revalidation = &self.revalidation;
-        let sent = Instant::now();
+        let asked = Moment::now();
+        let sent = asked.at;
         revalidation.state().last_attempt = Some(sent);
         match self.coherence.news(self.news_position()).await {
             Ok(News::UpTo {
                 position,
                 changed,
                 more,
+                others,
+                recalled,
             }) => {
+                self.learn_recall((others, recalled), asked);
                 if !self.learn_news(position, &changed, !more, sent) {
                     tracing::warn!(?position, "the news of the servers went back");
                     return false;
@@ -286,12 +366,13 @@ pub(in crate::vfs) fn spawn(known: &Arc<KnownMetadata>) {
     let wake = known.revalidation.wake.clone();
     tokio::spawn(async move {
         while round(&weak).await {
-            let used = weak.upgrade().is_some_and(|it| it.revalidation.is_used());
-            if used {
-                let _ = tokio::time::timeout(EVERY, bell.notified()).await;
-            } else {
-                // The file system may be dropped meanwhile, with no wake-up.
-                let _ = tokio::time::timeout(CACHED_FOR, wake.notified()).await;
+            let Some((pause, hears_the_bell)) = weak.upgrade().map(|known| known.pause()) else {
+                return;
+            };
+            tokio::select! {
+                () = bell.notified(), if hears_the_bell => {}
+                () = wake.notified() => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     });
@@ -305,8 +386,10 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
         return false;
     }
     let revalidation = &known.revalidation;
-    if revalidation.is_used() && known.coherence.is_told() {
+    let asks = revalidation.is_used() || known.is_watching_for_recalls();
+    if asks && known.coherence.is_told() {
         known.hear().await;
+        known.settle().await;
         known.check_servers();
         if revalidation.has_lapsed() {
             revalidation.invalidate_all();
@@ -337,8 +420,20 @@ mod tests {
             true
         }
 
-        fn is_shared(&self) -> bool {
-            true
+        fn standing(&self) -> Standing {
+            Standing::Shared
+        }
+
+        fn would_be_alone(&self) -> bool {
+            false
+        }
+
+        async fn share(&self) -> Result<(), VfsError> {
+            Ok(())
+        }
+
+        async fn be_alone(&self) -> Result<(), VfsError> {
+            Ok(())
         }
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
@@ -365,6 +460,8 @@ mod tests {
             position: LogPosition(position),
             changed,
             more: false,
+            others: true,
+            recalled: false,
         }
     }
 
@@ -446,6 +543,8 @@ mod tests {
             position: LogPosition(8),
             changed: changed.clone(),
             more: true,
+            others: true,
+            recalled: false,
         };
         let (known, mut kernel) = known_after(quiet(7), &[more.clone(), news(9, changed)]).await;
         known.revalidate().await;

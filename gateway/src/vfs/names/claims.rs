@@ -67,7 +67,7 @@ async fn round(
         _ if *missed => Invalidation::Everything,
         Some(next) => next,
         None => {
-            if inner.known.is_shared() && !inner.files.open_inodes().is_empty() {
+            if inner.known.may_be_shared() && !inner.files.open_inodes().is_empty() {
                 inner.known.hear().await;
             }
             return Some(());
@@ -86,7 +86,7 @@ async fn round(
 impl FileSystemCore {
     /// Claims what is open here and has no name any more, as far as these news may concern it.
     async fn claim_open(self: &Arc<Self>, news: &Invalidation) -> Result<(), VfsError> {
-        if !self.known.is_shared() {
+        if !self.known.may_be_shared() {
             return Ok(());
         }
         let mut open = self.files.open_inodes();

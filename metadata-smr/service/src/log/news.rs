@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::identity::{InodeId, LogPosition, RealmId};
 use crate::limits::{LOG_INODES_MAX, NEWS_ENTRIES_MAX, NEWS_INODES_MAX};
 use crate::reply::QueryResult;
-use crate::row::{Bell, Changed, Session, key};
+use crate::row::{Bell, Changed, Mount, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeSet;
@@ -44,15 +44,17 @@ pub(crate) fn news(
         .find(&key::session(caller.session))?
         .ok_or(Halt::Refused(Error::NoSession))?;
     require(session.mounted == Some(realm), Error::NotMounted)?;
+    let own = rows.find::<Mount>(&key::mount(realm, caller.session))?;
+    let recalled = own.is_some_and(|own| own.recall.is_some());
     let Some(bell) = rows.find::<Bell>(&key::bell(realm))? else {
         rows.view().depend_on_everything();
-        return Ok(gap(&Bell::default()));
+        return Ok(gap(&Bell::default(), recalled));
     };
     let to = bell.position;
     // A position behind the bell's was never told: it is another volume's, or a lie.
     let told = |after: &LogPosition| to.0.checked_sub(after.0).is_some_and(|n| n <= bell.told());
     let Some(after) = after.filter(told) else {
-        return Ok(gap(&bell));
+        return Ok(gap(&bell, recalled));
     };
     let number = to.0.saturating_sub(after.0).min(NEWS_ENTRIES_MAX);
     let entries = entries(rows, realm, &bell, after, number)?;
@@ -61,9 +63,9 @@ pub(crate) fn news(
     for entry in entries {
         let next = LogPosition(position.0.saturating_add(1));
         let listed = match entry {
-            entry if entry.position != next => return Ok(gap(&bell)),
+            entry if entry.position != next => return Ok(gap(&bell, recalled)),
             entry if entry.by == Some(caller.session) => Vec::new(),
-            Changed { inodes: None, .. } => return Ok(gap(&bell)),
+            Changed { inodes: None, .. } => return Ok(gap(&bell, recalled)),
             Changed {
                 inodes: Some(listed),
                 ..
@@ -77,7 +79,7 @@ pub(crate) fn news(
     }
     // An entry that should be there is not.
     if position == after && position < to {
-        return Ok(gap(&bell));
+        return Ok(gap(&bell, recalled));
     }
     Ok(QueryResult::News {
         position,
@@ -85,17 +87,19 @@ pub(crate) fn news(
         inodes: inodes.into_iter().collect(),
         more: position < to,
         others: bell.mounts > 1,
+        recalled,
     })
 }
 
 /// Anything may have changed up to the bell.
-fn gap(bell: &Bell) -> QueryResult {
+fn gap(bell: &Bell, recalled: bool) -> QueryResult {
     QueryResult::News {
         position: bell.position,
         gap: true,
         inodes: Vec::new(),
         more: false,
         others: bell.mounts > 1,
+        recalled,
     }
 }
 

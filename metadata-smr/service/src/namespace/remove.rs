@@ -19,7 +19,9 @@ use crate::mount::mounts;
 use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, InodeBody, Orphan, Parting, Reap, RemovedEntry, SealedName, key};
+use crate::row::{
+    Inode, InodeBody, MountMode, Orphan, Parting, Reap, RemovedEntry, SealedName, key,
+};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use crate::trash;
 use quorumfs_bft::identity::SessionId;
@@ -188,8 +190,8 @@ fn openers(change: &Change<'_, '_>, asker: &Asker, row: &Inode, held: bool) -> O
     for mount in mounts(change, row.realm, 2)? {
         match mount.session == asker.caller.session {
             true => {}
-            false if mount.alone => holders.push(mount.session),
-            false => unknown = true,
+            false if mount.mode == MountMode::Shared => unknown = true,
+            false => holders.push(mount.session),
         }
     }
     Ok(Openers { holders, unknown })

@@ -207,8 +207,30 @@ pub struct Mount {
     pub epoch: MountEpoch,
     /// Since when, by the agreed clock.
     pub since: Time,
-    /// Whether no other session may mount the realm meanwhile.
-    pub alone: bool,
+    /// Whether others may mount the realm meanwhile.
+    pub mode: MountMode,
+    /// Another session waits for this one to share the realm; only while it is alone.
+    pub recall: Option<Recall>,
     /// The host, for people.
     pub label: String,
+}
+
+/// Whether other sessions may mount a realm that a session has mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum MountMode {
+    /// None may.
+    Exclusive,
+    /// There is no other one now. One that shares *recalls* this one, which then has to share.
+    Alone,
+    /// All that share.
+    Shared,
+}
+
+/// A request to a mount that is alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Recall {
+    /// The session that waits.
+    pub by: SessionId,
+    /// When the mount is fenced if it is still alone and another one is tried, by the lease clock.
+    pub deadline: Time,
 }

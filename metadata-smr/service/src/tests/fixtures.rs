@@ -240,7 +240,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             Operation::MountRealm {
                 realm: RealmId(0),
                 takeover: crate::operation::Takeover::OfAny,
-                alone: true,
+                mode: MountMode::Exclusive,
                 label: "host".into(),
             }
             .to_bytes(),

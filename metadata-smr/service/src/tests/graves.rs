@@ -9,7 +9,7 @@ use crate::limits::{CLAIM_INODES_MAX, CLAIMS_MAX, TRASH_AGE_SECONDS};
 use crate::operation::{Operation, QuotaOf, Restore, SetQuota, Step, Takeover};
 use crate::query::Question;
 use crate::reply::{Claimed, Done, QueryResult};
-use crate::row::{Amount, Inode, Limit, Orphan, Row, key};
+use crate::row::{Amount, Inode, Limit, MountMode, Orphan, Row, key};
 use crate::simulation::place;
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
@@ -21,7 +21,9 @@ fn shared() -> (TestService, Caller, Caller) {
     let mut world = TestService::new();
     let (one, other) = (world.open(OWNER), world.open(OWNER));
     for caller in [&one, &other] {
-        world.run(caller, &mount(Takeover::Refused, false)).unwrap();
+        world
+            .run(caller, &mount(Takeover::Refused, MountMode::Shared))
+            .unwrap();
     }
     (world, one, other)
 }
@@ -106,7 +108,9 @@ fn an_outage_does_not_move_the_deadline() {
 fn a_claimed_inode_goes_when_no_session_holds_it_and_its_time_is_over() {
     let (mut world, one, other) = shared();
     let third = world.open(OWNER);
-    world.run(&third, &mount(Takeover::Refused, false)).unwrap();
+    world
+        .run(&third, &mount(Takeover::Refused, MountMode::Shared))
+        .unwrap();
     let (a, b) = (
         world.create(&one, InodeId::ROOT, "a"),
         world.create(&one, InodeId::ROOT, "b"),
@@ -167,7 +171,9 @@ fn claims_are_bounded_and_need_a_mount() {
 fn next_to_a_mount_that_is_alone_nothing_goes_to_the_grave() {
     let mut world = TestService::new();
     let (holder, command) = (world.open(OWNER), world.open(OWNER));
-    world.run(&holder, &mount(Takeover::Refused, true)).unwrap();
+    world
+        .run(&holder, &mount(Takeover::Refused, MountMode::Exclusive))
+        .unwrap();
     for (name, by) in [("a", &holder), ("b", &command)] {
         world.create(by, InodeId::ROOT, name);
         unlink(&mut world, by, name, false);
@@ -264,7 +270,9 @@ fn nothing_leaks(seed: u64, pace: u64) -> Result<(), TestCaseError> {
     let mut workload = Workload::with_trash();
     let callers = [(); 3].map(|()| world.open(OWNER));
     for caller in &callers {
-        world.run(caller, &mount(Takeover::Refused, false)).unwrap();
+        world
+            .run(caller, &mount(Takeover::Refused, MountMode::Shared))
+            .unwrap();
     }
     for _ in 0..200 {
         let caller = callers[chance(3) as usize];

@@ -80,7 +80,7 @@ impl TestService {
     }
 
     /// The time of the last batch.
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         Time(1_800_000_000_000_000_000 + self.sequence * self.pace + self.waited)
     }
 
@@ -293,11 +293,11 @@ pub(super) fn changed_rows(before: &[(Vec<u8>, Vec<u8>)], after: &[(Vec<u8>, Vec
 }
 
 /// A mount of the root realm.
-pub(super) fn mount(takeover: Takeover, alone: bool) -> Operation {
+pub(super) fn mount(takeover: Takeover, mode: MountMode) -> Operation {
     Operation::MountRealm {
         realm: RealmId::ROOT,
         takeover,
-        alone,
+        mode,
         label: "host".to_owned(),
     }
 }

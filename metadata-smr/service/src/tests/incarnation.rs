@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::identity::*;
 use crate::limits::LABEL_BYTES_MAX;
 use crate::operation::*;
-use crate::row::{HomeCounters, Row, key};
+use crate::row::{HomeCounters, MountMode, Row, key};
 use crate::simulation::place;
 use quorumfs_bft::identity::SessionId;
 use quorumfs_bft::service::Service;
@@ -79,7 +79,7 @@ fn what_is_not_in_use_yet_is_refused_unless_it_is_empty() {
     let mount = |label: &str| Operation::MountRealm {
         realm: RealmId::ROOT,
         takeover: Takeover::Refused,
-        alone: true,
+        mode: MountMode::Exclusive,
         label: label.into(),
     };
     let refused = world.run(&owner, &mount(&"x".repeat(LABEL_BYTES_MAX + 1)));

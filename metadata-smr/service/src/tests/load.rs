@@ -10,8 +10,8 @@ use crate::operation::*;
 use crate::query::Question;
 use crate::reply::{Done, QueryResult};
 use crate::row::{
-    HomeCounters, Job, Loading, Object, Principal, Retention, RetentionKind, Rights, Row,
-    Unreferenced, key,
+    HomeCounters, Job, Loading, MountMode, Object, Principal, Retention, RetentionKind, Rights,
+    Row, Unreferenced, key,
 };
 use crate::simulation::{ordinary, principal, sign, unsigned_genesis};
 use quorumfs_bft::identity::{PublicKey, Sequence};
@@ -129,7 +129,7 @@ fn before() -> Before {
     let mount = Operation::MountRealm {
         realm: RealmId::ROOT,
         takeover: Takeover::Refused,
-        alone: true,
+        mode: MountMode::Exclusive,
         label: "host".into(),
     };
     world.run(&owner, &mount).unwrap();

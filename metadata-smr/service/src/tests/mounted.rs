@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::identity::{InodeId, MountEpoch, RealmId};
 use crate::operation::{Accessed, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
-use crate::reply::{QueryResult, Response};
-use crate::row::{Changes, Inode, Mount, Row, key};
+use crate::reply::{Done, QueryResult, Response};
+use crate::row::{Changes, Inode, Mount, MountMode, Recall, Row, key};
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
 use quorumfs_bft::identity::{SessionId, Time};
@@ -17,16 +17,29 @@ use std::collections::BTreeSet;
 
 const REALM: RealmId = RealmId::ROOT;
 
-/// An answer, for the fixtures of the format.
-pub(super) fn found() -> QueryResult {
-    QueryResult::Mounted(Some(Mount {
+fn alone() -> Mount {
+    Mount {
         session: SessionId(4),
         principal: OWNER,
         epoch: MountEpoch(2),
         since: Time(5),
-        alone: true,
+        mode: MountMode::Alone,
+        recall: Some(Recall {
+            by: SessionId(5),
+            deadline: Time(6),
+        }),
         label: "host".into(),
-    }))
+    }
+}
+
+/// An answer, for the fixtures of the format.
+pub(super) fn found() -> QueryResult {
+    QueryResult::Mounted(Some(alone()))
+}
+
+/// Another one.
+pub(super) fn recalled() -> Response {
+    Response(Ok(Done::Recalled(alone())))
 }
 
 /// A service in which the first session has the realm mounted.
@@ -41,7 +54,7 @@ fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
-        alone: true,
+        mode: MountMode::Exclusive,
         label: "host".into(),
     }
 }

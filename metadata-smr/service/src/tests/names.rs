@@ -8,6 +8,7 @@ use crate::limits::DEPTH_MAX;
 use crate::operation::{Compound, Create, NewInode, Operation, Precondition, RenameMode, Step};
 use crate::query::Question;
 use crate::reply::{QueryResult, StepDone};
+use crate::row::MountMode;
 use crate::simulation::place;
 
 fn create_step(parent: InodeId, name: &str) -> Step {
@@ -87,7 +88,7 @@ fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
             &Operation::MountRealm {
                 realm,
                 takeover,
-                alone: true,
+                mode: MountMode::Exclusive,
                 label: String::new(),
             },
         )

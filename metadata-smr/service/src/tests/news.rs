@@ -11,7 +11,7 @@ use crate::limits::LOG_SLOTS;
 use crate::operation::{Accessed, Operation, SetAttributes, Step, Takeover};
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Claimed, Done, QueryResult, Response};
-use crate::row::{Bell, Changed, Changes, Grave, GravePlace, Inode, OwedBell, Row, key};
+use crate::row::{Bell, Changed, Changes, Grave, GravePlace, Inode, MountMode, OwedBell, Row, key};
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
 use quorumfs_bft::identity::{SessionId, Time};
@@ -62,6 +62,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         inodes: vec![InodeId(1), InodeId(258)],
         more: true,
         others: true,
+        recalled: true,
     };
     let world = TestService::new();
     let realm = world.rows(&key::realm(REALM)).remove(0).1;
@@ -70,6 +71,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         realm: Row::from_bytes(&realm).unwrap(),
         fenced: vec![SessionId(4)],
         position: at,
+        mode: MountMode::Shared,
     };
     let claim = Operation::Claim {
         inodes: vec![InodeId(258)],
@@ -95,6 +97,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("operation-claim", claim.to_bytes()),
         ("query-news", query(news)),
         ("reply-mounted", Response(Ok(mounted)).to_bytes()),
+        ("reply-recalled", super::mounted::recalled().to_bytes()),
         (
             "reply-claimed",
             Response(Ok(Done::Claimed(claimed))).to_bytes(),
@@ -130,6 +133,7 @@ fn news(world: &mut TestService, caller: &Caller, after: Option<LogPosition>) ->
             inodes,
             more,
             others,
+            ..
         }) => Told {
             position,
             gap,
@@ -143,7 +147,7 @@ fn news(world: &mut TestService, caller: &Caller, after: Option<LogPosition>) ->
 
 /// Mounts the realm together with others; returns the position at which the mount begins.
 fn share(world: &mut TestService, caller: &Caller) -> LogPosition {
-    match world.run(caller, &mount(Takeover::Refused, false)) {
+    match world.run(caller, &mount(Takeover::Refused, MountMode::Shared)) {
         Ok(Done::Mounted { position, .. }) => position,
         other => panic!("{other:?}"),
     }
@@ -215,7 +219,9 @@ fn a_change_is_told_to_other_mounts_and_not_to_its_own() {
 fn a_mount_alone_writes_no_log_and_is_told_of_sessions_without_a_mount() {
     let mut world = TestService::new();
     let (holder, command) = (world.open(OWNER), world.open(OWNER));
-    world.run(&holder, &mount(Takeover::Refused, true)).unwrap();
+    world
+        .run(&holder, &mount(Takeover::Refused, MountMode::Exclusive))
+        .unwrap();
     let before = world.rows(b"");
     chmod(&mut world, &holder, InodeId::ROOT, 0o700);
     let after = world.rows(b"");

@@ -9,7 +9,7 @@ use crate::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
 use crate::operation::{Create, NewInode, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
 use crate::reply::{Done, QueryResult};
-use crate::row::{Principal, key};
+use crate::row::{MountMode, Principal, key};
 use crate::rows::decode;
 use crate::simulation::place;
 use quorumfs_bft::identity::Time;
@@ -22,7 +22,7 @@ fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
-        alone: true,
+        mode: MountMode::Exclusive,
         label: "host".into(),
     }
 }

@@ -107,7 +107,7 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
     let mount = Operation::MountRealm {
         realm: RealmId::ROOT,
         takeover: Takeover::Refused,
-        alone: true,
+        mode: MountMode::Exclusive,
         label: "host".into(),
     };
     assert!(matches!(

@@ -7,6 +7,7 @@ use crate::attributes::Credentials;
 use crate::identity::{InodeId, LogPosition, ObjectId, RealmId};
 use crate::operation::{Operation, Takeover};
 use crate::query::{Query, Question};
+use crate::row::MountMode;
 use crate::simulation::place;
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
@@ -141,7 +142,10 @@ proptest! {
                     let by = if chance(2) == 0 { &caller } else { &other };
                     let operation = match chance(3) {
                         0 => Operation::UnmountRealm { realm: RealmId::ROOT },
-                        _ => mount(Takeover::Refused, chance(4) == 0),
+                        _ => {
+                            let modes = [MountMode::Exclusive, MountMode::Alone, MountMode::Shared];
+                            mount(Takeover::Refused, modes[chance(3) as usize])
+                        }
                     };
                     // Refused if the mounts cannot share.
                     let _ = world.run(by, &operation);

@@ -26,6 +26,8 @@ pub(super) enum MountEvent {
     Mounted { client: usize, last: u64 },
     /// A client may not have the realm mounted any more.
     Left { client: usize },
+    /// The mount of a client is alone and was asked to share the realm.
+    Recalled { client: usize },
     /// A client has changed something.
     Changed(ModelChange),
 }
@@ -109,6 +111,19 @@ impl Model {
         }
     }
 
+    /// Whether `client` can be told that its mount is not recalled. A recall lasts until the mount
+    /// shares or ends.
+    pub(super) fn may_be_unrecalled(&self, client: usize) -> bool {
+        let last = self.events.iter().rev().find_map(|event| match &**event {
+            MountEvent::Mounted { client: by, .. } | MountEvent::Left { client: by } => {
+                (*by == client).then_some(true)
+            }
+            MountEvent::Recalled { client: by } => (*by == client).then_some(false),
+            MountEvent::Changed(_) => None,
+        });
+        last.unwrap_or(true)
+    }
+
     /// Whether `client` can be told this.
     pub(super) fn may_tell(&self, client: usize, told: &Told<'_>) -> bool {
         let mut since = None;
@@ -130,7 +145,7 @@ impl Model {
         for event in self.events.iter().skip(index) {
             match &**event {
                 MountEvent::Mounted { last, .. } => (low, high) = (*last, *last),
-                MountEvent::Left { .. } => {}
+                MountEvent::Left { .. } | MountEvent::Recalled { .. } => {}
                 MountEvent::Changed(changed) => {
                     let first = low.saturating_add(1);
                     high = high.saturating_add(1);

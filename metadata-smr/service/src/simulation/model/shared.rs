@@ -11,6 +11,8 @@ use crate::identity::InodeId;
 use crate::operation::{Compound, Operation};
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response};
+use crate::row::Mount;
+use crate::simulation::workload::mounts::client_of;
 
 impl Model {
     /// A model of a service whose clients share the realm. It has no trash, and judges nothing that
@@ -56,7 +58,13 @@ impl Model {
                     Some(Response(Ok(Done::Mounted { position, .. }))) => {
                         next.mounts_at(client, position)
                     }
-                    Some(Response(Err(refusal))) => refusal.error == Error::LimitReached,
+                    Some(Response(Ok(Done::Recalled(mount)))) => {
+                        next.is_recalled(&mount);
+                        true
+                    }
+                    Some(Response(Err(refusal))) => {
+                        matches!(refusal.error, Error::LimitReached | Error::Mounted { .. })
+                    }
                     Some(_) => false,
                 };
                 possible.then_some(next).into_iter().collect()
@@ -123,6 +131,12 @@ impl Model {
         match (&asked.question, found) {
             (Question::News { .. }, Err(error)) => error == Error::NotMounted,
             (
+                Question::News { .. },
+                Ok(QueryResult::News {
+                    recalled: false, ..
+                }),
+            ) if !self.may_be_unrecalled(client) => false,
+            (
                 Question::News { after, .. },
                 Ok(QueryResult::News {
                     position,
@@ -151,6 +165,13 @@ impl Model {
                 self.read(query, answer)
                     || (!self.buried.is_empty() && exhumed().read(query, answer))
             }
+        }
+    }
+
+    /// A mount was recalled, which says whose it is.
+    fn is_recalled(&mut self, mount: &Mount) {
+        if let Some(client) = client_of(&mount.label) {
+            self.happened(MountEvent::Recalled { client });
         }
     }
 

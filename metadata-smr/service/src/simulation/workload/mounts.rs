@@ -1,31 +1,64 @@
-//! Sessions that mount the realm together and ask for its news, as gateways do.
+//! Sessions that mount the realm alone or together and ask for its news, as gateways do.
 
 use super::{Call, Chance};
 use crate::attributes::Credentials;
+use crate::error::Error;
 use crate::identity::{LogPosition, RealmId};
 use crate::operation::{Operation, Takeover};
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response};
+use crate::row::MountMode;
 use std::collections::BTreeMap;
 
-/// How far each client knows the change log.
+/// A mount of a client.
+#[derive(Clone, Copy, Debug)]
+struct ClientMount {
+    /// How far it knows the change log.
+    known: LogPosition,
+    /// It has to share the realm.
+    recalled: bool,
+}
+
+/// The mounts of all clients.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts {
-    known: BTreeMap<usize, LogPosition>,
+    mounted: BTreeMap<usize, ClientMount>,
+}
+
+const LABEL: &str = "client ";
+
+/// The client of a mount, by its label.
+pub(in crate::simulation) fn client_of(label: &str) -> Option<usize> {
+    label.strip_prefix(LABEL)?.parse().ok()
+}
+
+fn mount(client: usize, mode: MountMode) -> Option<Call> {
+    let mount = Operation::MountRealm {
+        realm: RealmId::ROOT,
+        takeover: Takeover::Refused,
+        mode,
+        label: format!("{LABEL}{client}"),
+    };
+    Some(Call::Execute(mount.to_bytes()))
+}
+
+fn any_mode(chance: Chance<'_>) -> MountMode {
+    match chance(8) {
+        0 => MountMode::Exclusive,
+        1..5 => MountMode::Alone,
+        _ => MountMode::Shared,
+    }
 }
 
 impl Mounts {
     /// A mount, its end or a question of this client; or `None`: something else is next.
     pub fn next(&self, client: usize, chance: Chance<'_>) -> Option<Call> {
         let realm = RealmId::ROOT;
-        let mount = Operation::MountRealm {
-            realm,
-            takeover: Takeover::Refused,
-            alone: false,
-            label: format!("client {client}"),
-        };
-        let Some(position) = self.known.get(&client).copied() else {
-            return (chance(3) == 0).then(|| Call::Execute(mount.to_bytes()));
+        let Some(own) = self.mounted.get(&client).copied() else {
+            return match chance(3) {
+                0 => mount(client, any_mode(chance)),
+                _ => None,
+            };
         };
         let news = |after| {
             let query = Query {
@@ -34,11 +67,14 @@ impl Mounts {
             };
             Some(Call::Query(query.to_bytes()))
         };
+        if own.recalled && chance(2) == 0 {
+            return mount(client, MountMode::Shared);
+        }
         match chance(40) {
             0 => Some(Call::Execute(Operation::UnmountRealm { realm }.to_bytes())),
-            1 => Some(Call::Execute(mount.to_bytes())),
+            1 => mount(client, any_mode(chance)),
             2 => news(None),
-            3..8 => news(Some(position)),
+            3..8 => news(Some(own.known)),
             _ => None,
         }
     }
@@ -50,22 +86,29 @@ impl Mounts {
             Ok(_) => return,
             Err(_) => false,
         };
-        let position = match answer {
+        let mounted = match answer {
             Some(answer) if is_mount => match Response::from_bytes(answer) {
-                Ok(Response(Ok(Done::Mounted { position, .. }))) => Some(position),
+                Ok(Response(Ok(Done::Mounted { position, .. }))) => Some((position, false)),
                 _ => None,
             },
             Some(answer) => match Answer::from_bytes(answer) {
-                Ok(Answer(Ok(QueryResult::News { position, .. }))) => Some(position),
-                Ok(Answer(Err(crate::error::Error::NotMounted))) => None,
+                Ok(Answer(Ok(QueryResult::News {
+                    position, recalled, ..
+                }))) => Some((position, recalled)),
+                Ok(Answer(Err(Error::NotMounted))) => None,
                 _ => return,
             },
             None if is_mount => None,
             None => return,
         };
-        match position {
-            Some(position) => self.known.insert(client, position),
-            None => self.known.remove(&client),
+        match mounted {
+            Some((known, recalled)) => {
+                let own = ClientMount { known, recalled };
+                self.mounted.insert(client, own);
+            }
+            None => {
+                self.mounted.remove(&client);
+            }
         };
     }
 }

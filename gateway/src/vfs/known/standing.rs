@@ -1,0 +1,207 @@
+//! Whether this mount acts as alone, and when it asks the servers for another standing.
+//!
+//! A mount that is alone asks nothing at an `open`, and lets the kernel cache for longer: no other
+//! mount can change anything. When one wants to, the servers *recall* this one, which then shares;
+//! and when the others have gone for [`ALONE_AFTER`], this one is alone again.
+//!
+//! ```text
+//!            news: recalled ──► acts as shared ──► `share` is ordered ──► the other one begins
+//!   alone ◄──────────────────────────────────────────────────────────────── shared
+//!            `be alone` is ordered, and granted ◄── news: no others, for half a minute
+//! ```
+//!
+//! * A recall lasts until the mount shares, and every answer about news tells of it. So an answer
+//!   without one proves that there was none when the question was *sent*. The mount acts as alone
+//!   for [`ACTS_ALONE_FOR`] after that; the servers fence it later, when it has stopped by itself.
+//! * What was sent before the servers made it alone proves nothing: another mount may have changed
+//!   something and gone in between.
+//! * A mount that hears nothing acts as if there were others, and goes on in that way when its
+//!   `share` is not answered.
+//! * Time in which the machine sleeps counts, though the clock of this process stands still.
+//!
+//! What can go wrong: a mount that is suspended for longer than the recall lasts is fenced. One
+//! whose servers are away is not, since no other one can begin then either.
+
+use crate::metadata::Standing;
+use quorumfs_metadata::limits::ACTS_ALONE_FOR;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long there have to be no others until this mount asks to be alone.
+const ALONE_AFTER: Duration = Duration::from_secs(30);
+
+/// A moment on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Moment {
+    pub(super) at: Instant,
+    /// How long the machine has slept until then, which is not counted in `at`.
+    pub(super) slept: Duration,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+        let slept = read(ClockId::Boottime).saturating_sub(read(ClockId::Monotonic));
+        Self {
+            at: Instant::now(),
+            slept,
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Duration {
+        let slept = self.slept.saturating_sub(earlier.slept);
+        let awake = self.at.saturating_duration_since(earlier.at);
+        awake.saturating_add(slept)
+    }
+}
+
+/// What to ask the servers for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NewStanding {
+    /// To share, as another mount waits for.
+    Shared,
+    /// To be alone, since there are no others.
+    Alone,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Recalls {
+    /// When the last question was sent whose answer told of no recall.
+    clean: Option<Moment>,
+    /// The last answer told of a recall.
+    recalled: bool,
+    /// Since when answers have told of no others.
+    without_others: Option<Instant>,
+}
+
+impl Recalls {
+    /// News arrived at `now`, as the answer to a question that was sent at `sent`.
+    pub(super) fn learn(&mut self, (others, recalled): (bool, bool), sent: Moment, now: Instant) {
+        self.recalled = recalled;
+        self.clean = (!recalled).then_some(sent);
+        self.without_others = match others {
+            true => None,
+            false => self.without_others.or(Some(now)),
+        };
+    }
+
+    /// Whether another mount waits for this one to share.
+    pub(super) const fn is_recalled(&self) -> bool {
+        self.recalled
+    }
+
+    /// The servers were asked for another standing, and have answered.
+    pub(super) const fn settled(&mut self, asked: NewStanding) {
+        match asked {
+            NewStanding::Shared => self.recalled = false,
+            // Another one may have begun at the same moment; then it is tried again much later.
+            NewStanding::Alone => self.without_others = None,
+        }
+    }
+
+    /// Whether the mount acts as if there were no others.
+    pub(super) fn acts_alone(&self, standing: Standing, now: &Moment) -> bool {
+        match standing {
+            Standing::Exclusive => true,
+            Standing::Shared => false,
+            Standing::Alone(since) => self.clean.is_some_and(|sent| {
+                let acts_for = Duration::from_nanos(ACTS_ALONE_FOR.0);
+                sent.at >= since && now.since(&sent) < acts_for
+            }),
+        }
+    }
+
+    /// What to ask the servers for now.
+    pub(super) fn due(
+        &self,
+        standing: Standing,
+        would_be_alone: bool,
+        now: Instant,
+    ) -> Option<NewStanding> {
+        let deserted = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
+        if self.recalled {
+            return Some(NewStanding::Shared);
+        }
+        let alone = standing == Standing::Shared
+            && would_be_alone
+            && self.without_others.is_some_and(deserted);
+        alone.then_some(NewStanding::Alone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACTS_FOR: Duration = Duration::from_nanos(ACTS_ALONE_FOR.0);
+    const CLEAN: (bool, bool) = (false, false);
+
+    const fn awake(at: Instant) -> Moment {
+        Moment {
+            at,
+            slept: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn it_acts_as_alone_as_long_as_questions_sent_since_then_tell_of_no_recall() {
+        let (mut recalls, since) = (Recalls::default(), Instant::now());
+        let alone = Standing::Alone(since);
+        let acts = |recalls: &Recalls, at| recalls.acts_alone(alone, &awake(at));
+        assert!(!acts(&recalls, since), "it has not asked yet");
+        let early = since.checked_sub(Duration::from_millis(1)).unwrap();
+        recalls.learn(CLEAN, awake(early), since);
+        assert!(!acts(&recalls, since), "sent before the grant");
+        let answered = since + ACTS_FOR / 2;
+        recalls.learn(CLEAN, awake(since), answered);
+        assert!(acts(&recalls, answered));
+        let last = since + ACTS_FOR - Duration::from_nanos(1);
+        assert!(acts(&recalls, last));
+        assert!(
+            !acts(&recalls, since + ACTS_FOR),
+            "counted from when it was sent"
+        );
+        let woken = Moment {
+            at: answered,
+            slept: ACTS_FOR / 2,
+        };
+        assert!(!recalls.acts_alone(alone, &woken), "sleep counts");
+        recalls.learn((false, true), awake(answered), answered);
+        assert!(!acts(&recalls, answered), "recalled");
+        let exclusive = recalls.acts_alone(Standing::Exclusive, &awake(answered));
+        assert!(exclusive);
+        recalls.learn(CLEAN, awake(answered), answered);
+        assert!(!recalls.acts_alone(Standing::Shared, &awake(answered)));
+    }
+
+    #[test]
+    fn it_shares_until_that_is_answered_and_is_alone_when_the_others_have_been_away() {
+        let (mut recalls, start) = (Recalls::default(), Instant::now());
+        let (alone, shared) = (Standing::Alone(start), Standing::Shared);
+        assert_eq!(recalls.due(shared, true, start), None, "nothing is known");
+        recalls.learn((false, true), awake(start), start);
+        for standing in [alone, shared] {
+            let due = recalls.due(standing, true, start);
+            assert_eq!(due, Some(NewStanding::Shared), "not answered yet");
+        }
+        recalls.settled(NewStanding::Shared);
+        assert_eq!(recalls.due(shared, true, start), None);
+        recalls.learn((true, false), awake(start), start);
+        let gone = start + ALONE_AFTER;
+        recalls.learn(CLEAN, awake(gone), gone);
+        assert_eq!(recalls.due(shared, true, gone), None);
+        let (later, long_gone) = (gone + ALONE_AFTER / 2, gone + ALONE_AFTER);
+        recalls.learn(CLEAN, awake(later), later);
+        let due = recalls.due(shared, true, long_gone);
+        assert_eq!(due, Some(NewStanding::Alone));
+        assert_eq!(recalls.due(shared, false, long_gone), None, "not wanted");
+        assert_eq!(recalls.due(alone, true, long_gone), None, "it is");
+        recalls.settled(NewStanding::Alone);
+        assert_eq!(recalls.due(shared, true, long_gone), None, "not at once");
+        recalls.learn((true, false), awake(long_gone), long_gone);
+        let due = recalls.due(shared, true, long_gone + ALONE_AFTER);
+        assert_eq!(due, None, "another one has come");
+    }
+}
