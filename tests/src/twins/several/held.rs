@@ -54,8 +54,9 @@ impl Stage<'_> {
     /// Reads one of the open files, writes to it if it has no name, or closes it.
     pub(super) fn use_held(&mut self) -> Kept {
         let busy: Vec<_> = self.reserved.iter().map(|it| self.tree.at(it)).collect();
-        let is_usable =
-            |held: &HeldFile| Some(held.mount) != self.away && !busy.contains(&Some(held.number));
+        let is_usable = |held: &HeldFile| {
+            !self.away.contains(&held.mount) && !busy.contains(&Some(held.number))
+        };
         let usable = (0..self.held.len()).filter(|at| is_usable(&self.held[*at]));
         let usable: Vec<_> = usable.collect();
         let Some(at) = self.random.pick(&usable).copied() else {

@@ -178,10 +178,20 @@ impl Mounts {
 
     /// Unmounts all.
     pub(super) fn unmount(&self) {
-        for mount in 0..self.count() {
-            self.calls.processes.lock().unwrap().remove(&mount);
-            self.machine(mount).unmount();
-        }
+        (0..self.count()).for_each(|mount| self.unmount_one(mount));
+    }
+
+    /// Unmounts one.
+    pub(super) fn unmount_one(&self, mount: usize) {
+        self.calls.processes.lock().unwrap().remove(&mount);
+        self.machine(mount).unmount();
+    }
+
+    /// Whether a mount is the only one, and is alone.
+    pub(super) fn is_alone(&self, mount: usize) -> bool {
+        let listed = self.quorumfs(mount).run_with(["mounts"]).ok();
+        let modes = listed.records("mount").into_iter();
+        modes.map(|mount| mount["mode"] == "alone").eq([true])
     }
 
     /// A call that begins now: it may show what was current at this moment or later. An exact call

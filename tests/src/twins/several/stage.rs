@@ -73,7 +73,7 @@ pub(super) struct Stage<'a> {
     pub(super) held: Vec<HeldFile>,
     pub(super) counts: StageCounts,
     /// The mount that is stopped, if one is.
-    pub(super) away: Option<usize>,
+    pub(super) away: Vec<usize>,
     /// Names that a call is changing which has not returned.
     pub(super) reserved: BTreeSet<NamePlace>,
 }
@@ -90,7 +90,7 @@ impl<'a> Stage<'a> {
             tree: ExpectedTree::new(mounts.count(), root),
             held: Vec::new(),
             counts: StageCounts::default(),
-            away: None,
+            away: Vec::new(),
             reserved: BTreeSet::new(),
         };
         for _ in 0..2 {
@@ -140,9 +140,9 @@ impl<'a> Stage<'a> {
             50..=55 => self.unlink(mount),
             56..=63 => self.rename(mount),
             64..=65 => self.make_link(mount),
-            66 if self.away.is_none() => self.make_directory(mount),
-            67 if self.away.is_none() => self.remove_directory(mount),
-            68 if self.away.is_none() => self.rename_directory(mount),
+            66 if self.away.is_empty() => self.make_directory(mount),
+            67 if self.away.is_empty() => self.remove_directory(mount),
+            68 if self.away.is_empty() => self.rename_directory(mount),
             66..=79 => self.read(mount),
             80..=85 => self.stat(mount),
             86..=88 => self.list(mount),
@@ -159,8 +159,8 @@ impl<'a> Stage<'a> {
 
     /// The mounts that are not stopped.
     pub(super) fn answering(&self) -> impl Iterator<Item = usize> + use<> {
-        let away = self.away;
-        (0..self.mounts.count()).filter(move |mount| Some(*mount) != away)
+        let away = self.away.clone();
+        (0..self.mounts.count()).filter(move |mount| !away.contains(mount))
     }
 
     /// The mounts that are not stopped, other than this one.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 const KILL_EVERY: usize = 60;
 const STOP_EVERY: usize = 200;
 const REPLICA_EVERY: usize = 150;
+const LEAVE_EVERY: usize = 800;
 /// Steps that a replica is away.
 const REPLICA_AWAY: usize = 40;
 /// One and the same replica, so that no second one is behind when it is killed.
@@ -32,6 +33,11 @@ const STOPPED_MIN_MS: u64 = 1000;
 const STOPPED_MAX_MS: u64 = 20_000;
 /// A mount with no other one is stopped shortly, as nothing else happens meanwhile.
 const STOPPED_ALONE_MS: u64 = 2500;
+/// A mount is alone half a minute after the others have gone; this is for the wait until then.
+const ALONE_WITHIN: Duration = Duration::from_secs(50);
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How long it is alone.
+const ALONE_FOR: Duration = Duration::from_secs(3);
 /// A mount is killed at most so long after a call began.
 const KILLED_WITHIN_MS: u64 = 40;
 /// What a mount that was stopped may answer.
@@ -58,6 +64,8 @@ pub struct Troubles {
     pub given_up: u64,
     /// Replicas that were killed and started again.
     pub replicas: u64,
+    /// All mounts but one were ended, and came back when it had been alone.
+    pub left_alone: u64,
 }
 
 impl Troubles {
@@ -68,6 +76,7 @@ impl Troubles {
             (self.kills, KILL_EVERY),
             (self.stops, STOP_EVERY),
             (self.replicas, REPLICA_EVERY),
+            (self.left_alone, LEAVE_EVERY),
         ];
         wanted
             .iter()
@@ -142,6 +151,50 @@ impl Stage<'_> {
         if step % STOP_EVERY == STOP_EVERY / 2 {
             self.stop(troubles)?;
         }
+        if step % LEAVE_EVERY == LEAVE_EVERY / 2 {
+            self.leave_alone(troubles)?;
+        }
+        Ok(())
+    }
+
+    /// Ends all mounts but one, which goes on until it is alone, and then lets them come back while
+    /// it is at work: they have to see all that it did as if they had been there.
+    fn leave_alone(&mut self, troubles: &mut Troubles) -> Kept {
+        let (mounts, stays) = (self.mounts, self.random.index(self.mounts.count()));
+        self.note(stays, "left alone", &[]);
+        let others = (0..mounts.count()).filter(|mount| *mount != stays);
+        let others: Vec<_> = others.collect();
+        for other in &others {
+            self.close_all(*other);
+            mounts.unmount_one(*other);
+        }
+        self.away.clone_from(&others);
+        let (began, mut alone) = (Instant::now(), None::<Instant>);
+        let mut asked = began;
+        while alone.is_none_or(|since| since.elapsed() < ALONE_FOR) {
+            self.ordinary()?;
+            if alone.is_none() && asked.elapsed() > ASK_EVERY {
+                asked = Instant::now();
+                alone = mounts.is_alone(stays).then_some(asked);
+            }
+            if alone.is_none() && began.elapsed() > ALONE_WITHIN {
+                let promise = "a mount is alone half a minute after the others have gone";
+                return Err(self.broken(stays, promise, "", "alone", "shared"));
+            }
+        }
+        for other in others {
+            std::thread::scope(|scope| {
+                let coming = scope.spawn(|| mounts.mount(other));
+                let mut meanwhile = Ok(());
+                while meanwhile.is_ok() && !coming.is_finished() {
+                    meanwhile = self.ordinary();
+                }
+                coming.join().unwrap();
+                meanwhile
+            })?;
+            self.away.retain(|away| *away != other);
+        }
+        troubles.left_alone += 1;
         Ok(())
     }
 
@@ -269,7 +322,7 @@ impl Stage<'_> {
                 std::thread::sleep(Duration::from_millis(self.random.below(10)));
                 self.mounts.stop(mount);
             }
-            self.away = Some(mount);
+            self.away.push(mount);
             let mut meanwhile = Ok(());
             while meanwhile.is_ok() && began.elapsed() < over {
                 match self.mounts.count() {
@@ -282,7 +335,7 @@ impl Stage<'_> {
         });
         meanwhile?;
         troubles.stops += 1;
-        self.away = None;
+        self.away.clear();
         let fails = !self.still_answers(mount)?;
         if fails || matches!(result, Some(Err(_))) {
             self.check_given_up(mount, &result)?;
