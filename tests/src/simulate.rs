@@ -20,7 +20,7 @@ pub use clouds::{
     CloudOptions, CloudReport, CloudSummary, KNOWN as CLOUDS_KNOWN,
     MEASURED_MIN as CLOUDS_MEASURED_MIN, POLICIES, run_clouds,
 };
-pub use metadata::{FileSystem, MetadataWorkload};
+pub use metadata::{FileSystem, MetadataWorkload, PlantedMetadata, ServiceDefect};
 pub use recorded::{replay, replay_flawed};
 pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
 
@@ -62,6 +62,12 @@ pub fn name(sabotage: Sabotage) -> String {
     spelled(&format!("{sabotage:?}"))
 }
 
+/// The name of a defect of the metadata service on the command line.
+#[must_use]
+pub fn name_of(defect: ServiceDefect) -> String {
+    spelled(&format!("{defect:?}"))
+}
+
 /// A type's name as it is spelled on the command line.
 #[must_use]
 pub fn spelled(name: &str) -> String {
@@ -81,9 +87,14 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     format!("a panic: {}", text.unwrap_or("without a message"))
 }
 
-/// Runs one seed. A panic counts as a violation.
+/// Runs one seed, of a metadata service with this defect. A panic counts as a violation.
 #[must_use]
-pub fn run_seed(options: Options, service: Service, trace: Trace<'_>) -> Report {
+pub fn run_seed(
+    options: Options,
+    service: Service,
+    defect: Option<ServiceDefect>,
+    trace: Trace<'_>,
+) -> Report {
     let Options { seed, profile, .. } = options;
     let metadata = match service {
         Service::Alternate => seed % 2 == 1,
@@ -91,7 +102,7 @@ pub fn run_seed(options: Options, service: Service, trace: Trace<'_>) -> Report 
         Service::Metadata => true,
     };
     let run = || match metadata {
-        true => Simulation::run(options, MetadataWorkload::default(), trace),
+        true => Simulation::run(options, MetadataWorkload::planted(defect), trace),
         false if profile == Profile::Reads => {
             Simulation::run(options, KeyValueWorkload::toggling(), trace)
         }

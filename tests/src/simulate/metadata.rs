@@ -4,13 +4,16 @@
 //! of a rename in two directories have to appear at once, so the whole history is searched for one
 //! order that explains it. The clients mount the realm together and ask for the news of it.
 
+mod planted;
+
+pub use planted::{PlantedMetadata, ServiceDefect};
+
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft_simulator::history::{Call, History, OperationKind};
 use quorumfs_bft_simulator::linearizability::{self, check, check_sessions};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::workload::Workload;
-use quorumfs_metadata::Metadata;
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::simulation::model::Model;
 use quorumfs_metadata::simulation::workload::mounts::Mounts;
@@ -21,12 +24,22 @@ use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
 pub struct MetadataWorkload {
     calls: workload::Workload,
     mounts: Mounts,
+    service: PlantedMetadata,
 }
 
 /// The genesis's parameters of the metadata servers; the service only stores them.
 const SERVERS: (u16, u16, u16) = (1, 1, 4);
 
 impl MetadataWorkload {
+    /// The same of a service with a defect.
+    #[must_use]
+    pub fn planted(defect: Option<ServiceDefect>) -> Self {
+        Self {
+            service: PlantedMetadata { defect },
+            ..Self::default()
+        }
+    }
+
     fn call(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes) {
         let mut chance = |bound| random.below(bound);
         let next = self.mounts.next(client, &mut chance);
@@ -38,10 +51,10 @@ impl MetadataWorkload {
 }
 
 impl Workload for MetadataWorkload {
-    type Service = Metadata;
+    type Service = PlantedMetadata;
 
-    fn service(&self) -> Metadata {
-        Metadata
+    fn service(&self) -> PlantedMetadata {
+        self.service
     }
 
     fn genesis(&self, principals: &[PublicKey]) -> Bytes {
@@ -97,51 +110,54 @@ impl linearizability::Model for FileSystem {
 
 /// Judges what clients were told of the changes of others, in the order in which the replicas claim
 /// to have executed. If that order does not explain the other answers there is nothing to compare
-/// with: the search has found another one.
+/// with: the search has found another one. A query that was ordered as well was answered at its
+/// place in the batch or by the state after it.
 fn judge_news(history: &History) -> Result<(), String> {
-    let mut asked: Vec<(u64, &Call)> = Vec::new();
-    for call in &history.calls {
-        if let (OperationKind::Query, Some(version)) = (call.kind, call.version) {
-            asked.push((version, call));
-        }
-    }
-    asked.sort_by_key(|(version, _)| *version);
-    let mut asked = asked.into_iter().peekable();
-    let judge = |models: &mut Vec<Model>, call: &Call| {
-        let Some((_, answer)) = call.answer.as_ref().filter(|_| is_news(&call.operation)) else {
-            return Ok(());
-        };
-        models.retain(|model| model.answers(call.client, &call.operation, answer));
-        match models.is_empty() {
-            true => Err(format!("not the changes of others: {call:?}")),
-            false => Ok(()),
-        }
-    };
     let mut models = vec![Model::shared_in_order()];
-    let mut sequence = 0;
+    let (mut sequence, mut doubtful): (u64, Vec<&Call>) = (0, Vec::new());
     for (place, index) in history.order.iter().enumerate() {
         let Some(call) = history.calls.get(*index) else {
             continue;
         };
-        if call.kind != OperationKind::Execute {
-            continue;
-        }
         let executed = history.sequences.get(place).copied().or(call.version);
-        sequence = executed.unwrap_or(sequence);
-        // An answer is that of the state after the batch of its version.
-        while let Some((_, call)) = asked.next_if(|(version, _)| *version < sequence) {
-            judge(&mut models, call)?;
+        let executed = executed.unwrap_or(sequence);
+        if executed > sequence {
+            judge_all(&models, doubtful.drain(..))?;
+            sequence = executed;
         }
-        let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
-        let after = |model: &Model| model.after(call.client, &call.operation, answer);
-        models = models.iter().flat_map(after).collect();
-        models.sort();
-        models.dedup();
-        if models.is_empty() {
-            return Ok(());
+        match call.kind {
+            OperationKind::Execute => {
+                let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
+                let after = |model: &Model| model.after(call.client, &call.operation, answer);
+                models = models.iter().flat_map(after).collect();
+                models.sort();
+                models.dedup();
+                if models.is_empty() {
+                    return Ok(());
+                }
+            }
+            _ if !may_be_told(&models, call) => doubtful.push(call),
+            _ => {}
         }
     }
-    asked.try_for_each(|(_, call)| judge(&mut models, call))
+    judge_all(&models, doubtful.into_iter())
+}
+
+fn judge_all<'c>(models: &[Model], calls: impl Iterator<Item = &'c Call>) -> Result<(), String> {
+    let mut wrong = calls.filter(|call| !may_be_told(models, call));
+    match wrong.next() {
+        Some(call) => Err(format!("not the changes of others: {call:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether this answer, if it is one about news, is possible in one of these states.
+fn may_be_told(models: &[Model], call: &Call) -> bool {
+    let Some((_, answer)) = call.answer.as_ref().filter(|_| is_news(&call.operation)) else {
+        return true;
+    };
+    let mut models = models.iter();
+    models.any(|model| model.answers(call.client, &call.operation, answer))
 }
 
 fn is_news(query: &[u8]) -> bool {

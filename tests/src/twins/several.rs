@@ -53,10 +53,13 @@ use serde::Serialize;
 use stage::{Stage, StageCounts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use trouble::Schedule;
 
-/// The parts of the second and the third act, in hundredths of all steps.
+/// The parts of the first and the second act, in hundredths of all steps.
+const FIRST_PERCENT: usize = 55;
 const SECOND_PERCENT: usize = 15;
-const THIRD_PERCENT: usize = 30;
+/// A duel takes as long as twenty other steps.
+const SECOND_MAX: usize = 400;
 /// In the second act a scene takes the place of a duel in so many steps.
 const TAIL_EVERY: usize = 10;
 const REPLACED_EVERY: usize = 10;
@@ -86,12 +89,13 @@ pub struct SeveralPlan {
 }
 
 impl SeveralPlan {
-    fn second(&self) -> usize {
-        self.steps * SECOND_PERCENT / 100
+    fn first(&self) -> usize {
+        self.steps * FIRST_PERCENT / 100
     }
 
-    fn first(&self) -> usize {
-        self.steps - self.second() - self.steps * THIRD_PERCENT / 100
+    /// The third act has the rest.
+    fn second(&self) -> usize {
+        SECOND_MAX.min(self.steps * SECOND_PERCENT / 100)
     }
 }
 
@@ -196,14 +200,14 @@ impl SeveralRun<'_> {
     fn first(&mut self, steps: usize) -> Kept {
         let (plan, mut reported) = (self.plan, Instant::now());
         let mut stage = Stage::new(self.mounts, "stage", plan.seed)?;
-        let mut troubles = self.troubles;
+        let (schedule, mut troubles) = (Schedule::of(steps), self.troubles);
         let mut result = stage.run(0..steps, |stage| {
             if reported.elapsed() > REPORT_EVERY {
                 eprintln!("{} steps", stage.record.step);
                 reported = Instant::now();
             }
             match plan.attack {
-                true => stage.trouble(&mut troubles),
+                true => stage.trouble(schedule, &mut troubles),
                 false => Ok(()),
             }
         });

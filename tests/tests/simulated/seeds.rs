@@ -11,7 +11,7 @@ fn holds(seed: u64, service: Service) -> Report {
 }
 
 fn holds_with(profile: Profile, seed: u64, service: Service) -> Report {
-    let report = run_seed(Options::new(seed, profile), service, None);
+    let report = run_seed(Options::new(seed, profile), service, None, None);
     assert!(
         report.passed(),
         "seed {seed} of profile {profile}, {service}: {:?} {:?}",
@@ -86,7 +86,7 @@ fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
             fault_model: FaultModel::new(0, 0, 1).ok(),
             ..Options::new(seed, Profile::Crash)
         };
-        let report = run_seed(options, Service::Alternate, None);
+        let report = run_seed(options, Service::Alternate, None, None);
         assert!(report.passed(), "seed {seed}: {:?}", report.violations);
     }
 }

@@ -29,7 +29,9 @@ use quorumfs_bft_simulator::replay::{End, Replayed};
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
 use quorumfs_metadata::placement::Policy;
-use quorumfs_tests::simulate::{Service, Summary, name, replay, replay_flawed, run_seed};
+use quorumfs_tests::simulate::{
+    Service, ServiceDefect, Summary, name, name_of, replay, replay_flawed, run_seed,
+};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -170,10 +172,11 @@ fn main() -> ExitCode {
             Some(path) => flawed(path),
             None => sabotages(&arguments),
         },
-        Some(wanted) => match Sabotage::ALL.into_iter().find(|s| name(*s) == wanted) {
-            Some(sabotage) => run(&arguments, Some(sabotage)),
+        Some(wanted) => match Defect::all().find(|defect| defect.name() == wanted) {
+            Some(defect) => run(&arguments, Some(defect)),
             None => {
-                let names = Sabotage::ALL.map(name).join(", ");
+                let names: Vec<_> = Defect::all().map(Defect::name).collect();
+                let names = names.join(", ");
                 eprintln!("there is no sabotage {wanted:?}; choose all or one of: {names}");
                 ExitCode::from(2)
             }
@@ -182,10 +185,38 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
-    match &arguments.replay {
-        Some(path) => replayed(arguments, path, sabotage),
-        None => seeds(arguments, sabotage),
+/// A planted defect.
+#[derive(Clone, Copy)]
+enum Defect {
+    /// Of the ordering library.
+    Replica(Sabotage),
+    /// Of the metadata service.
+    Service(ServiceDefect),
+}
+
+impl Defect {
+    fn all() -> impl Iterator<Item = Self> {
+        let replicas = Sabotage::ALL.into_iter().map(Self::Replica);
+        replicas.chain(ServiceDefect::ALL.into_iter().map(Self::Service))
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Replica(sabotage) => name(sabotage),
+            Self::Service(defect) => name_of(defect),
+        }
+    }
+}
+
+fn run(arguments: &SimulateArguments, defect: Option<Defect>) -> ExitCode {
+    match (&arguments.replay, defect) {
+        (None, defect) => seeds(arguments, defect),
+        (Some(path), None) => replayed(arguments, path, None),
+        (Some(path), Some(Defect::Replica(sabotage))) => replayed(arguments, path, Some(sabotage)),
+        (Some(_), Some(Defect::Service(_))) => {
+            eprintln!("a recording is replayed with defects of the ordering library alone");
+            ExitCode::from(2)
+        }
     }
 }
 
@@ -275,7 +306,12 @@ fn milliseconds() -> f64 {
 
 /// Runs every seed; with a defect, until enough seeds have seen it. Returns the summary and the
 /// failed seeds: with a defect, those that saw it.
-fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
+fn run_all(arguments: &SimulateArguments, planted: Option<Defect>) -> (Summary, Vec<u64>) {
+    let (sabotage, defect) = match planted {
+        None => (None, None),
+        Some(Defect::Replica(sabotage)) => (Some(sabotage), None),
+        Some(Defect::Service(defect)) => (None, Some(defect)),
+    };
     let mut summary = Summary::default();
     let mut failed = Vec::new();
     let mut reported = 0;
@@ -292,13 +328,13 @@ fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summar
             ..Options::new(seed, arguments.usual())
         };
         let begun = milliseconds();
-        let report = run_seed(options, arguments.service, trace);
+        let report = run_seed(options, arguments.service, defect, trace);
         summary.add(&report, milliseconds() - begun);
         // A seed that fails without the defect has not seen it.
-        if !report.passed() && (sabotage.is_none() || passes(arguments, seed)) {
+        if !report.passed() && (planted.is_none() || passes(arguments, seed)) {
             failed.push(seed);
         }
-        let reports = sabotage.is_none() || arguments.seeds == 1;
+        let reports = planted.is_none() || arguments.seeds == 1;
         if reports && !report.passed() && reported < REPORTED_MAX {
             reported += 1;
             report_failure(arguments, &report);
@@ -316,13 +352,13 @@ fn run_all(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> (Summar
     (summary, failed)
 }
 
-fn seeds(arguments: &SimulateArguments, sabotage: Option<Sabotage>) -> ExitCode {
-    let (summary, _) = run_all(arguments, sabotage);
+fn seeds(arguments: &SimulateArguments, defect: Option<Defect>) -> ExitCode {
+    let (summary, _) = run_all(arguments, defect);
     // A chosen profile or fault model does not have to exercise everything.
     let whole = arguments.usual() == Profile::Mixed
         && arguments.service == Service::Alternate
         && arguments.fault_model.is_none()
-        && sabotage.is_none();
+        && defect.is_none();
     let shortcomings = match whole {
         true => summary.shortcomings(),
         false => Vec::new(),
@@ -348,13 +384,19 @@ fn passes(arguments: &SimulateArguments, seed: u64) -> bool {
         fault_model: arguments.fault_model,
         ..Options::new(seed, arguments.usual())
     };
-    run_seed(options, arguments.service, None).passed()
+    run_seed(options, arguments.service, None, None).passed()
 }
 
 /// The arguments under which a defect is looked for. A leader that is replaced for no reason shows
 /// only where nothing is wrong. A defect of reading shows only where much is read, of values that
 /// change to and fro.
-fn tried_with(sabotage: Sabotage, arguments: &SimulateArguments) -> SimulateArguments {
+fn tried_with(defect: Defect, arguments: &SimulateArguments) -> SimulateArguments {
+    let Defect::Replica(sabotage) = defect else {
+        return SimulateArguments {
+            service: Service::Metadata,
+            ..arguments.clone()
+        };
+    };
     match sabotage {
         Sabotage::ReadWithoutVersion => SimulateArguments {
             profile: RunProfile::Usual(Profile::Reads),
@@ -389,8 +431,8 @@ fn tried_with(sabotage: Sabotage, arguments: &SimulateArguments) -> SimulateArgu
 
 fn sabotages(arguments: &SimulateArguments) -> ExitCode {
     let mut missed = 0;
-    for sabotage in Sabotage::ALL {
-        let arguments = &tried_with(sabotage, arguments);
+    for defect in Defect::all() {
+        let arguments = &tried_with(defect, arguments);
         // Over few seeds, one is enough.
         let wanted = match arguments.seeds {
             500.. => CAUGHT_MIN,
@@ -401,14 +443,14 @@ fn sabotages(arguments: &SimulateArguments) -> ExitCode {
             enough,
             ..arguments.clone()
         };
-        let (summary, seen) = run_all(arguments, Some(sabotage));
+        let (summary, seen) = run_all(arguments, Some(defect));
         if seen.len() < wanted {
             missed += 1;
         }
         let first: Vec<&u64> = seen.iter().take(SEEDS_NAMED_MAX).collect();
         if arguments.json {
             let mut line = Map::new();
-            line.insert("sabotage".into(), json!(name(sabotage)));
+            line.insert("sabotage".into(), json!(defect.name()));
             line.insert("seeds".into(), json!(summary.seeds));
             line.insert("caught".into(), json!(seen.len()));
             line.insert("violations".into(), json!(summary.violations));
@@ -416,7 +458,7 @@ fn sabotages(arguments: &SimulateArguments) -> ExitCode {
             line.insert("caught_by".into(), json!(first));
             println!("{}", Value::Object(line));
         } else {
-            let (name, caught, seeds) = (name(sabotage), seen.len(), summary.seeds);
+            let (name, caught, seeds) = (defect.name(), seen.len(), summary.seeds);
             println!("{name:40} caught by {caught:4} of {seeds} seeds: {first:?}");
         }
     }

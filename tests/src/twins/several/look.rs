@@ -175,7 +175,9 @@ impl<'a> Stage<'a> {
             return Ok(None);
         };
         if self.tree.inode(number).is_orphan() {
-            self.read_exactly(mount, &self.tree.path(place), &file, number, Instant::now())?;
+            if !flags.contains(OFlags::WRONLY) {
+                self.read_exactly(mount, &self.tree.path(place), &file, number, Instant::now())?;
+            }
             self.hand(mount).close(file);
             return Ok(None);
         }

@@ -19,11 +19,15 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// In so many steps each of these happens once.
-const KILL_EVERY: usize = 60;
-const STOP_EVERY: usize = 200;
+/// In so many steps each of these happens once, and in a long run the others at most so often, as
+/// they take most of its time.
 const REPLICA_EVERY: usize = 150;
+const KILL_EVERY: usize = 60;
+const KILLS_MAX: usize = 60;
+const STOP_EVERY: usize = 200;
+const STOPS_MAX: usize = 12;
 const LEAVE_EVERY: usize = 800;
+const LEAVES_MAX: usize = 2;
 /// Steps that a replica is away.
 const REPLICA_AWAY: usize = 40;
 /// One and the same replica, so that no second one is behind when it is killed.
@@ -68,15 +72,39 @@ pub struct Troubles {
     pub left_alone: u64,
 }
 
+/// After how many steps each kind of trouble comes again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    kill: usize,
+    stop: usize,
+    leave: usize,
+}
+
+impl Schedule {
+    /// For a run of so many steps.
+    pub(super) fn of(steps: usize) -> Self {
+        let at_most = |every: usize, most: usize| match steps / most > every {
+            true => steps / most,
+            false => every,
+        };
+        Self {
+            kill: at_most(KILL_EVERY, KILLS_MAX),
+            stop: at_most(STOP_EVERY, STOPS_MAX),
+            leave: at_most(LEAVE_EVERY, LEAVES_MAX),
+        }
+    }
+}
+
 impl Troubles {
     /// Whether each kind of trouble took place that so many steps bring.
     #[must_use]
     pub fn are_all_there(&self, steps: usize) -> bool {
+        let schedule = Schedule::of(steps);
         let wanted = [
-            (self.kills, KILL_EVERY),
-            (self.stops, STOP_EVERY),
+            (self.kills, schedule.kill),
+            (self.stops, schedule.stop),
             (self.replicas, REPLICA_EVERY),
-            (self.left_alone, LEAVE_EVERY),
+            (self.left_alone, schedule.leave),
         ];
         wanted
             .iter()
@@ -135,8 +163,9 @@ impl DoubtfulCall {
 
 impl Stage<'_> {
     /// The trouble that comes before a step.
-    pub(super) fn trouble(&mut self, troubles: &mut Troubles) -> Kept {
+    pub(super) fn trouble(&mut self, schedule: Schedule, troubles: &mut Troubles) -> Kept {
         let step = self.record.step;
+        let is_due = |every: usize| step % every == every / 2;
         match step % REPLICA_EVERY {
             20 => self.mounts.cluster().kill_one(VICTIM),
             at if at == 20 + REPLICA_AWAY => {
@@ -145,13 +174,13 @@ impl Stage<'_> {
             }
             _ => {}
         }
-        if step % KILL_EVERY == KILL_EVERY / 2 {
+        if is_due(schedule.kill) {
             self.kill(troubles)?;
         }
-        if step % STOP_EVERY == STOP_EVERY / 2 {
+        if is_due(schedule.stop) {
             self.stop(troubles)?;
         }
-        if step % LEAVE_EVERY == LEAVE_EVERY / 2 {
+        if is_due(schedule.leave) {
             self.leave_alone(troubles)?;
         }
         Ok(())
