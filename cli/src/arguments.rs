@@ -10,6 +10,7 @@ mod key;
 mod quota;
 mod reconcile;
 mod scrub;
+mod takeover;
 mod trash;
 mod volume;
 
@@ -26,6 +27,7 @@ pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
+pub(crate) use takeover::TakeoverFrom;
 pub(crate) use trash::{
     Removed, TrashCommand, TrashEmptyArguments, TrashKeepArguments, TrashLsArguments,
     TrashRestoreArguments,
@@ -219,9 +221,11 @@ pub(crate) struct MountArguments {
     /// Return once the mount is ready, and leave it running
     #[arg(long)]
     pub(crate) background: bool,
-    /// Take over the volume from another mount, which is fenced at once
-    #[arg(long)]
-    pub(crate) takeover: bool,
+    /// Take over the volume from mounts that keep this one out, or from that of one session; they
+    /// are fenced at once
+    #[arg(long, value_name = "SESSION", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = TakeoverFrom::ALL)]
+    pub(crate) takeover: Option<TakeoverFrom>,
     /// Let others mount the volume too, each with this option; locks hold within one mount
     #[arg(long)]
     pub(crate) share: bool,
@@ -234,8 +238,8 @@ pub(crate) struct MountArguments {
     /// Wait up to this long for the servers and the clouds to answer, as at boot
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u32>,
-    /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover,
-    /// share, exclusive, wait=SECONDS
+    /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds,
+    /// takeover[=SESSION], share, exclusive, wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Ignore unknown options

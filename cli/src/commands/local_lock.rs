@@ -17,6 +17,7 @@
 //!   noticed.)
 //! * A file that is damaged, missing, or about another cluster is ignored as well.
 
+use crate::arguments::TakeoverFrom;
 use crate::directory;
 use quorumfs_bft::identity::{ClusterId, SessionId};
 use quorumfs_bft_runtime::client::Client;
@@ -45,8 +46,8 @@ impl MountedSessions {
         Self { path, cluster }
     }
 
-    /// Mounts the volume for an open session. A mount that is in the way loses it if `takeover` is
-    /// set; one of a process of this directory does in any case, since the caller holds its lock.
+    /// Mounts the volume for an open session. Mounts that are in the way lose it if `takeover` says
+    /// so. One of a process of this directory does otherwise, since the caller holds its lock.
     ///
     /// # Errors
     /// As [`MetadataClient::mount`].
@@ -54,21 +55,23 @@ impl MountedSessions {
         &self,
         client: &Client,
         metadata: &MetadataClient,
-        takeover: bool,
+        takeover: Option<TakeoverFrom>,
         mode: MountMode,
     ) -> Result<(), VfsError> {
         let ended = self.recall();
         let own = client.session();
-        let takeover = if takeover {
-            Takeover::OfAny
-        } else {
-            let mounts = metadata.mounts().await?;
-            let mut holders = mounts.iter().map(|mount| mount.session);
-            let ended = holders.find(|holder| ended.contains(holder));
-            ended.map_or(Takeover::OfUnresponsive, Takeover::Of)
+        let takeover = match takeover {
+            Some(TakeoverFrom::All) => Takeover::OfAny,
+            Some(TakeoverFrom::Session(session)) => Takeover::Of(session),
+            None => {
+                let mounts = metadata.mounts().await?;
+                let mut holders = mounts.iter().map(|mount| mount.session);
+                let ended = holders.find(|holder| ended.contains(holder));
+                ended.map_or(Takeover::OfUnresponsive, Takeover::Of)
+            }
         };
         if let Takeover::Of(session) = takeover {
-            tracing::info!(%session, "taking over the volume from this directory's ended mount");
+            tracing::info!(%session, "taking over the volume from a mount");
         }
         let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
         self.keep(&all);

@@ -15,6 +15,7 @@ use super::mount_options::MountOptions;
 use super::mount_point;
 use super::mount_report::{MountReport, PoisonedReport};
 use super::mount_wait;
+use super::mounts::mode_name;
 use super::opened::{Access, Configured, Opened};
 use super::quota::Used;
 use super::sync::{self, Synced};
@@ -106,7 +107,7 @@ pub(crate) async fn run(
     // Before any server is asked, and before another mount loses the volume in vain.
     quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
-        takeover: arguments.takeover || options.takeover,
+        takeover: arguments.takeover.or(options.takeover),
         mode: mode(arguments, &options),
     };
     let opened = tokio::select! {
@@ -314,6 +315,8 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountRepo
         pid: std::process::id(),
         seconds: began.elapsed().as_secs(),
         fenced: files.fenced,
+        mode: files.mode.map(|mode| mode_name(mode).to_owned()),
+        heard_seconds: files.heard.map(|heard| heard.as_secs()),
         completion_queue: waiting.iter().sum::<usize>() as u64,
         waiting: waiting_for_commit,
         files_lost: files.files_lost,
@@ -406,11 +409,14 @@ fn in_background(
     command
         .args(["mount", "--detached", "--json", "--state"])
         .arg(configured.state().path());
-    if arguments.takeover {
-        command.arg("--takeover");
+    if let Some(takeover) = arguments.takeover {
+        command.arg(format!("--takeover={takeover}"));
     }
-    if arguments.share {
-        command.arg("--share");
+    for (option, is_given) in [
+        ("--share", arguments.share),
+        ("--exclusive", arguments.exclusive),
+    ] {
+        command.args(is_given.then_some(option));
     }
     if let Some(wait) = arguments.wait {
         command.args(["--wait", &wait.to_string()]);

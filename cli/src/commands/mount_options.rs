@@ -3,6 +3,7 @@
 //! Our options are parsed, those for `mount(8)` or systemd are skipped, and all others are refused:
 //! an option without its intended effect is worse than a failed mount.
 
+use crate::arguments::TakeoverFrom;
 use crate::configuration::TierSetting;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -19,8 +20,8 @@ const PASSED_OVER: &[&str] = &[
 ];
 /// Prefixes of options in `fstab` that are for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
-const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover, \
-                     share, exclusive, wait=SECONDS";
+const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, \
+                     takeover[=SESSION], share, exclusive, wait=SECONDS";
 
 /// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,8 +34,8 @@ pub(crate) struct MountOptions {
     pub(crate) allow_other: Option<bool>,
     /// What close and fsync wait for, if given.
     pub(crate) tier: Option<TierSetting>,
-    /// Whether another mount loses the volume.
-    pub(crate) takeover: bool,
+    /// Whether other mounts lose the volume.
+    pub(crate) takeover: Option<TakeoverFrom>,
     /// Whether others may mount the volume too, if given.
     pub(crate) share: Option<bool>,
     /// How many seconds to wait for servers and clouds, if given.
@@ -59,7 +60,11 @@ impl MountOptions {
                 ("exec", None) => options.no_exec = false,
                 ("allow_other", None) => options.allow_other = Some(true),
                 ("noallow_other", None) => options.allow_other = Some(false),
-                ("takeover", None) => options.takeover = true,
+                ("takeover", None) => options.takeover = Some(TakeoverFrom::All),
+                ("takeover", Some(session)) => {
+                    let session = session.parse().map_err(|_| unknown(word))?;
+                    options.takeover = Some(session);
+                }
                 ("share", None) => options.share = Some(true),
                 ("exclusive", None) => options.share = Some(false),
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
@@ -108,6 +113,7 @@ fn unknown(word: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorumfs_bft::identity::SessionId;
 
     fn parse(text: &str) -> CommandResult<MountOptions> {
         MountOptions::parse(&[text.to_string()], false)
@@ -119,6 +125,10 @@ mod tests {
         assert_eq!((ours.allow_other, ours.read_only), (Some(true), false));
         assert_eq!(ours.tier, Some(TierSetting::Local));
         assert_eq!(parse("wait=300").unwrap().wait, Some(300));
+        assert_eq!(parse("takeover").unwrap().takeover, Some(TakeoverFrom::All));
+        let named = Some(TakeoverFrom::Session(SessionId(12)));
+        assert_eq!(parse("takeover=12").unwrap().takeover, named);
+        assert!(parse("takeover=the-other").is_err());
         assert_eq!(ours.share, None);
         assert_eq!(parse("share").unwrap().share, Some(true));
         assert_eq!(parse("share,exclusive").unwrap().share, Some(false));

@@ -24,6 +24,12 @@ pub(crate) struct MountReport {
     pub(crate) seconds: u64,
     /// Another mount has taken the volume over.
     pub(crate) fenced: bool,
+    /// How it stands towards other mounts: `exclusive`, `alone` or `shared`.
+    #[serde(default)]
+    pub(crate) mode: Option<String>,
+    /// Seconds since the replicas last told it what others have changed.
+    #[serde(default)]
+    pub(crate) heard_seconds: Option<u64>,
     /// Objects that still have to be completed on all of their clouds.
     pub(crate) completion_queue: u64,
     /// Written data that waits to be committed.
@@ -126,6 +132,11 @@ impl MountReport {
     pub(crate) fn text(&self) -> String {
         let (point, pid, queue) = (self.point.display(), self.pid, self.completion_queue);
         let mut text = format!("Mounted on {point} by process {pid}");
+        match self.mode.as_deref() {
+            Some("alone") => text.push_str("; alone, and others may join"),
+            Some("shared") => text.push_str("; shared with others"),
+            _ => {}
+        }
         if queue > 0 {
             text.push_str(&format!(
                 "; {queue} objects are not on all of their clouds yet"

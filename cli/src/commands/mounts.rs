@@ -35,11 +35,7 @@ impl MountLine {
             principal: mount.principal.to_string(),
             session: mount.session.0,
             since: mount.since.0 / 1_000_000_000,
-            mode: match mount.mode {
-                MountMode::Exclusive => "exclusive",
-                MountMode::Alone => "alone",
-                MountMode::Shared => "shared",
-            },
+            mode: mode_name(mount.mode),
             recalled: mount.recall.is_some(),
             here,
         }
@@ -63,6 +59,15 @@ impl MountLine {
             ""
         };
         format!("{host}  mounted {since}, {mode}, session {session} of {principal}{here}")
+    }
+}
+
+/// The word for a mode.
+pub(super) const fn mode_name(mode: MountMode) -> &'static str {
+    match mode {
+        MountMode::Exclusive => "exclusive",
+        MountMode::Alone => "alone",
+        MountMode::Shared => "shared",
     }
 }
 

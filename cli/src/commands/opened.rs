@@ -22,7 +22,7 @@ use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
 use super::successor;
 use super::warmup::WarmedPiece;
-use crate::arguments::General;
+use crate::arguments::{General, TakeoverFrom};
 use crate::clouds::{self, NamedCloud, Role};
 use crate::configuration::files::CONFIGURATION;
 use crate::configuration::{self, TierSetting, VolumeConfiguration};
@@ -84,8 +84,8 @@ pub(crate) enum Access {
     Command,
     /// A mount of the realm.
     Mount {
-        /// Whether another mount loses it.
-        takeover: bool,
+        /// Whose mounts lose it.
+        takeover: Option<TakeoverFrom>,
         /// Whether others may mount it meanwhile.
         mode: MountMode,
     },

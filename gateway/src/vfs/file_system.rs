@@ -9,6 +9,7 @@ use crate::error::VfsError;
 use crate::journal::JournalStatus;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::row::MountMode;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,10 @@ use std::time::Duration;
 pub struct VfsStatus {
     /// Another mount has taken over; everything is refused.
     pub fenced: bool,
+    /// How it stands towards other mounts; `None` without a mount.
+    pub mode: Option<MountMode>,
+    /// How long ago the servers were last asked what others have changed, and have answered.
+    pub heard: Option<Duration>,
     /// Bytes that wait to be committed.
     pub dirty_bytes: u64,
     /// Files that have something to commit.
@@ -88,6 +93,8 @@ impl FileSystem {
         let queue = self.queue();
         VfsStatus {
             fenced: self.inner.services.metadata.is_fenced(),
+            mode: self.inner.known.mode(),
+            heard: self.inner.known.heard(),
             dirty_bytes: self.inner.writeback.dirty_bytes(),
             dirty_files: queue.len(),
             oldest_waiting: queue.iter().filter_map(|file| file.waiting).max(),

@@ -56,8 +56,15 @@ fn mounts_that_share_let_each_other_in_and_an_exclusive_one_keeps_all_out() {
     let _ = mount_in_background(&cluster, &point, &["-o", "share"]);
     try_other(&[]).fails(11, "mounted already", "--share");
     assert_eq!(modes(&cluster), ["alone"]);
+    let stands_as = || {
+        let status = cluster.quorumfs().run_with(["status"]).ok();
+        let mode = status.records("mount").remove(0)["mode"].clone();
+        mode.as_str().unwrap().to_owned()
+    };
+    assert_eq!(stands_as(), "alone");
     other.mount();
     assert_eq!(modes(&cluster), ["shared", "shared"]);
+    assert_eq!(stands_as(), "shared");
     let listed = mounts(&cluster);
     assert_eq!(listed.iter().filter(|it| it["here"] == true).count(), 1);
     // What is closed on one is what the other one opens, in both directions.
@@ -86,6 +93,21 @@ fn mounts_that_share_let_each_other_in_and_an_exclusive_one_keeps_all_out() {
     other.mount();
     assert_eq!(mounts(&cluster).len(), 2);
     assert_eq!(fs::read(other.point().join("file")).unwrap(), vec![2; 98]);
+    // One that shares can be taken over from by name, for instance if its machine is gone for good.
+    let listed = mounts(&cluster).into_iter();
+    let session = listed.filter(|mount| mount["here"] == true);
+    let session: Vec<_> = session.map(|mount| mount["session"].to_string()).collect();
+    let named = format!("--takeover={}", session[0]);
+    let unnamed = other.quorumfs().args(["mount", "--takeover=third"]);
+    let refused = unnamed.args([other.point()]).run();
+    refused.fails(2, "the number of a session", "");
+    other.quorumfs().run_with(["umount"]).ok();
+    let ready = other
+        .quorumfs()
+        .args(["mount", "--background", "--share", &named]);
+    ready.args([other.point()]).run().ok();
+    assert_eq!(modes(&cluster), ["alone"]);
+    assert!(fs::read(point.join("file")).is_err(), "it was taken over");
     // An exclusive one has to take over from all others.
     cluster.quorumfs().run_with(["umount"]).ok();
     let exclusive = ["--takeover", "--exclusive"];

@@ -25,6 +25,7 @@ use super::validity::VALID_FOR;
 use crate::metadata::Standing;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::row::MountMode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -160,6 +161,22 @@ impl KnownMetadata {
         let standing = self.coherence.standing();
         let state = self.revalidation.state();
         !state.recalls.acts_alone(standing, &Moment::now())
+    }
+
+    /// How the mount stands towards others; `None` if there is none.
+    pub(in crate::vfs) fn mode(&self) -> Option<MountMode> {
+        let mode = match self.coherence.standing() {
+            Standing::Exclusive => MountMode::Exclusive,
+            Standing::Shared => MountMode::Shared,
+            Standing::Alone(_) => MountMode::Alone,
+        };
+        self.coherence.is_told().then_some(mode)
+    }
+
+    /// How long ago news were asked for that have arrived.
+    pub(in crate::vfs) fn heard(&self) -> Option<Duration> {
+        let last_answer = self.revalidation.state().last_answer;
+        last_answer.map(|last_answer| last_answer.elapsed())
     }
 
     /// Whether others are let in, be there any or not.

@@ -7,6 +7,7 @@ use super::*;
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Service as _};
 use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
+use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::reply::{Answer, QueryResult};
 
