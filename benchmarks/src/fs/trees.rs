@@ -28,12 +28,12 @@ pub(super) struct SmallFiles {
 }
 
 /// Small files in a directory of their own.
-struct Directory {
+struct SmallDirectory {
     path: PathBuf,
     files: Vec<PathBuf>,
 }
 
-impl Directory {
+impl SmallDirectory {
     fn make(root: &Path, count: u32) -> BenchResult<Self> {
         let path = root.join("small");
         fs::create_dir(&path).map_err(|error| BenchFailure::file("create", &path, &error))?;
@@ -73,8 +73,8 @@ impl Directory {
 /// depend on a first time. Reading is measured by turns, since the content of the new files is
 /// still on its way to the clouds at first, which takes the same processors.
 pub(super) fn small_files(places: &WorkloadPlaces, count: u32) -> BenchResult<SmallFiles> {
-    let ours = Directory::make(&places.ours, count)?;
-    let null = Directory::make(&places.null, count)?;
+    let ours = SmallDirectory::make(&places.ours, count)?;
+    let null = SmallDirectory::make(&places.null, count)?;
     let create = (ours.create()?, null.create()?);
     let read = in_turns(|_| ours.read(), |_| null.read())?;
     let remove = (ours.remove()?, null.remove()?);

@@ -20,12 +20,10 @@ use super::coherence::{Changed, News};
 use super::invalidations::{Announcements, Invalidation, Invalidations};
 use super::owner::KnownMetadata;
 use super::pages::Page;
-use super::standing::{Moment, NewStanding, Recalls};
+use super::standing::{Moment, Recalls};
 use super::validity::VALID_FOR;
-use crate::metadata::Standing;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
-use quorumfs_metadata::row::MountMode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -58,13 +56,13 @@ struct RevalidationState {
     last_answer: Option<Instant>,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
-    recalls: Recalls,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(in crate::vfs) struct Revalidation {
     state: Mutex<RevalidationState>,
+    pub(super) recalls: Mutex<Recalls>,
     /// Held while asking.
     turn: tokio::sync::Mutex<()>,
     wake: Arc<Notify>,
@@ -80,8 +78,8 @@ impl Default for Revalidation {
                 last_attempt: None,
                 last_answer: None,
                 handed_out: false,
-                recalls: Recalls::default(),
             }),
+            recalls: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             wake: Arc::default(),
             invalidations: Announcements::default(),
@@ -133,7 +131,7 @@ impl Revalidation {
 
     /// Tells what others have changed, whether or not the kernel has entries of it: it also
     /// concerns what is open.
-    fn tell(&self, changed: Changed) {
+    pub(super) fn tell(&self, changed: Changed) {
         match changed {
             Changed::Anything => {
                 self.state().handed_out = false;
@@ -146,6 +144,16 @@ impl Revalidation {
         }
     }
 
+    /// Has the task look at once.
+    pub(super) fn wake_up(&self) {
+        self.wake.notify_one();
+    }
+
+    /// When news last arrived.
+    pub(super) fn last_answer(&self) -> Option<Instant> {
+        self.state().last_answer
+    }
+
     fn has_lapsed(&self) -> bool {
         let state = self.state();
         state.handed_out
@@ -156,34 +164,6 @@ impl Revalidation {
 }
 
 impl KnownMetadata {
-    /// Whether other mounts may change something.
-    pub(in crate::vfs) fn is_shared(&self) -> bool {
-        let standing = self.coherence.standing();
-        let state = self.revalidation.state();
-        !state.recalls.acts_alone(standing, &Moment::now())
-    }
-
-    /// How the mount stands towards others; `None` if there is none.
-    pub(in crate::vfs) fn mode(&self) -> Option<MountMode> {
-        let mode = match self.coherence.standing() {
-            Standing::Exclusive => MountMode::Exclusive,
-            Standing::Shared => MountMode::Shared,
-            Standing::Alone(_) => MountMode::Alone,
-        };
-        self.coherence.is_told().then_some(mode)
-    }
-
-    /// How long ago news were asked for that have arrived.
-    pub(in crate::vfs) fn heard(&self) -> Option<Duration> {
-        let last_answer = self.revalidation.state().last_answer;
-        last_answer.map(|last_answer| last_answer.elapsed())
-    }
-
-    /// Whether others are let in, be there any or not.
-    pub(in crate::vfs) fn may_be_shared(&self) -> bool {
-        self.coherence.standing() != Standing::Exclusive
-    }
-
     /// How long the kernel may cache what these calls allow.
     pub(in crate::vfs) fn cached_for(&self) -> Duration {
         if self.is_shared() {
@@ -279,48 +259,6 @@ impl KnownMetadata {
         }
     }
 
-    /// News arrived, as the answer to a question that was sent then.
-    fn learn_recall(&self, (others, recalled): (bool, bool), sent: Moment) {
-        let revalidation = &self.revalidation;
-        let mut state = revalidation.state();
-        let is_new = recalled && !state.recalls.is_recalled();
-        state
-            .recalls
-            .learn((others, recalled), sent, Instant::now());
-        if is_new {
-            // A call may have asked; it is the task that shares.
-            revalidation.wake.notify_one();
-        }
-    }
-
-    /// Asks the servers for another standing if that is due. Another mount may wait for it.
-    async fn settle(&self) {
-        let (coherence, revalidation) = (&self.coherence, &self.revalidation);
-        let (standing, would_be_alone) = (coherence.standing(), coherence.would_be_alone());
-        let due = {
-            let state = revalidation.state();
-            state.recalls.due(standing, would_be_alone, Instant::now())
-        };
-        let Some(asked) = due else {
-            return;
-        };
-        let answered = match asked {
-            NewStanding::Shared => coherence.share().await,
-            NewStanding::Alone => coherence.be_alone().await,
-        };
-        match answered {
-            Ok(()) => {
-                revalidation.state().recalls.settled(asked);
-                tracing::info!(standing = ?coherence.standing(), "this mount stands otherwise");
-            }
-            Err(error) => tracing::warn!(%error, ?asked, "could not be asked for; trying again"),
-        }
-        if asked == NewStanding::Shared {
-            // The kernel has entries for half a minute, and what is open may have to be claimed.
-            revalidation.tell(Changed::Anything);
-        }
-    }
-
     /// How long the task pauses, and whether the bell ends that.
     fn pause(&self) -> (Duration, bool) {
         if self.revalidation.is_used() {
@@ -331,12 +269,6 @@ impl KnownMetadata {
             // The file system may be dropped meanwhile, with no wake-up.
             (CACHED_FOR, false)
         }
-    }
-
-    /// Whether it has to hear of a recall, though it may not be used.
-    fn is_watching_for_recalls(&self) -> bool {
-        matches!(self.coherence.standing(), Standing::Alone(_))
-            || self.revalidation.state().recalls.is_recalled()
     }
 
     /// Asks once; returns whether there is more.
@@ -421,6 +353,7 @@ mod tests {
     use super::super::owner::Scope;
     use super::*;
     use crate::error::VfsError;
+    use crate::metadata::Standing;
     use async_trait::async_trait;
     use quorumfs_metadata::identity::LogPosition;
     use std::collections::VecDeque;

@@ -22,9 +22,13 @@
 //! What can go wrong: a mount that is suspended for longer than the recall lasts is fenced. One
 //! whose servers are away is not, since no other one can begin then either.
 
+use super::coherence::Changed;
+use super::owner::KnownMetadata;
 use crate::metadata::Standing;
 use quorumfs_metadata::limits::ACTS_ALONE_FOR;
+use quorumfs_metadata::row::MountMode;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -128,6 +132,81 @@ impl Recalls {
             && would_be_alone
             && self.without_others.is_some_and(deserted);
         alone.then_some(NewStanding::Alone)
+    }
+}
+
+impl KnownMetadata {
+    fn recalls(&self) -> MutexGuard<'_, Recalls> {
+        let recalls = self.revalidation.recalls.lock();
+        recalls.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether other mounts may change something.
+    pub(in crate::vfs) fn is_shared(&self) -> bool {
+        let standing = self.coherence.standing();
+        !self.recalls().acts_alone(standing, &Moment::now())
+    }
+
+    /// How the mount stands towards others; `None` if there is none.
+    pub(in crate::vfs) fn mode(&self) -> Option<MountMode> {
+        let mode = match self.coherence.standing() {
+            Standing::Exclusive => MountMode::Exclusive,
+            Standing::Shared => MountMode::Shared,
+            Standing::Alone(_) => MountMode::Alone,
+        };
+        self.coherence.is_told().then_some(mode)
+    }
+
+    /// How long ago news were asked for that have arrived.
+    pub(in crate::vfs) fn heard(&self) -> Option<Duration> {
+        let last_answer = self.revalidation.last_answer();
+        last_answer.map(|last_answer| last_answer.elapsed())
+    }
+
+    /// Whether others are let in, be there any or not.
+    pub(in crate::vfs) fn may_be_shared(&self) -> bool {
+        self.coherence.standing() != Standing::Exclusive
+    }
+
+    /// News arrived, as the answer to a question that was sent then.
+    pub(super) fn learn_recall(&self, (others, recalled): (bool, bool), sent: Moment) {
+        let mut recalls = self.recalls();
+        let is_new = recalled && !recalls.is_recalled();
+        recalls.learn((others, recalled), sent, Instant::now());
+        if is_new {
+            // A call may have asked; it is the task that shares.
+            self.revalidation.wake_up();
+        }
+    }
+
+    /// Asks the servers for another standing if that is due. Another mount may wait for it.
+    pub(super) async fn settle(&self) {
+        let coherence = &self.coherence;
+        let (standing, would_be_alone) = (coherence.standing(), coherence.would_be_alone());
+        let due = self.recalls().due(standing, would_be_alone, Instant::now());
+        let Some(asked) = due else {
+            return;
+        };
+        let answered = match asked {
+            NewStanding::Shared => coherence.share().await,
+            NewStanding::Alone => coherence.be_alone().await,
+        };
+        match answered {
+            Ok(()) => {
+                self.recalls().settled(asked);
+                tracing::info!(standing = ?coherence.standing(), "this mount stands otherwise");
+            }
+            Err(error) => tracing::warn!(%error, ?asked, "could not be asked for; trying again"),
+        }
+        if asked == NewStanding::Shared {
+            // The kernel has entries for half a minute, and what is open may have to be claimed.
+            self.revalidation.tell(Changed::Anything);
+        }
+    }
+
+    /// Whether it has to hear of a recall, though it may not be used.
+    pub(super) fn is_watching_for_recalls(&self) -> bool {
+        matches!(self.coherence.standing(), Standing::Alone(_)) || self.recalls().is_recalled()
     }
 }
 

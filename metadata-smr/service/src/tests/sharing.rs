@@ -304,14 +304,14 @@ fn a_takeover_does_not_fence_a_mount_that_would_share_unless_it_names_it() {
 }
 
 /// A mount as its gateway sees it.
-struct Gateway {
+struct MountingGateway {
     caller: Caller,
     mode: Option<MountMode>,
     /// When it sent its last question whose answer told of no recall, by the agreed clock.
     clean: Option<u64>,
 }
 
-impl Gateway {
+impl MountingGateway {
     /// Whether it acts as if there were no other mount.
     fn acts_alone(&self, now: u64) -> bool {
         let lately = |sent: u64| now.saturating_sub(sent) < ACTS_ALONE_FOR.0;
@@ -331,12 +331,12 @@ proptest! {
     fn at_no_agreed_instant_does_a_mount_act_as_alone_while_another_one_acts(seed: u64) {
         let mut world = TestService::new();
         let mut chance = chance(seed);
-        let mut gateways: Vec<Gateway> = sessions::<3>(&mut world)
-            .map(|caller| Gateway { caller, mode: None, clean: None })
+        let mut gateways: Vec<MountingGateway> = sessions::<3>(&mut world)
+            .map(|caller| MountingGateway { caller, mode: None, clean: None })
             .into();
         for _ in 0..120 {
             let index = chance(3) as usize;
-            let Gateway { caller, mode, .. } = &gateways[index];
+            let MountingGateway { caller, mode, .. } = &gateways[index];
             let (caller, mode) = (*caller, *mode);
             // What is sent now is answered later.
             let sent = world.now().0;
@@ -372,7 +372,11 @@ proptest! {
                     (gateways[index].mode, gateways[index].clean) = (mode, clean);
                 }
                 (what, _) => {
-                    let wish = if what == 7 { EXCLUSIVE } else if what == 6 { SHARED } else { ALONE };
+                    let wish = match what {
+                        7 => EXCLUSIVE,
+                        6 => SHARED,
+                        _ => ALONE,
+                    };
                     match world.run(&caller, &mount(Takeover::OfUnresponsive, wish)) {
                         Ok(Done::Mounted { mode, .. }) => {
                             let gateway = &mut gateways[index];
@@ -401,7 +405,7 @@ proptest! {
 }
 
 /// Whether the servers know the mount.
-fn holds(world: &TestService, gateway: &Gateway) -> bool {
+fn holds(world: &TestService, gateway: &MountingGateway) -> bool {
     let mounts = mounted_now(world);
     mounts.contains(&gateway.caller.session)
 }
