@@ -255,10 +255,11 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
             let (one, _) = pair(calls, is_told)?;
             let mut answer = Answer::from_bytes(result(&calls[one])).unwrap();
             if let Answer(Ok(QueryResult::News { inodes, .. })) = &mut answer {
-                match one % 2 {
-                    0 => inodes.push(InodeId(1 << 30)),
-                    _ => inodes.clear(),
+                // What is only left out may be unknown to the model: a planted defect shows that.
+                if one % 2 == 1 {
+                    inodes.clear();
                 }
+                inodes.push(InodeId(1 << 30));
             }
             calls[one].answer.as_mut().unwrap().1 = Bytes::from(answer.to_bytes());
         }
