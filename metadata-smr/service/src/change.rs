@@ -112,6 +112,11 @@ impl<'a, 't> Change<'a, 't> {
         self.written.len()
     }
 
+    /// The number of rows read so far.
+    pub(crate) const fn rows_read(&self) -> usize {
+        self.read.get()
+    }
+
     /// Makes room for so many rows, to be read and written beyond the operation's bounds.
     pub(crate) const fn reserve(&mut self, rows: usize) {
         self.written_max = self.written_max.saturating_add(rows);

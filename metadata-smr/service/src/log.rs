@@ -75,6 +75,11 @@ pub(crate) fn note_space(change: &mut Change<'_, '_>, realm: RealmId, inode: Ino
     note_always(change, realm, inode);
 }
 
+/// Notes that an operation or a tick has given others a turn to take a lock of an inode.
+pub(crate) fn note_lock(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) {
+    note_always(change, realm, inode);
+}
+
 fn note_always(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) {
     let noted = change
         .noted

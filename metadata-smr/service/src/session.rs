@@ -3,7 +3,7 @@
 //! A session that is *fenced* by another stays open, but all of its operations are refused from
 //! that batch on, however late they arrive.
 //!
-//! A session's holdings end with it: its mount, its jobs, its allocations (later commits from them
+//! A session's holdings end with it: its mount and its locks, its jobs, its allocations (later commits from them
 //! are refused, so objects that it had put but not committed are garbage from then on), its
 //! orphans.
 
