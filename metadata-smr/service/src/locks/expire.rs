@@ -1,6 +1,6 @@
 //! What goes by itself: the locks of a mount that has ended, and turns that are not taken.
 
-use super::stored::Stored;
+use super::stored::StoredLocks;
 use super::table::LockKind;
 use crate::change::Change;
 use crate::content::Remainder;
@@ -59,11 +59,11 @@ pub(crate) fn reap(change: &mut Change<'_, '_>, by: MountPlace) -> Outcome<Remai
         change.delete(key::locked_inodes(by))?;
         return Ok(Remainder::Nothing);
     };
-    let mut stored = Stored::read(change, by.realm, (inode, kind))?;
+    let mut stored = StoredLocks::read(change, by.realm, (inode, kind))?;
     let is_all = stored.bury(change, by)?;
     // Others may have a turn now.
     stored.drop_late(change.context().lease_clock, None);
-    stored.save(change)?;
+    stored.save(change, false)?;
     if is_all {
         change.delete(row_key.to_vec())?;
     }
@@ -146,11 +146,11 @@ fn drop_late(
     let Some(realm) = realm else {
         return Ok(false);
     };
-    let mut stored = Stored::read(change, realm, (inode, kind))?;
+    let mut stored = StoredLocks::read(change, realm, (inode, kind))?;
     if !stored.waiters.contains_key(&ticket) {
         return Ok(false);
     }
     stored.drop_late(change.context().lease_clock, None);
-    stored.save(change)?;
+    stored.save(change, false)?;
     Ok(true)
 }

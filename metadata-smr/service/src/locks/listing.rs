@@ -1,6 +1,6 @@
 //! Answers about locks.
 
-use super::stored::{Stored, lock_of};
+use super::stored::{StoredLocks, lock_of};
 use super::table::{FileLock, LockKind, LockOwner, LockRange};
 use crate::error::Error;
 use crate::identity::{InodeId, RealmId};
@@ -29,7 +29,7 @@ pub(crate) fn blocker(
         pid: 0,
     };
     let realm = rows.inode(inode)?.realm;
-    let stored = Stored::read(rows, realm, (inode, kind))?;
+    let stored = StoredLocks::read(rows, realm, (inode, kind))?;
     let found = stored.in_the_way(&wish, None);
     Ok(QueryResult::Lock(found.map(Into::into)))
 }
@@ -54,7 +54,7 @@ pub(crate) fn list(
     let more = found.len() > limit;
     let mut locks = Vec::new();
     let mut last = None;
-    let mut stored: Option<((InodeId, LockKind), Option<Stored>)> = None;
+    let mut stored: Option<((InodeId, LockKind), Option<StoredLocks>)> = None;
     for (row_key, bytes) in found.iter().take(limit) {
         let held: HeldLock = decode(row_key, bytes)?;
         let Some(place) = key::trailing_lock(row_key) else {
@@ -91,10 +91,10 @@ fn of_realm(
     rows: &impl Rows,
     realm: RealmId,
     (inode, kind): (InodeId, LockKind),
-) -> Outcome<Option<Stored>> {
+) -> Outcome<Option<StoredLocks>> {
     let row = rows.find::<Inode>(&key::inode(inode))?;
     if row.is_some_and(|row| row.realm != realm) {
         return Ok(None);
     }
-    Stored::read(rows, realm, (inode, kind)).map(Some)
+    StoredLocks::read(rows, realm, (inode, kind)).map(Some)
 }

@@ -1,6 +1,6 @@
 //! The operations: to lock, to unlock, and to wait no longer.
 
-use super::stored::Stored;
+use super::stored::StoredLocks;
 use super::table::{FileLock, LockGrant, LockKind, LockOwner, LockRange, apply};
 use crate::change::{Asker, Change};
 use crate::error::Error;
@@ -32,7 +32,7 @@ pub(crate) fn lock(
     let unlocks = request.wish == LockWish::Unlock;
     require(exists || unlocks, Error::Stale(request.inode))?;
     change.reserve(LOCK_ROWS);
-    let mut stored = Stored::read(change, realm, (request.inode, request.kind))?;
+    let mut stored = StoredLocks::read(change, realm, (request.inode, request.kind))?;
     let owner = LockOwner {
         session: asker.caller.session,
         number: request.owner,
@@ -43,6 +43,7 @@ pub(crate) fn lock(
         exclusive: request.wish == LockWish::Exclusive,
         pid: request.pid,
     };
+    let holds = stored.locks.iter().any(|lock| lock.owner == owner);
     let ticket = stored.ticket(&wish).filter(|_| !unlocks);
     stored.drop_late(change.context().lease_clock, ticket);
     if !unlocks && let Some(obstacle) = stored.in_the_way(&wish, ticket) {
@@ -50,12 +51,13 @@ pub(crate) fn lock(
             if ticket.is_none() {
                 stored.queue(wish)?;
             }
-            if request.kind == LockKind::Whole {
+            let is_whole = request.kind == LockKind::Whole;
+            if is_whole {
                 // As on Linux: two owners that want their shared locks exclusively would otherwise
                 // wait for each other for ever.
                 stored.locks = apply(&stored.locks, owner, LockRange::WHOLE, None);
             }
-            stored.save(change)?;
+            stored.save(change, holds && is_whole)?;
         }
         return Ok(Done::Blocked(obstacle.into()));
     }
@@ -67,7 +69,7 @@ pub(crate) fn lock(
         pid: wish.pid,
     });
     stored.locks = apply(&stored.locks, owner, wish.range, grant);
-    stored.save(change)?;
+    stored.save(change, holds && !wish.exclusive)?;
     Ok(Done::Locked)
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn stop_waiting(
 ) -> Outcome<Done> {
     let (realm, _) = mounted(change, asker, stop.inode)?;
     change.reserve(LOCK_ROWS);
-    let mut stored = Stored::read(change, realm, (stop.inode, stop.kind))?;
+    let mut stored = StoredLocks::read(change, realm, (stop.inode, stop.kind))?;
     let owner = LockOwner {
         session: asker.caller.session,
         number: stop.owner,
@@ -88,6 +90,6 @@ pub(crate) fn stop_waiting(
         .waiters
         .retain(|_, waiter| waiter.wish.owner != owner);
     stored.drop_late(change.context().lease_clock, None);
-    stored.save(change)?;
+    stored.save(change, true)?;
     Ok(Done::StoppedWaiting)
 }

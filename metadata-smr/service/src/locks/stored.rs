@@ -4,7 +4,7 @@
 //! counts for nothing: it is left out when they are read, and some of those are removed when the
 //! rest is written.
 
-use super::queue::{Obstacle, in_the_way};
+use super::queue::{LockQueue, Obstacle};
 use super::table::{FileLock, LockKind, LockRange};
 use crate::change::Change;
 use crate::error::Error;
@@ -22,7 +22,7 @@ use quorumfs_bft::identity::{SessionId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A row of a mount that has ended.
-struct Ended {
+struct EndedLock {
     by: MountPlace,
     row_key: Vec<u8>,
     /// The row of a waiter's turn.
@@ -30,7 +30,7 @@ struct Ended {
 }
 
 /// The locks and waiters of an inode and kind.
-pub(super) struct Stored {
+pub(super) struct StoredLocks {
     realm: RealmId,
     inode: InodeId,
     kind: LockKind,
@@ -41,12 +41,12 @@ pub(super) struct Stored {
     /// The requests that wait, by their tickets, the first one first.
     pub(super) waiters: BTreeMap<u64, LockWaiter>,
     before: (Vec<FileLock>, BTreeMap<u64, LockWaiter>),
-    ended_locks: Vec<Ended>,
-    ended_waiters: Vec<Ended>,
+    ended_locks: Vec<EndedLock>,
+    ended_waiters: Vec<EndedLock>,
     last_ticket: u64,
 }
 
-impl Stored {
+impl StoredLocks {
     pub(super) fn read(
         rows: &impl Rows,
         realm: RealmId,
@@ -81,7 +81,7 @@ impl Stored {
             if self.is_live(place.owner.session, held.mount) {
                 self.locks.push(lock_of(&place, &held));
             } else {
-                self.ended_locks.push(Ended {
+                self.ended_locks.push(EndedLock {
                     by: self.place(place.owner.session, held.mount),
                     row_key: row_key.to_vec(),
                     due: None,
@@ -101,7 +101,7 @@ impl Stored {
             if self.is_live(session, waiter.mount) {
                 self.waiters.insert(ticket, waiter);
             } else {
-                self.ended_waiters.push(Ended {
+                self.ended_waiters.push(EndedLock {
                     by: self.place(session, waiter.mount),
                     row_key: row_key.to_vec(),
                     due: self.due(ticket, &waiter),
@@ -147,7 +147,7 @@ impl Stored {
             Some(ticket) => self.waiters.range(..ticket).count(),
             None => self.waiters.len(),
         };
-        in_the_way(&self.locks, &self.waiting(), earlier, wish)
+        LockQueue::new(&self.locks, &self.waiting()).in_the_way(earlier, wish)
     }
 
     /// Drops waiters that have not taken their turn in time, but not the one that asks.
@@ -190,8 +190,9 @@ impl Stored {
         Ok(its.next().is_none())
     }
 
-    /// Writes what has changed.
-    pub(super) fn save(mut self, change: &mut Change<'_, '_>) -> Outcome<()> {
+    /// Writes what has changed. The session knows that it may repeat its own requests if it `gives`
+    /// something up.
+    pub(super) fn save(mut self, change: &mut Change<'_, '_>, gives: bool) -> Outcome<()> {
         let more = self.locks.len() > self.before.0.len();
         let fits = self.locks.len() <= LOCKS_MAX || !more;
         require(fits, Error::LimitReached)?;
@@ -200,25 +201,26 @@ impl Stored {
                 remove(change, ended)?;
             }
         }
-        self.give_turns(change);
+        self.give_turns(change, gives);
         self.save_locks(change)?;
         self.save_waiters(change)?;
         self.save_mounts(change)
     }
 
     /// Begins the turns of waiters that nothing is in the way of any more, and tells them.
-    fn give_turns(&mut self, change: &mut Change<'_, '_>) {
+    fn give_turns(&mut self, change: &mut Change<'_, '_>, gives: bool) {
         let (time, lease_clock) = (change.time(), change.context().lease_clock);
         let waiting = self.waiting();
+        let queue = LockQueue::new(&self.locks, &waiting);
         let mut left = LOCK_TURNS_MAX;
         for (earlier, waiter) in self.waiters.values_mut().enumerate() {
-            let is_free = in_the_way(&self.locks, &waiting, earlier, &waiter.wish).is_none();
+            let is_free = queue.in_the_way(earlier, &waiter.wish).is_none();
             if is_free == waiter.turn.is_some() {
                 continue;
             }
-            // A session knows by its own operations which of its own requests to repeat.
-            if is_free && change.session() != Some(waiter.wish.owner.session) {
-                log::note_lock(change, self.realm, self.inode);
+            let own = change.session() == Some(waiter.wish.owner.session);
+            if is_free && !(own && gives) {
+                log::note_lock(change, self.realm, self.inode, own);
             }
             // The others have heard of it too, and their turn may begin later.
             if left > 0 {
@@ -324,7 +326,7 @@ fn sessions(locks: &[FileLock], waiters: &BTreeMap<u64, LockWaiter>) -> BTreeSet
     all.map(|lock| lock.owner.session).collect()
 }
 
-fn remove(change: &mut Change<'_, '_>, ended: Ended) -> Outcome<()> {
+fn remove(change: &mut Change<'_, '_>, ended: EndedLock) -> Outcome<()> {
     change.delete(ended.row_key)?;
     match ended.due {
         Some(due) => change.delete(due),

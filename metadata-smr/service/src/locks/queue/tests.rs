@@ -18,7 +18,7 @@ fn lock(owner: u64, start: u64, end: u64, exclusive: bool) -> FileLock {
 }
 
 fn waits_for(held: &[FileLock], waiting: &[FileLock], wish: FileLock) -> Option<(u64, bool)> {
-    let found = in_the_way(held, waiting, waiting.len(), &wish);
+    let found = LockQueue::new(held, waiting).in_the_way(waiting.len(), &wish);
     found.map(|found| (found.lock.owner.session.0, found.waits))
 }
 
@@ -68,13 +68,14 @@ fn nor_for_one_that_is_stuck_behind_another() {
 
 /// The owners that an owner's requests wait for: by locks, and by places in the queue.
 fn edges(held: &[FileLock], waiting: &[FileLock]) -> Vec<(LockOwner, LockOwner, bool)> {
+    let queue = LockQueue::new(held, waiting);
     let mut edges = Vec::new();
     for (index, wish) in waiting.iter().enumerate() {
         let by_lock = held.iter().filter(|it| it.conflicts(wish));
         edges.extend(by_lock.map(|it| (wish.owner, it.owner, false)));
-        let stuck = stuck_behind(held, waiting, wish.owner);
+        let stuck = queue.stuck_behind(wish.owner);
         let before = waiting.iter().enumerate().take(index);
-        let by_place = before.filter(|(at, it)| it.conflicts(wish) && !stuck.contains(at));
+        let by_place = before.filter(|(at, it)| it.conflicts(wish) && !stuck.contains(*at));
         edges.extend(by_place.map(|(_, it)| (wish.owner, it.owner, true)));
     }
     edges

@@ -14,12 +14,12 @@ const BYTES: u64 = 8;
 const SECOND: u64 = 1_000_000_000;
 const TURN: u64 = 3 * SECOND;
 
-type Place = (InodeId, LockKind);
-type Owner = (u64, u64);
+type LockedPlace = (InodeId, LockKind);
+type NaiveOwner = (u64, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct NaiveWish {
-    owner: Owner,
+    owner: NaiveOwner,
     range: LockRange,
     exclusive: bool,
 }
@@ -45,19 +45,24 @@ impl NaiveWish {
 
 #[derive(Clone, Debug, Default)]
 struct NaiveLocks {
-    held: BTreeMap<(Place, Owner, u64), bool>,
+    held: BTreeMap<(LockedPlace, NaiveOwner, u64), bool>,
     /// With the end of the turn, if it has come.
-    waiting: BTreeMap<Place, Vec<(NaiveWish, Option<u64>)>>,
+    waiting: BTreeMap<LockedPlace, Vec<(NaiveWish, Option<u64>)>>,
 }
 
 impl NaiveLocks {
-    fn waiting(&self, place: Place) -> Vec<NaiveWish> {
+    fn waiting(&self, place: LockedPlace) -> Vec<NaiveWish> {
         let waiting = self.waiting.get(&place).into_iter().flatten();
         waiting.map(|(wish, _)| *wish).collect()
     }
 
     /// Whether one of these owners holds what a request conflicts with.
-    fn is_held(&self, place: Place, wish: &NaiveWish, by: impl Fn(Owner) -> bool) -> bool {
+    fn is_held(
+        &self,
+        place: LockedPlace,
+        wish: &NaiveWish,
+        by: impl Fn(NaiveOwner) -> bool,
+    ) -> bool {
         self.held.iter().any(|((at, owner, byte), exclusive)| {
             let there = *at == place && wish.bytes().any(|it| it == *byte);
             there && *owner != wish.owner && (*exclusive || wish.exclusive) && by(*owner)
@@ -65,7 +70,7 @@ impl NaiveLocks {
     }
 
     /// Whether a request has to wait: for a lock, or behind another request.
-    fn obstacle(&self, place: Place, earlier: usize, wish: &NaiveWish) -> Option<bool> {
+    fn obstacle(&self, place: LockedPlace, earlier: usize, wish: &NaiveWish) -> Option<bool> {
         if self.is_held(place, wish, |_| true) {
             return Some(false);
         }
@@ -74,7 +79,8 @@ impl NaiveLocks {
         loop {
             let before = stuck.len();
             for (index, one) in all.iter().enumerate() {
-                let of_stuck: Vec<Owner> = stuck.iter().map(|it: &usize| all[*it].owner).collect();
+                let of_stuck: Vec<NaiveOwner> =
+                    stuck.iter().map(|it: &usize| all[*it].owner).collect();
                 let by = |owner| owner == wish.owner || of_stuck.contains(&owner);
                 let behind = stuck
                     .iter()
@@ -92,12 +98,12 @@ impl NaiveLocks {
         waits.then_some(true)
     }
 
-    fn is_free(&self, place: Place, index: usize) -> bool {
+    fn is_free(&self, place: LockedPlace, index: usize) -> bool {
         let wish = self.waiting(place)[index];
         self.obstacle(place, index, &wish).is_none()
     }
 
-    fn set(&mut self, place: Place, wish: &NaiveWish, exclusive: Option<bool>) {
+    fn set(&mut self, place: LockedPlace, wish: &NaiveWish, exclusive: Option<bool>) {
         for byte in wish.bytes() {
             let at = (place, wish.owner, byte);
             match exclusive {
@@ -107,7 +113,7 @@ impl NaiveLocks {
         }
     }
 
-    fn drop_late(&mut self, place: Place, now: u64, asking: Option<NaiveWish>) {
+    fn drop_late(&mut self, place: LockedPlace, now: u64, asking: Option<NaiveWish>) {
         let waiting = self.waiting.entry(place).or_default();
         waiting.retain(|(wish, turn)| {
             let late = turn.is_some_and(|end| end <= now);
@@ -115,7 +121,7 @@ impl NaiveLocks {
         });
     }
 
-    fn give_turns(&mut self, place: Place, now: u64) {
+    fn give_turns(&mut self, place: LockedPlace, now: u64) {
         let count = self.waiting(place).len();
         let free: Vec<bool> = (0..count).map(|it| self.is_free(place, it)).collect();
         let waiting = self.waiting.entry(place).or_default();
@@ -184,7 +190,7 @@ struct LockingMount {
 struct Run {
     world: TestService,
     mounts: Vec<LockingMount>,
-    places: Vec<Place>,
+    places: Vec<LockedPlace>,
     naive: NaiveLocks,
 }
 
@@ -228,7 +234,7 @@ impl Run {
     }
 
     /// The rows of mounts that live.
-    fn stored(&self, place: Place) -> Vec<(NaiveWish, Option<u64>)> {
+    fn stored(&self, place: LockedPlace) -> Vec<(NaiveWish, Option<u64>)> {
         let rows = self.world.rows(&key::lock_waiters(place.0, place.1));
         let rows = rows
             .iter()
@@ -245,7 +251,7 @@ impl Run {
         .collect()
     }
 
-    fn stored_locks(&self) -> BTreeMap<(Place, Owner, u64), bool> {
+    fn stored_locks(&self) -> BTreeMap<(LockedPlace, NaiveOwner, u64), bool> {
         let mut held = BTreeMap::new();
         for (row_key, bytes) in self.world.rows(b"K/") {
             let row = HeldLock::from_bytes(&bytes).unwrap();
@@ -280,18 +286,24 @@ impl Run {
                 mount.waits.push(request);
             }
         }
-        self.own_turns(index, place, &before);
+        let owner = (session, request.owner);
+        let mut held = before.held.keys();
+        let holds = held.any(|(at, by, _)| (*at, *by) == (place, owner));
+        let gives = match expected {
+            None => request.wish != EXCLUSIVE,
+            Some(_) => request.wait && request.kind == LockKind::Whole,
+        };
+        if holds && gives {
+            self.give_up(index, place.0);
+        }
         self.compare()
     }
 
-    /// A gateway knows itself which of its own requests its operation lets go on.
-    fn own_turns(&mut self, index: usize, place: Place, before: &NaiveLocks) {
+    /// The requests of its own that a gateway repeats after an operation, without being told.
+    fn give_up(&mut self, index: usize, inode: InodeId) {
         let mount = &mut self.mounts[index];
-        let before = before.waiting.get(&place).cloned().unwrap_or_default();
-        let mut after = self.naive.waiting.get(&place).into_iter().flatten();
-        let is_new = |it: &(NaiveWish, Option<u64>)| it.1.is_some() && !before.contains(it);
-        if after.any(|it| it.0.owner.0 == mount.caller.session.0 && is_new(it)) {
-            mount.told.insert(place.0);
+        if mount.waits.iter().any(|it| it.inode == inode) {
+            mount.told.insert(inode);
         }
     }
 
@@ -362,7 +374,7 @@ impl Run {
             .map(|(place, owner, _)| (owner.0, *place));
         let all = self.naive.waiting.iter();
         let all = all.flat_map(|(place, it)| it.iter().map(|it| (it.0.owner.0, *place)));
-        let used: BTreeSet<(u64, Place)> = held.chain(all).collect();
+        let used: BTreeSet<(u64, LockedPlace)> = held.chain(all).collect();
         prop_assert_eq!(self.world.rows(b"KO/").len(), used.len());
         let sessions: BTreeSet<u64> = used.iter().map(|it| it.0).collect();
         prop_assert_eq!(self.world.rows(b"KN/").len(), sessions.len());
@@ -442,11 +454,10 @@ impl Run {
         self.compare()
     }
 
-    fn stop(&mut self, index: usize, place: Place, owner: u64) -> Result<(), TestCaseError> {
+    fn stop(&mut self, index: usize, place: LockedPlace, owner: u64) -> Result<(), TestCaseError> {
         let (inode, kind) = place;
         let stop = StopWaiting { inode, kind, owner };
         let caller = self.mounts[index].caller;
-        let before = self.naive.clone();
         self.world
             .run(&caller, &Operation::StopWaiting(stop))
             .unwrap();
@@ -457,14 +468,14 @@ impl Run {
         self.naive.give_turns(place, now);
         let of = |it: &LockRequest| (it.inode, it.kind) == place && it.owner == owner;
         self.mounts[index].waits.retain(|it| !of(it));
-        self.own_turns(index, place, &before);
+        self.give_up(index, place.0);
         self.compare()
     }
 }
 
 pub(super) fn random_request(
     chance: &mut dyn FnMut(u64) -> u64,
-    (inode, kind): Place,
+    (inode, kind): LockedPlace,
 ) -> LockRequest {
     let (one, other) = (chance(BYTES), chance(BYTES));
     LockRequest {
