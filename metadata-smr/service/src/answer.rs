@@ -256,18 +256,7 @@ fn answer_about_volume(
         }
         Question::Mounts(realm) => Ok(QueryResult::Mounts(all_mounts(rows, *realm, MOUNTS_MAX)?)),
         Question::News { realm, after } => log::news(rows, caller, *realm, *after),
-        Question::Lock {
-            inode,
-            kind,
-            owner,
-            range,
-            exclusive,
-        } => locks::blocker(rows, caller, (*inode, *kind), (*owner, *range, *exclusive)),
-        Question::Locks {
-            realm,
-            after,
-            limit,
-        } => locks::list(rows, *realm, *after, *limit),
+        Question::Lock { .. } | Question::Locks { .. } => locks::answer(rows, caller, question),
         _ => {
             let row: Session = rows
                 .find(&key::session(caller.session))?

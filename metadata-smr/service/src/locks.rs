@@ -68,7 +68,7 @@ mod stored;
 mod table;
 
 pub(crate) use expire::{next_deadline, reap, release_all, tick};
-pub(crate) use listing::{blocker, list};
+pub(crate) use listing::answer;
 pub(crate) use ordered::{lock, stop_waiting};
 pub use queue::{LockQueue, Obstacle};
 pub use table::{FileLock, LockGrant, LockKind, LockOwner, LockRange, apply, conflict};

@@ -46,8 +46,8 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// Locks come first, since others wait for them, and the bells last, since a tick may have something
-/// to tell.
+/// Locks come first, since others wait for them. The bells come last, since a tick may have
+/// something to tell.
 fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     locks::tick(change)?;
     reap::tick(change)?;

@@ -5,14 +5,38 @@ use super::table::{FileLock, LockKind, LockOwner, LockRange};
 use crate::error::Error;
 use crate::identity::{InodeId, RealmId};
 use crate::limits::LOCK_PAGE_MAX;
+use crate::query::Question;
 use crate::reply::{ListedLock, QueryResult};
 use crate::row::key::LockPlace;
 use crate::row::{HeldLock, Inode, key};
 use crate::rows::{Outcome, Rows, decode, require};
 use quorumfs_bft::service::Caller;
 
+/// Answers a question about locks.
+pub(crate) fn answer(
+    rows: &impl Rows,
+    caller: &Caller,
+    question: &Question,
+) -> Outcome<QueryResult> {
+    match question {
+        Question::Lock {
+            inode,
+            kind,
+            owner,
+            range,
+            exclusive,
+        } => blocker(rows, caller, (*inode, *kind), (*owner, *range, *exclusive)),
+        Question::Locks {
+            realm,
+            after,
+            limit,
+        } => list(rows, *realm, *after, *limit),
+        _ => Err(Error::Malformed.into()),
+    }
+}
+
 /// What is in the way of a lock that an owner of the caller's session would ask for.
-pub(crate) fn blocker(
+fn blocker(
     rows: &impl Rows,
     caller: &Caller,
     (inode, kind): (InodeId, LockKind),
@@ -35,7 +59,7 @@ pub(crate) fn blocker(
 }
 
 /// A page of the locks of a realm.
-pub(crate) fn list(
+fn list(
     rows: &impl Rows,
     realm: RealmId,
     after: Option<LockPlace>,

@@ -25,12 +25,14 @@ mod locks;
 mod trailing;
 mod trash;
 
+#[cfg(test)]
 use locks::{DUE_TURN, LOCK, LOCK_WAITER, LOCKED_INODE, LOCKED_INODES};
 pub use locks::{
     LockPlace, MountPlace, all_locks, due_turn, due_turns, lock, lock_waiter, lock_waiters,
     locked_by, locked_inode, locked_inodes, locks, trailing_lock, trailing_locked, trailing_turn,
 };
 pub use trailing::*;
+#[cfg(test)]
 use trash::{PARTING, TRASH_PLACE, TRASH_SIZE, TRASHED, TRASHED_IN};
 pub use trash::{
     all_trashed, all_trashed_in, parting, trash_place, trash_size, trashed, trashed_in,

@@ -591,7 +591,6 @@ fn a_file_costs_about_three_hundred_bytes() {
             .1
             .len()
     };
-    // A list of keys takes 4 bytes of it, their realm 4.
     let slice = size("row-slice");
     assert!(slice < 60, "{slice} bytes of values for a slice");
     let file = size("row-inode-one-extent") + size("row-entry") + slice;

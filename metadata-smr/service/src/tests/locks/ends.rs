@@ -160,3 +160,33 @@ fn a_late_waiter_that_asks_first_has_its_turn() {
     locked(&mut world, &b, whole(file, UNLOCK));
     nothing_is_left(&world);
 }
+
+/// Its gateway cannot know that another session's request has left the queue.
+#[test]
+fn a_session_hears_of_a_turn_that_comes_by_its_own_operation_on_something_else() {
+    let (mut world, [a, b, c], file) = shared();
+    locked(&mut world, &a, whole(file, EXCLUSIVE));
+    blocked(&mut world, &b, waiting(whole(file, EXCLUSIVE)));
+    blocked(&mut world, &c, waiting(whole(file, SHARED)));
+    locked(&mut world, &a, whole(file, UNLOCK));
+    pass(&mut world, 1);
+    let (position, _) = news(&mut world, &c, LogPosition(0));
+    for _ in 0..3 {
+        world.wait(1);
+        world.context();
+    }
+    let second = LockRequest {
+        owner: 2,
+        ..waiting(whole(file, EXCLUSIVE))
+    };
+    assert_eq!(blocked(&mut world, &c, second), (3, true));
+    world.tick();
+    let (position, told) = news(&mut world, &c, position);
+    assert_eq!(told, [file]);
+    locked(&mut world, &c, waiting(whole(file, SHARED)));
+    // What it gives up itself it knows of.
+    locked(&mut world, &c, whole(file, UNLOCK));
+    pass(&mut world, 1);
+    assert_eq!(news(&mut world, &c, position).1, []);
+    locked(&mut world, &c, second);
+}
