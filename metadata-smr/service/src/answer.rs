@@ -16,6 +16,7 @@ use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, MOUNTS_MAX, QUEUE_PAGE_MAX,
     SLICES_COUNTED_MAX,
 };
+use crate::locks;
 use crate::log;
 use crate::mount::mounts;
 use crate::namespace::lookup;
@@ -255,6 +256,7 @@ fn answer_about_volume(
         }
         Question::Mounts(realm) => Ok(QueryResult::Mounts(all_mounts(rows, *realm, MOUNTS_MAX)?)),
         Question::News { realm, after } => log::news(rows, caller, *realm, *after),
+        Question::Lock { .. } | Question::Locks { .. } => locks::answer(rows, caller, question),
         _ => {
             let row: Session = rows
                 .find(&key::session(caller.session))?

@@ -35,6 +35,8 @@ pub(crate) struct Change<'a, 't> {
     session: Option<SessionId>,
     /// What the operation has changed and not logged yet.
     pub(crate) noted: log::Noted,
+    /// Whether the session has to hear of it too.
+    pub(crate) tells_itself: bool,
     /// References to slices that the operation has dropped but not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
     /// Gains and losses of users that are not yet accounted for.
@@ -82,6 +84,7 @@ impl<'a, 't> Change<'a, 't> {
             sender_time: None,
             session: None,
             noted: log::Noted::new(),
+            tells_itself: false,
             dropped: BTreeMap::new(),
             charged: Charged::new(),
         }
@@ -110,6 +113,11 @@ impl<'a, 't> Change<'a, 't> {
     /// The number of rows written so far.
     pub(crate) fn rows_written(&self) -> usize {
         self.written.len()
+    }
+
+    /// The number of rows read so far.
+    pub(crate) const fn rows_read(&self) -> usize {
+        self.read.get()
     }
 
     /// Makes room for so many rows, to be read and written beyond the operation's bounds.

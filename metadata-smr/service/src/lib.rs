@@ -25,6 +25,7 @@
 //! | `content` | extents over slices over objects |
 //! | [`session`] | sessions, allocations |
 //! | `mount` | which sessions have a realm mounted, alone or together |
+//! | [`locks`] | `fcntl` and `flock` locks across mounts |
 //! | `log` | what mounts are told that others have changed |
 //! | `quota` | usage and quotas of realms and users |
 //! | `epoch` | new key epochs of a realm, and its members |
@@ -61,6 +62,7 @@ mod install;
 mod job;
 pub mod limits;
 mod load;
+pub mod locks;
 mod log;
 mod mount;
 mod namespace;

@@ -71,7 +71,7 @@ pub const EVIDENCE_PER_CLOUD: u16 = 256;
 pub const MOUNTS_MAX: usize = 64;
 /// Rows that the fencing of a session writes at most, beyond the bound of its operation: its
 /// allocations, its jobs, and a few more. A takeover must be possible however many it fences.
-pub const FENCED_ROWS: usize = SESSION_ALLOCATIONS_MAX + 16;
+pub const FENCED_ROWS: usize = SESSION_ALLOCATIONS_MAX + 18;
 /// Entries in a realm's change log. A mount that has heard nothing for 1.5 s takes nothing for
 /// valid any more, whatever the log says; half of this, which the answers use, lasts for 1.5 s of
 /// 5000 changes a second. It costs about 1 MiB, and 9 MiB if all entries are full.
@@ -88,6 +88,34 @@ pub const BELL_INTERVAL: Nanos = Nanos(10_000_000);
 /// Rows that the change log writes at most at the end of an operation or a tick, beyond its bound:
 /// the log's end, the entry, the bell, a bell that is owed.
 pub const LOG_ROWS: usize = 4;
+
+/// Locks of one inode and kind: each operation on one of them reads all.
+pub const LOCKS_MAX: usize = 1024;
+/// Requests that wait for locks of one inode and kind.
+pub const LOCK_WAITERS_MAX: usize = 256;
+/// Inodes, counted once for each kind, of which a mount may have locks or wait for some.
+pub const LOCKED_INODES_MAX: u32 = 4096;
+/// How long a waiter may take to take a lock once nothing is in its way, by the lease clock. Others
+/// wait behind it meanwhile.
+pub const LOCK_TURN_TIME: Nanos = Nanos(3_000_000_000);
+/// Locks, and as many waiters, of mounts that have ended which one operation removes when it meets
+/// them. At least as many as one operation adds, so that the bounds above hold with them.
+pub const LOCKS_BURIED_MAX: usize = 32;
+/// Locks and waiters of a mount that has ended which one piece of a tick removes: up to two rows
+/// each.
+pub const LOCKS_REAPED_PER_PIECE: usize = 64;
+/// Waiters that did not take a lock in time which one operation or piece of a tick drops. Each
+/// costs four rows.
+pub const LOCK_WAITERS_DROPPED_MAX: usize = 16;
+/// Turns that one operation or piece of a tick begins or ends. Each costs two rows.
+pub const LOCK_TURNS_MAX: usize = 32;
+/// Rows that an operation on a lock writes at most, beyond the bound of others: an owner may unlock
+/// all locks of an inode at once, and a process that ends does.
+pub const LOCK_ROWS: usize = LOCKS_MAX;
+/// Rows that one tick reads for locks before it stops: each inode has up to 1280.
+pub const LOCK_ROWS_READ_PER_TICK: usize = 16 << 10;
+/// Places of locks that one page of a listing looks at; each may need all waiters of its inode.
+pub const LOCK_PAGE_MAX: u32 = 128;
 
 /// How long an inode without a name waits for the mounts that have it open, by the lease clock.
 pub const GRAVE_TIME: Nanos = Nanos(60_000_000_000);

@@ -16,7 +16,8 @@
 //! decodes, so that none can stop them later.
 //!
 //! What is different from the copy:
-//! * **Sessions are over**, and with them mounts, change logs, allocations and jobs. Their orphans
+//! * **Sessions are over**, and with them mounts, locks, change logs, allocations and
+//!   jobs. Their orphans
 //!   are queued, and what is in the grave is due.
 //! * **Ids go on with those of the incarnation**, so that none is assigned twice.
 //! * **Sequences begin anew**: all objects are as old as the first point, which is retained until
@@ -101,9 +102,9 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"TI/" | b"TD/", _) => RowFate::Kept(decodes::<TrashPlace>),
         (b"TO/", _) => RowFate::Kept(decodes::<Parting>),
         (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
-        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _) | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _) => {
-            RowFate::Dropped
-        }
+        (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _)
+        | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _)
+        | (b"K/" | b"KW/" | b"KT/" | b"KO/" | b"KN/", _) => RowFate::Dropped,
         (b"GR/", _) => RowFate::Grave,
         (b"GI/", _) => RowFate::GravePlace,
         (b"NO/", _) => RowFate::Orphan,

@@ -52,7 +52,7 @@ use crate::limits::{BELL_INTERVAL, LOG_INODES_MAX, LOG_ROWS, MOUNTS_MAX};
 use crate::mount::mounts;
 use crate::row::{Bell, Changed, Changes, MountMode, OwedBell, key};
 use crate::rows::{Outcome, Rows};
-use quorumfs_bft::identity::Time;
+use quorumfs_bft::identity::{SessionId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an operation has changed so far, by realm; `None`: any inode may have changed.
@@ -73,6 +73,22 @@ pub(crate) fn note(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) 
 /// Notes that the space of a truncated file has changed by a tick.
 pub(crate) fn note_space(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) {
     note_always(change, realm, inode);
+}
+
+/// Notes that an operation or a tick has given a turn to take a lock of an inode, to another
+/// session or to its own.
+pub(crate) fn note_lock(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId, own: bool) {
+    change.tells_itself |= own;
+    note_always(change, realm, inode);
+}
+
+/// The session that need not hear of the entry.
+const fn author(change: &Change<'_, '_>) -> Option<SessionId> {
+    if change.tells_itself {
+        None
+    } else {
+        change.session()
+    }
 }
 
 fn note_always(change: &mut Change<'_, '_>, realm: RealmId, inode: InodeId) {
@@ -108,7 +124,7 @@ pub(crate) fn append(change: &mut Change<'_, '_>) -> Outcome<()> {
 fn tells(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<bool> {
     // Of two mounts at least one is another session's.
     let first = mounts(change, realm, 2)?;
-    let Some(session) = change.session() else {
+    let Some(session) = author(change) else {
         return Ok(first.iter().any(|mount| mount.mode == MountMode::Shared));
     };
     Ok(first.iter().any(|mount| mount.session != session))
@@ -124,7 +140,7 @@ fn append_entry(
     log.last = LogPosition(log.last.0.saturating_add(1));
     let entry = Changed {
         position: log.last,
-        by: change.session(),
+        by: author(change),
         inodes: inodes.map(|inodes| inodes.into_iter().collect()),
     };
     change.put(key::changed(realm, bell.slot(log.last)), &entry)?;

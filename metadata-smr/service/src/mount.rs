@@ -36,6 +36,7 @@ use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{MountEpoch, RealmId};
 use crate::limits::{LABEL_BYTES_MAX, MOUNTS_MAX, RECALL_TIME};
+use crate::locks;
 use crate::log;
 use crate::operation::Takeover;
 use crate::reply::Done;
@@ -218,9 +219,15 @@ pub(crate) fn unmount(change: &mut Change<'_, '_>, asker: &Asker, realm: RealmId
     Ok(Done::Unmounted)
 }
 
-/// Removes the mount of a session whose row does not name it any more.
+/// Removes the mount of a session whose row does not name it any more. Its locks count for nothing
+/// from then on.
 pub(crate) fn end(change: &mut Change<'_, '_>, realm: RealmId, session: SessionId) -> Outcome<()> {
-    change.delete(key::mount(realm, session))?;
+    let row_key = key::mount(realm, session);
+    let mount: Option<Mount> = change.find(&row_key)?;
+    change.delete(row_key)?;
+    if let Some(mount) = mount {
+        locks::release_all(change, (session, realm), mount.epoch)?;
+    }
     log::count_mounts(change, realm)?;
     Ok(())
 }

@@ -19,8 +19,8 @@ use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
 use crate::fleet::ChangeClouds;
 use crate::identity::{
-    AllocationId, CloudIndex, Codec, DeviceNumber, Gid, InodeId, InodeVersion, ObjectClass,
-    ObjectId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid,
+    AllocationId, CloudIndex, Codec, DeviceNumber, InodeId, InodeVersion, ObjectClass, ObjectId,
+    PrincipalId, RealmEpoch, RealmId, SliceId,
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Shard};
@@ -29,14 +29,18 @@ use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Sequence;
 
+mod attributes;
 mod extended;
+mod locks;
 mod place;
 mod quota;
 mod shards;
 mod takeover;
 mod trash;
 
+pub use attributes::{Accessed, SetAttributes, SetTime};
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+pub use locks::{LockRequest, LockWish, StopWaiting};
 pub use place::{EntryName, EntryPlace, Precondition};
 pub use quota::{QuotaOf, SetQuota};
 pub use shards::{Finding, PlacedShard, ShardMove, SliceMove};
@@ -221,6 +225,10 @@ pub enum Operation {
         /// that the session has mounted.
         inodes: Vec<InodeId>,
     },
+    /// Takes, changes or gives up a lock of an inode in the realm that the session has mounted.
+    Lock(LockRequest),
+    /// A process was interrupted while it waited for a lock: it leaves the queue.
+    StopWaiting(StopWaiting),
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.
@@ -378,63 +386,6 @@ pub struct Rename {
     pub expected_target: Option<Option<InodeId>>,
     /// Whether the session has the replaced inode open; see [`Remove::held`].
     pub held: bool,
-}
-
-/// A time to set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum SetTime {
-    /// The compound's time; allowed with write permission.
-    Now,
-    /// This time; allowed for owners only.
-    To(Timestamp),
-}
-
-/// Changes attributes; `None` leaves one unchanged.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct SetAttributes {
-    /// The inode.
-    pub inode: InodeId,
-    /// Permission bits.
-    pub mode: Option<Mode>,
-    /// Owner.
-    pub uid: Option<Uid>,
-    /// Group.
-    pub gid: Option<Gid>,
-    /// Length of a file.
-    pub size: Option<u64>,
-    /// Last access.
-    pub atime: Option<SetTime>,
-    /// Last change of content.
-    pub mtime: Option<SetTime>,
-    /// Whether the size changes through a descriptor that was opened for writing: permission was
-    /// checked then, and the mode may have changed since. See [`Commit`].
-    pub by_handle: bool,
-}
-
-impl SetAttributes {
-    /// An empty change, to be filled in.
-    #[must_use]
-    pub const fn of(inode: InodeId) -> Self {
-        Self {
-            inode,
-            mode: None,
-            uid: None,
-            gid: None,
-            size: None,
-            atime: None,
-            mtime: None,
-            by_handle: false,
-        }
-    }
-}
-
-/// When an inode was read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Accessed {
-    /// The inode.
-    pub inode: InodeId,
-    /// The time, by the reader's clock.
-    pub time: Timestamp,
 }
 
 /// New content of a file.

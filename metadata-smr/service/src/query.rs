@@ -9,7 +9,9 @@ use crate::identity::{
     SliceId, Uid,
 };
 use crate::limits::QUERY_BYTES_MAX;
+use crate::locks::{LockKind, LockRange};
 use crate::operation::EntryPlace;
+use crate::row::key::LockPlace;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Time;
 
@@ -222,6 +224,30 @@ pub enum Question {
     },
     /// All mounts of a realm, in the order of their sessions.
     Mounts(RealmId),
+    /// What is in the way of a lock that an owner of the caller's session would ask for now: a lock
+    /// that is held, or a request that waits.
+    Lock {
+        /// The inode.
+        inode: InodeId,
+        /// The kind.
+        kind: LockKind,
+        /// The kernel's number of the owner.
+        owner: u64,
+        /// The bytes.
+        range: LockRange,
+        /// Whether the lock would be exclusive.
+        exclusive: bool,
+    },
+    /// The locks of a realm, in the order of their inodes.
+    Locks {
+        /// The realm.
+        realm: RealmId,
+        /// The last place of the previous page.
+        after: Option<LockPlace>,
+        /// The bound of places to look at, at most
+        /// [`LOCK_PAGE_MAX`](crate::limits::LOCK_PAGE_MAX).
+        limit: u32,
+    },
 }
 
 impl Query {

@@ -10,12 +10,14 @@ use crate::content::{Remainder, reap_extents, release_slice, settle_dropped};
 use crate::extended;
 use crate::identity::{Home, InodeId, SliceId};
 use crate::limits::{
-    EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT,
-    SLICES_DROPPED_MAX, TICK_ROWS_MAX,
+    EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX, LOCK_ROWS_READ_PER_TICK, REAPED_PER_PIECE,
+    ROWS_PER_EXTENT, SLICES_DROPPED_MAX, TICK_ROWS_MAX,
 };
+use crate::locks;
 use crate::log;
 use crate::namespace::drop_holder;
 use crate::quota;
+use crate::row::key::MountPlace;
 use crate::row::{Inode, InodeBody, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
@@ -60,6 +62,7 @@ fn oldest(rows: &impl Rows) -> Outcome<Option<Oldest>> {
 
 /// Works on the queue, within the bound of one tick.
 pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
+    let reads_max = change.rows_read().saturating_add(LOCK_ROWS_READ_PER_TICK);
     while change.rows_written() < TICK_ROWS_MAX / 2 {
         let Some(Oldest {
             row_key,
@@ -82,6 +85,21 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
             } => slices(change, &row_key, home, dropped, since)?,
             Reap::Orphans { session, .. } => one_orphan(change, session)?,
             Reap::Extended { inode, .. } => extended::reap(change, inode, REAPED_PER_PIECE)?,
+            // Each of these pieces may read much and write little.
+            Reap::Locks { .. } if change.rows_read() >= reads_max => break,
+            Reap::Locks {
+                session,
+                realm,
+                mount,
+                ..
+            } => {
+                let by = MountPlace {
+                    session,
+                    realm,
+                    mount,
+                };
+                locks::reap(change, by)?
+            }
         };
         settle_dropped(change)?;
         quota::settle(change)?;

@@ -13,14 +13,20 @@ use crate::identity::{
     ObjectId, PrincipalId, RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
-    Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Inline, Member, Mount,
-    MountMode, Numbered, Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry,
-    Retention, Sealed, Session, Slice, UserQuota,
+    Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Member, Mount, MountMode,
+    Numbered, Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry, Retention, Sealed,
+    Session, UserQuota, key::LockPlace,
 };
 use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::state::VALUE_BYTES_MAX;
+
+mod locks;
+mod pages;
+
+pub use locks::{ListedLock, LockBlocker};
+pub use pages::{ContentPage, DirectoryPage, ListedEntry, ListedExtent};
 
 /// The answer to an [`Operation`](crate::operation::Operation).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -150,6 +156,12 @@ pub enum Done {
     /// The realm is not mounted yet: this mount is alone, and was asked to share it. To be tried
     /// again; after the deadline of its recall a takeover fences it.
     Recalled(Mount),
+    /// The owner's locks are as it wished.
+    Locked,
+    /// Another owner is in the way. That is no refusal: the request may wait in the queue now.
+    Blocked(LockBlocker),
+    /// The owner waits for no lock of this inode and kind.
+    StoppedWaiting,
 }
 
 /// The result of a claim.
@@ -493,6 +505,15 @@ pub enum QueryResult {
     },
     /// The mounts of a realm.
     Mounts(Vec<Mount>),
+    /// What is in the way of a lock.
+    Lock(Option<LockBlocker>),
+    /// A page of the locks of a realm.
+    Locks {
+        /// Some of them.
+        locks: Vec<ListedLock>,
+        /// The last place that was looked at, if there are more.
+        next: Option<LockPlace>,
+    },
 }
 
 /// An inode in the trash, in a listing.
@@ -528,56 +549,6 @@ pub struct SealedUnder {
     pub slices: u64,
     /// Their plain bytes.
     pub bytes: u64,
-}
-
-/// A page of a directory.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct DirectoryPage {
-    /// The directory itself.
-    pub directory: Attributes,
-    /// Entries in the order of cookies, without `.` and `..`.
-    pub entries: Vec<ListedEntry>,
-    /// Whether there are more after the last.
-    pub more: bool,
-}
-
-/// An entry in a listing.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct ListedEntry {
-    /// Its place, from which the next page continues.
-    pub cookie: Cookie,
-    /// The generation that its name is sealed under.
-    pub generation: RealmEpoch,
-    /// Its sealed name.
-    pub name: Vec<u8>,
-    /// Its inode.
-    pub inode: Attributes,
-}
-
-/// A file's extents.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct ContentPage {
-    /// The file.
-    pub attributes: Attributes,
-    /// All of its bytes, if it is tiny.
-    pub inline: Option<Inline>,
-    /// Extents in the order of offsets; gaps read as zeros.
-    pub extents: Vec<ListedExtent>,
-    /// The slices that they name, by id, each once.
-    pub slices: Vec<(SliceId, Slice)>,
-    /// The objects of those slices, by id, each once.
-    pub objects: Vec<(ObjectId, Object)>,
-    /// Whether there are more extents before `to`; continue after the last.
-    pub more: bool,
-}
-
-/// An extent in a listing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct ListedExtent {
-    /// Its offset in the file.
-    pub offset: u64,
-    /// The extent.
-    pub extent: crate::row::Extent,
 }
 
 macro_rules! bytes {

@@ -15,6 +15,7 @@
 //! | [`quota`] | usage and quotas of a realm and its users |
 //! | [`evidence`] | faults of clouds |
 //! | [`log`] | what was changed in a realm, and its bell |
+//! | [`lock`] | locks across mounts, and those that wait for them |
 //! | [`grave`] | inodes without a name that some mount may have open |
 //! | [`job`] | jobs of the volume, retained points in the past |
 //! | [`trash`] | what was removed and can be restored |
@@ -26,6 +27,7 @@ pub mod grave;
 pub mod inode;
 pub mod job;
 pub mod key;
+pub mod lock;
 pub mod log;
 pub mod principal;
 pub mod quota;
@@ -44,6 +46,7 @@ pub use inode::{
     Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
 };
 pub use job::{Job, JobHolder, Retention, RetentionKind};
+pub use lock::{DueTurn, HeldLock, LockTurn, LockWaiter, LockedInode, LockedInodes};
 pub use log::{Bell, Changed, Changes, OwedBell};
 pub use principal::{
     Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
@@ -101,6 +104,11 @@ rows! {
     Changed => "entry of a change log",
     Bell => "bell",
     OwedBell => "bell that is owed",
+    HeldLock => "lock",
+    LockWaiter => "waiter for a lock",
+    DueTurn => "turn of a waiter",
+    LockedInode => "locked inode",
+    LockedInodes => "count of locked inodes",
     Grave => "grave",
     GravePlace => "place in the grave",
     Principal => "principal",

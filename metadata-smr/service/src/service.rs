@@ -20,6 +20,7 @@ use crate::install::install;
 use crate::job;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::load;
+use crate::locks;
 use crate::log;
 use crate::mount;
 use crate::namespace;
@@ -45,8 +46,10 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// The bells come last, since a tick may have something to tell.
+/// Locks come first, since others wait for them. The bells come last, since a tick may have
+/// something to tell.
 fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
+    locks::tick(change)?;
     reap::tick(change)?;
     trash::tick(change)?;
     grave::tick(change)?;
@@ -187,7 +190,8 @@ impl Service for Metadata {
         let purging = never_refused(trash::next_deadline(&rows))?;
         let expiring = never_refused(grave::next_deadline(&rows))?;
         let ringing = never_refused(log::next_deadline(&rows))?;
-        let all = [reaping, purging, expiring, ringing];
+        let waiting = never_refused(locks::next_deadline(&rows))?;
+        let all = [reaping, purging, expiring, ringing, waiting];
         Ok(all.into_iter().flatten().min())
     }
 
@@ -307,6 +311,8 @@ fn execute_other(
         Operation::KeepTrash(set) => trash::keep_for(change, asker, set),
         Operation::RelieveTrash { realm } => trash::relieve_a_cloud(change, asker, *realm),
         Operation::Claim { inodes } => grave::claim(change, asker, inodes),
+        Operation::Lock(request) => locks::lock(change, asker, request),
+        Operation::StopWaiting(stop) => locks::stop_waiting(change, asker, stop),
     }
 }
 

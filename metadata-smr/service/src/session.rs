@@ -3,9 +3,9 @@
 //! A session that is *fenced* by another stays open, but all of its operations are refused from
 //! that batch on, however late they arrive.
 //!
-//! A session's holdings end with it: its mount, its jobs, its allocations (later commits from them
-//! are refused, so objects that it had put but not committed are garbage from then on), its
-//! orphans.
+//! A session's holdings end with it: its mount and its locks, its jobs, its allocations (later
+//! commits from them are refused, so objects that it had put but not committed are garbage from
+//! then on), its orphans.
 
 use crate::change::{Asker, Change};
 use crate::error::Error;

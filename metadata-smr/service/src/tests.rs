@@ -16,6 +16,7 @@ mod harness;
 mod hostile;
 mod incarnation;
 mod load;
+mod locks;
 mod model;
 mod mounted;
 mod names;

@@ -10,7 +10,8 @@
 //! can be moved when most of it is dead; such a pack is queued too.
 
 use crate::identity::{
-    Codec, Home, InodeId, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId,
+    Codec, Home, InodeId, MountEpoch, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
+    SliceId,
 };
 use crate::placement::{Policy, Shard};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -251,6 +252,17 @@ pub enum Reap {
         /// When it was queued.
         since: Time,
     },
+    /// Deletes the locks of a mount that has ended, and what it waited for.
+    Locks {
+        /// The session.
+        session: SessionId,
+        /// The realm.
+        realm: RealmId,
+        /// The mount's number.
+        mount: MountEpoch,
+        /// When it was queued.
+        since: Time,
+    },
 }
 
 impl Reap {
@@ -262,7 +274,8 @@ impl Reap {
             | Self::Tail { since, .. }
             | Self::Slices { since, .. }
             | Self::Orphans { since, .. }
-            | Self::Extended { since, .. } => *since,
+            | Self::Extended { since, .. }
+            | Self::Locks { since, .. } => *since,
         }
     }
 }

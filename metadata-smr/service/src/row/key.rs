@@ -12,10 +12,6 @@ use crate::identity::{
 use crate::row::Job;
 use quorumfs_bft::identity::{SessionId, Time};
 
-mod trailing;
-
-pub use trailing::*;
-
 macro_rules! key {
     ($tag:expr $(, $part:expr)* $(,)?) => {{
         let mut key: Vec<u8> = Vec::with_capacity(40);
@@ -24,6 +20,23 @@ macro_rules! key {
         key
     }};
 }
+
+mod locks;
+mod trailing;
+mod trash;
+
+#[cfg(test)]
+use locks::{DUE_TURN, LOCK, LOCK_WAITER, LOCKED_INODE, LOCKED_INODES};
+pub use locks::{
+    LockPlace, MountPlace, all_locks, due_turn, due_turns, lock, lock_waiter, lock_waiters,
+    locked_by, locked_inode, locked_inodes, locks, trailing_lock, trailing_locked, trailing_turn,
+};
+pub use trailing::*;
+#[cfg(test)]
+use trash::{PARTING, TRASH_PLACE, TRASH_SIZE, TRASHED, TRASHED_IN};
+pub use trash::{
+    all_trashed, all_trashed_in, parting, trash_place, trash_size, trashed, trashed_in,
+};
 
 const FORMAT: &[u8] = b"G/format";
 const COUNTERS: &[u8] = b"G/counters";
@@ -67,11 +80,6 @@ const QUOTA: &[u8] = b"Q/";
 const USER_QUOTA: &[u8] = b"QU/";
 const JOB: &[u8] = b"JB/";
 const RETENTION: &[u8] = b"RT/";
-const TRASHED: &[u8] = b"TR/";
-const TRASH_PLACE: &[u8] = b"TI/";
-const TRASHED_IN: &[u8] = b"TD/";
-const PARTING: &[u8] = b"TO/";
-const TRASH_SIZE: &[u8] = b"TU/";
 
 /// The tags of all rows.
 #[cfg(test)]
@@ -123,11 +131,16 @@ pub(crate) const TAGS: &[&[u8]] = &[
     TRASHED_IN,
     PARTING,
     TRASH_SIZE,
+    LOCK,
+    LOCK_WAITER,
+    DUE_TURN,
+    LOCKED_INODE,
+    LOCKED_INODES,
 ];
 
 /// Tags of rows that are designed and not written yet. No other row may use them.
 #[cfg(test)]
-const RESERVED: [&[u8]; 3] = [b"K/", b"KW/", b"HD/"];
+const RESERVED: [&[u8]; 1] = [b"HD/"];
 
 /// The volume's format.
 #[must_use]
@@ -546,53 +559,6 @@ pub fn retentions() -> Vec<u8> {
 #[must_use]
 pub fn retention(number: u64) -> Vec<u8> {
     key!(RETENTION, number.to_be_bytes())
-}
-
-/// All inodes in a realm's trash, the first that was removed first.
-#[must_use]
-pub fn all_trashed(realm: RealmId) -> Vec<u8> {
-    key!(TRASHED, realm.0.to_be_bytes())
-}
-
-/// An inode in the trash.
-#[must_use]
-pub fn trashed(realm: RealmId, at: Time, inode: InodeId) -> Vec<u8> {
-    key!(
-        TRASHED,
-        realm.0.to_be_bytes(),
-        at.0.to_be_bytes(),
-        inode.0.to_be_bytes()
-    )
-}
-
-/// The place of an inode in the trash.
-#[must_use]
-pub fn trash_place(inode: InodeId) -> Vec<u8> {
-    key!(TRASH_PLACE, inode.0.to_be_bytes())
-}
-
-/// All inodes in the trash that were in a directory.
-#[must_use]
-pub fn all_trashed_in(directory: InodeId) -> Vec<u8> {
-    key!(TRASHED_IN, directory.0.to_be_bytes())
-}
-
-/// An inode in the trash, by the directory that it was in.
-#[must_use]
-pub fn trashed_in(directory: InodeId, inode: InodeId) -> Vec<u8> {
-    key!(TRASHED_IN, directory.0.to_be_bytes(), inode.0.to_be_bytes())
-}
-
-/// The removal of an inode that is held open.
-#[must_use]
-pub fn parting(inode: InodeId) -> Vec<u8> {
-    key!(PARTING, inode.0.to_be_bytes())
-}
-
-/// The size of a realm's trash.
-#[must_use]
-pub fn trash_size(realm: RealmId) -> Vec<u8> {
-    key!(TRASH_SIZE, realm.0.to_be_bytes())
 }
 
 #[cfg(test)]

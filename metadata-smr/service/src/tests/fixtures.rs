@@ -173,6 +173,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::trash::fixtures(file(Content::Empty)));
     fixtures.extend(super::fleet::fixtures());
     fixtures.extend(super::news::fixtures());
+    fixtures.extend(super::locks::fixtures());
     fixtures
 }
 
@@ -590,7 +591,6 @@ fn a_file_costs_about_three_hundred_bytes() {
             .1
             .len()
     };
-    // 51 bytes before slices had a list of keys (4 bytes) that name their realms (4 bytes), 59 now.
     let slice = size("row-slice");
     assert!(slice < 60, "{slice} bytes of values for a slice");
     let file = size("row-inode-one-extent") + size("row-entry") + slice;

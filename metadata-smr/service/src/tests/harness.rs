@@ -84,6 +84,11 @@ impl TestService {
         Time(1_800_000_000_000_000_000 + self.sequence * self.pace + self.waited)
     }
 
+    /// The lease clock of the last batch.
+    pub(super) fn lease_clock(&self) -> Time {
+        self.last.1
+    }
+
     pub(super) fn try_open(&mut self, principal: PublicKey) -> Option<Caller> {
         self.sessions += 1;
         let caller = Caller {

@@ -47,11 +47,16 @@ proptest! {
     ) {
         let mut world = TestService::new();
         let caller = world.open(OWNER);
+        world.run(&caller, &mount(Takeover::Refused, crate::row::MountMode::Shared)).unwrap();
         let mut workload = Workload::of_one_session();
         let mut draws = draws.into_iter().cycle();
         let mut chance = move |bound: u64| draws.next().unwrap_or(0) % bound.max(1);
-        for _ in 0..20 {
-            let (Call::Execute(mut bytes) | Call::Query(mut bytes)) = workload.next(&mut chance);
+        for _ in 0..30 {
+            let call = match chance(3) {
+                0 => Call::Execute(super::locks::any_operation(&mut chance).to_bytes()),
+                _ => workload.next(&mut chance),
+            };
+            let (Call::Execute(mut bytes) | Call::Query(mut bytes)) = call;
             let good = world.run_bytes(&caller, &bytes);
             workload.learn(&good);
             for (at, by) in &flips {

@@ -1,10 +1,12 @@
 //! Versions of answers: an answer has been the same at every state since its version.
 
 use super::harness::{OWNER, TestService, mount};
+use super::locks::any_operation;
 use super::model::chance;
 use crate::Metadata;
 use crate::attributes::Credentials;
 use crate::identity::{InodeId, LogPosition, ObjectId, RealmId};
+use crate::locks::{LockKind, LockRange};
 use crate::operation::{Operation, Takeover};
 use crate::query::{Query, Question};
 use crate::row::MountMode;
@@ -93,6 +95,20 @@ fn standing_questions() -> Vec<Vec<u8>> {
             after: after.map(LogPosition),
         }),
     );
+    questions.extend((0..4).flat_map(|inode| {
+        [LockKind::Ranges, LockKind::Whole].map(|kind| Question::Lock {
+            inode: InodeId(inode),
+            kind,
+            owner: 0,
+            range: LockRange::WHOLE,
+            exclusive: kind == LockKind::Whole,
+        })
+    }));
+    questions.push(Question::Locks {
+        realm: RealmId::ROOT,
+        after: None,
+        limit: 100,
+    });
     let query = |question| Query {
         credentials: Credentials::root(),
         question,
@@ -137,7 +153,12 @@ proptest! {
                     answers.push((version, answer));
                 }
             }
-            match chance(10) {
+            match chance(12) {
+                10 | 11 => {
+                    let by = if chance(2) == 0 { &caller } else { &other };
+                    // Refused if it has no mount.
+                    let _ = world.run(by, &any_operation(&mut chance));
+                }
                 0 => {
                     let by = if chance(2) == 0 { &caller } else { &other };
                     let operation = match chance(3) {
