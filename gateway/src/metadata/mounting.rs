@@ -110,8 +110,7 @@ impl MetadataClient {
     /// `takeover` fences that.
     #[boxed]
     pub async fn mount(&self, takeover: Takeover, wish: MountMode) -> Result<(), VfsError> {
-        let sent = std::time::Instant::now();
-        let (began, mode) = self.begin_mount(takeover, wish).await?;
+        let (sent, began, mode) = self.begin_mount(takeover, wish).await?;
         let watching = match mode {
             MountMode::Exclusive => None,
             MountMode::Alone | MountMode::Shared => self.watch_bell(began).await,
@@ -129,17 +128,18 @@ impl MetadataClient {
         Ok(())
     }
 
-    /// Asks for a mount until it begins.
+    /// Asks for a mount until it begins; returns when it was last asked for, too.
     async fn begin_mount(
         &self,
         takeover: Takeover,
         wish: MountMode,
-    ) -> Result<(LogPosition, MountMode), VfsError> {
+    ) -> Result<(std::time::Instant, LogPosition, MountMode), VfsError> {
         let began = Instant::now();
         let mut pause = RECALL_PAUSE;
         loop {
+            let sent = std::time::Instant::now();
             match self.order_mount(takeover, wish).await? {
-                Done::Mounted { position, mode, .. } => return Ok((position, mode)),
+                Done::Mounted { position, mode, .. } => return Ok((sent, position, mode)),
                 // The servers' clock stands still as long as they are away.
                 Done::Recalled(_) if began.elapsed() >= RECALL_WAIT_MAX => {
                     return Err(VfsError::refused("mount", Errno::BUSY));

@@ -17,7 +17,7 @@ pub(super) fn not_mounted(error: &VfsError, mode: MountMode, mounts: &[Mount]) -
         } => {
             let modes = |mount: &Mount| [mode, mount.mode];
             let blocks = |mount: &&Mount| modes(mount).contains(&MountMode::Exclusive);
-            let by = match mounts.iter().find(blocks) {
+            let by = match mounts.iter().find(blocks).or(mounts.first()) {
                 Some(mount) if !mount.label.is_empty() => {
                     let host: String = mount.label.chars().filter(|it| !it.is_control()).collect();
                     let since = seconds_ago(mount.since.0 / 1_000_000_000);
