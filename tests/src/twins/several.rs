@@ -59,7 +59,7 @@ use trouble::Schedule;
 const FIRST_PERCENT: usize = 55;
 const SECOND_PERCENT: usize = 15;
 /// A duel takes as long as twenty other steps.
-const SECOND_MAX: usize = 400;
+const SECOND_MAX: usize = 300;
 /// In the second act a scene takes the place of a duel in so many steps.
 const TAIL_EVERY: usize = 10;
 const REPLACED_EVERY: usize = 10;

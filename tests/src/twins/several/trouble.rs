@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 /// they take most of its time.
 const REPLICA_EVERY: usize = 150;
 const KILL_EVERY: usize = 60;
-const KILLS_MAX: usize = 60;
+const KILLS_MAX: usize = 40;
 const STOP_EVERY: usize = 200;
-const STOPS_MAX: usize = 12;
+const STOPS_MAX: usize = 8;
 const LEAVE_EVERY: usize = 800;
-const LEAVES_MAX: usize = 2;
+const LEAVES_MAX: usize = 1;
 /// Steps that a replica is away.
 const REPLICA_AWAY: usize = 40;
 /// One and the same replica, so that no second one is behind when it is killed.
