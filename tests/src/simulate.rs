@@ -1,6 +1,5 @@
 //! Running one seed over the service that its parity chooses.
 
-use quorumfs_bft::sabotage::Sabotage;
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
 use quorumfs_bft_simulator::profile::Profile;
@@ -56,15 +55,9 @@ impl FromStr for Service {
     }
 }
 
-/// The name of a sabotage on the command line.
+/// The name of a planted defect on the command line.
 #[must_use]
-pub fn name(sabotage: Sabotage) -> String {
-    spelled(&format!("{sabotage:?}"))
-}
-
-/// The name of a defect of the metadata service on the command line.
-#[must_use]
-pub fn name_of(defect: ServiceDefect) -> String {
+pub fn name(defect: impl fmt::Debug) -> String {
     spelled(&format!("{defect:?}"))
 }
 

@@ -60,6 +60,7 @@ impl MountedSessions {
     ) -> Result<(), VfsError> {
         let ended = self.recall();
         let own = client.session();
+        let named = matches!(takeover, Some(TakeoverFrom::Session(_)));
         let takeover = match takeover {
             Some(TakeoverFrom::All) => Takeover::OfAny,
             Some(TakeoverFrom::Session(session)) => Takeover::Of(session),
@@ -77,6 +78,8 @@ impl MountedSessions {
         self.keep(&all);
         let mounted = metadata.mount(takeover, mode).await;
         match &mounted {
+            // Those of this directory that were not named may still have the volume mounted.
+            Ok(()) if named => {}
             Ok(()) => self.keep(own.as_slice()),
             Err(VfsError::Refused { .. }) => self.keep(&ended),
             // It may still be executed.

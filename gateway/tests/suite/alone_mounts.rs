@@ -3,7 +3,7 @@
 //!
 //! The servers' clock is the test's, which is paused.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::common::{OperationFault, TestVolume, new_file, root};
 use quorumfs_gateway::metadata::MountMode;

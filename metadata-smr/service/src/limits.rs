@@ -124,6 +124,7 @@ pub const RECALL_TIME: Nanos = Nanos(10_000_000_000);
 /// How long a mount acts as alone after it has sent a question for news whose answer told of no
 /// recall, by its own clock. The rest of [`RECALL_TIME`] is for clocks that run apart.
 pub const ACTS_ALONE_FOR: Nanos = Nanos(3_000_000_000);
+const _: () = assert!(2 * ACTS_ALONE_FOR.0 < RECALL_TIME.0);
 /// Inodes that one operation may claim: each costs up to nine rows if it comes out of the trash.
 pub const CLAIM_INODES_MAX: usize = 64;
 /// Inodes without a name that a session may hold for it to claim more. Claiming counts them.

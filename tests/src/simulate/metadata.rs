@@ -2,7 +2,8 @@
 //!
 //! The operations and the model are the metadata crate's. A file system is one object: the effects
 //! of a rename in two directories have to appear at once, so the whole history is searched for one
-//! order that explains it. The clients mount the realm together and ask for the news of it.
+//! order that explains it. The clients mount the realm, alone or together, and ask for the news of
+//! it.
 
 mod planted;
 
@@ -18,7 +19,6 @@ use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::simulation::model::Model;
 use quorumfs_metadata::simulation::workload::mounts::Mounts;
 use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
-use std::collections::BTreeSet;
 
 /// Random file system operations of several clients on few names.
 #[derive(Clone, Debug, Default)]
@@ -115,8 +115,6 @@ impl linearizability::Model for FileSystem {
 /// place in the batch or by the state after it.
 fn judge_news(history: &History) -> Result<(), String> {
     let mut models = vec![Model::shared_in_order()];
-    // Those that have no place are judged by the state after the batch of their version.
-    let mut asked = without_place(history).into_iter().peekable();
     let (mut sequence, mut doubtful): (u64, Vec<&Call>) = (0, Vec::new());
     for (place, index) in history.order.iter().enumerate() {
         let Some(call) = history.calls.get(*index) else {
@@ -126,9 +124,6 @@ fn judge_news(history: &History) -> Result<(), String> {
         let executed = executed.unwrap_or(sequence);
         if executed > sequence {
             judge_all(&models, doubtful.drain(..))?;
-            while let Some((_, call)) = asked.next_if(|(version, _)| *version < executed) {
-                judge_all(&models, std::iter::once(call))?;
-            }
             sequence = executed;
         }
         match call.kind {
@@ -146,23 +141,7 @@ fn judge_news(history: &History) -> Result<(), String> {
             _ => {}
         }
     }
-    let rest = asked.map(|(_, call)| call);
-    judge_all(&models, doubtful.into_iter().chain(rest))
-}
-
-/// Queries that have a version and no place in the order, by their versions.
-fn without_place(history: &History) -> Vec<(u64, &Call)> {
-    let placed: BTreeSet<usize> = history.order.iter().copied().collect();
-    let mut asked = Vec::new();
-    for (index, call) in history.calls.iter().enumerate() {
-        if let (OperationKind::Query, Some(version)) = (call.kind, call.version)
-            && !placed.contains(&index)
-        {
-            asked.push((version, call));
-        }
-    }
-    asked.sort_by_key(|(version, _)| *version);
-    asked
+    judge_all(&models, doubtful.into_iter())
 }
 
 fn judge_all<'c>(models: &[Model], calls: impl Iterator<Item = &'c Call>) -> Result<(), String> {

@@ -343,7 +343,7 @@ impl KnownMetadata {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coherence::tests::Silent;
+    use super::super::coherence::tests::Scripted;
     use super::super::owner::Scope;
     use super::*;
     use std::sync::Arc;
@@ -351,7 +351,7 @@ mod tests {
     const HERE: InodeId = InodeId(5);
 
     fn known(most: usize) -> Arc<KnownMetadata> {
-        KnownMetadata::new(most, Silent)
+        KnownMetadata::new(most, Scripted::silent())
     }
 
     /// News up to 1 have arrived, with no change by others.

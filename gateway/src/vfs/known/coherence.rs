@@ -150,18 +150,52 @@ impl Coherence for ChangeLog {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+    use tokio::time::Instant;
 
-    /// Tells nothing.
-    pub(in crate::vfs::known) struct Silent;
+    /// Tells these news in their order, and then none.
+    pub(in crate::vfs::known) struct Scripted {
+        is_told: bool,
+        standing: Mutex<Standing>,
+        news: Mutex<VecDeque<News>>,
+        bell: Arc<Notify>,
+    }
+
+    impl Scripted {
+        fn new(is_told: bool, standing: Standing, news: Vec<News>) -> Self {
+            Self {
+                is_told,
+                standing: Mutex::new(standing),
+                news: Mutex::new(news.into()),
+                bell: Arc::default(),
+            }
+        }
+
+        /// Tells nothing.
+        pub(in crate::vfs::known) fn silent() -> Self {
+            Self::new(false, Standing::Exclusive, Vec::new())
+        }
+
+        /// To a mount that shares.
+        pub(in crate::vfs::known) fn shared(news: Vec<News>) -> Self {
+            Self::new(true, Standing::Shared, news)
+        }
+
+        /// To a mount that is alone.
+        pub(in crate::vfs::known) fn alone(news: Vec<News>) -> Self {
+            Self::new(true, Standing::Alone(Instant::now()), news)
+        }
+    }
 
     #[async_trait]
-    impl Coherence for Silent {
+    impl Coherence for Scripted {
         fn is_told(&self) -> bool {
-            false
+            self.is_told
         }
 
         fn standing(&self) -> Standing {
-            Standing::Exclusive
+            *self.standing.lock().unwrap()
         }
 
         fn would_be_alone(&self) -> bool {
@@ -169,19 +203,22 @@ pub(super) mod tests {
         }
 
         async fn share(&self) -> Result<(), VfsError> {
+            *self.standing.lock().unwrap() = Standing::Shared;
             Ok(())
         }
 
         async fn be_alone(&self) -> Result<(), VfsError> {
+            *self.standing.lock().unwrap() = Standing::Alone(Instant::now());
             Ok(())
         }
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
-            Ok(News::Ended)
+            let next = self.news.lock().unwrap().pop_front();
+            next.ok_or(VfsError::Fenced)
         }
 
         fn bell(&self) -> Arc<Notify> {
-            Arc::default()
+            self.bell.clone()
         }
 
         fn is_fenced(&self) -> bool {

@@ -285,11 +285,11 @@ impl KnownMetadata {
                 others,
                 recalled,
             }) => {
-                self.learn_recall((others, recalled), asked);
                 if !self.learn_news(position, &changed, !more, sent) {
                     tracing::warn!(?position, "the news of the servers went back");
                     return false;
                 }
+                self.learn_recall((others, recalled), asked);
                 if !more {
                     revalidation.state().last_answer = Some(Instant::now());
                 }
@@ -349,60 +349,14 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coherence::Coherence;
+    use super::super::coherence::tests::Scripted;
     use super::super::owner::Scope;
     use super::*;
-    use crate::error::VfsError;
     use crate::metadata::Standing;
-    use async_trait::async_trait;
     use quorumfs_metadata::identity::LogPosition;
-    use std::collections::VecDeque;
 
     const HERE: InodeId = InodeId(5);
     const THERE: Known = Known::Entry(InodeId(9));
-
-    /// Answers in this order, and then not at all.
-    struct Scripted(Mutex<VecDeque<News>>, Arc<Notify>);
-
-    #[async_trait]
-    impl Coherence for Scripted {
-        fn is_told(&self) -> bool {
-            true
-        }
-
-        fn standing(&self) -> Standing {
-            Standing::Shared
-        }
-
-        fn would_be_alone(&self) -> bool {
-            false
-        }
-
-        async fn share(&self) -> Result<(), VfsError> {
-            Ok(())
-        }
-
-        async fn be_alone(&self) -> Result<(), VfsError> {
-            Ok(())
-        }
-
-        async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
-            let next = self.0.lock().unwrap().pop_front();
-            next.ok_or(VfsError::Fenced)
-        }
-
-        fn bell(&self) -> Arc<Notify> {
-            self.1.clone()
-        }
-
-        fn is_fenced(&self) -> bool {
-            false
-        }
-
-        fn is_cut_off(&self) -> bool {
-            false
-        }
-    }
 
     /// News of these changes up to this position.
     fn news(position: u64, changed: Changed) -> News {
@@ -421,8 +375,8 @@ mod tests {
 
     /// A name is known as of the first answer, and the kernel has cached it.
     async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, Invalidations) {
-        let answers = [&[first], then].concat().into();
-        let known = KnownMetadata::new(100, Scripted(Mutex::new(answers), Arc::default()));
+        let answers = [&[first], then].concat();
+        let known = KnownMetadata::new(100, Scripted::shared(answers));
         known.revalidate().await;
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE));
@@ -470,8 +424,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_bell_has_news_asked_for_at_once() {
         let answers = [quiet(7), quiet(7), news(9, Changed::Inodes(vec![HERE]))];
-        let answers = Mutex::new(answers.into());
-        let known = KnownMetadata::new(100, Scripted(answers, Arc::default()));
+        let known = KnownMetadata::new(100, Scripted::shared(answers.into()));
         known.revalidate().await;
         known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
         assert!(known.may_cache_name(HERE, b"a", THERE));
@@ -535,5 +488,27 @@ mod tests {
         assert_eq!(known.name(HERE, b"a"), Some(THERE));
         known.invalidate(Scope::All);
         assert_eq!(known.name(HERE, b"a"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unused_mount_that_is_alone_hears_the_bell_and_shares() {
+        let recalled = News::UpTo {
+            position: LogPosition(7),
+            changed: Changed::Inodes(Vec::new()),
+            more: false,
+            others: false,
+            recalled: true,
+        };
+        let known = KnownMetadata::new(100, Scripted::alone(vec![quiet(7), recalled]));
+        let mut kernel = known.invalidations();
+        spawn(&known);
+        // Its first round takes no time.
+        tokio::time::sleep(RECALLS_EVERY / 10).await;
+        assert!(!known.is_shared() && !kernel.is_waiting());
+        let rung = Instant::now();
+        known.coherence.bell().notify_one();
+        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
+        assert!(rung.elapsed() < RECALLS_EVERY / 10);
+        assert_eq!(known.coherence.standing(), Standing::Shared);
     }
 }

@@ -19,8 +19,9 @@
 //!   `share` is not answered.
 //! * Time in which the machine sleeps counts, though the clock of this process stands still.
 //!
-//! What can go wrong: a mount that is suspended for longer than the recall lasts is fenced. One
-//! whose servers are away is not, since no other one can begin then either.
+//! What can go wrong: a mount that is suspended, or cut off from the servers, for longer than a
+//! recall lasts is fenced. In an outage of the servers none is: no other one can begin either, and
+//! the clock of the recall stands still.
 
 use super::coherence::Changed;
 use super::owner::KnownMetadata;
@@ -105,16 +106,11 @@ impl Recalls {
         }
     }
 
-    /// Whether the mount acts as if there were no others.
-    pub(super) fn acts_alone(&self, standing: Standing, now: &Moment) -> bool {
-        match standing {
-            Standing::Exclusive => true,
-            Standing::Shared => false,
-            Standing::Alone(since) => self.clean.is_some_and(|sent| {
-                let acts_for = Duration::from_nanos(ACTS_ALONE_FOR.0);
-                sent.at >= since && now.since(&sent) < acts_for
-            }),
-        }
+    /// Whether a mount that has been alone `since` then acts as if there were no others.
+    fn acts_alone(&self, since: Instant, now: &Moment) -> bool {
+        let acts_for = Duration::from_nanos(ACTS_ALONE_FOR.0);
+        self.clean
+            .is_some_and(|sent| sent.at >= since && now.since(&sent) < acts_for)
     }
 
     /// What to ask the servers for now.
@@ -143,8 +139,11 @@ impl KnownMetadata {
 
     /// Whether other mounts may change something.
     pub(in crate::vfs) fn is_shared(&self) -> bool {
-        let standing = self.coherence.standing();
-        !self.recalls().acts_alone(standing, &Moment::now())
+        match self.coherence.standing() {
+            Standing::Exclusive => false,
+            Standing::Shared => true,
+            Standing::Alone(since) => !self.recalls().acts_alone(since, &Moment::now()),
+        }
     }
 
     /// How the mount stands towards others; `None` if there is none.
@@ -227,8 +226,7 @@ mod tests {
     #[test]
     fn it_acts_as_alone_as_long_as_questions_sent_since_then_tell_of_no_recall() {
         let (mut recalls, since) = (Recalls::default(), Instant::now());
-        let alone = Standing::Alone(since);
-        let acts = |recalls: &Recalls, at| recalls.acts_alone(alone, &awake(at));
+        let acts = |recalls: &Recalls, at| recalls.acts_alone(since, &awake(at));
         assert!(!acts(&recalls, since), "it has not asked yet");
         let early = since.checked_sub(Duration::from_millis(1)).unwrap();
         recalls.learn(CLEAN, awake(early), since);
@@ -246,13 +244,9 @@ mod tests {
             at: answered,
             slept: ACTS_FOR / 2,
         };
-        assert!(!recalls.acts_alone(alone, &woken), "sleep counts");
+        assert!(!recalls.acts_alone(since, &woken), "sleep counts");
         recalls.learn((false, true), awake(answered), answered);
         assert!(!acts(&recalls, answered), "recalled");
-        let exclusive = recalls.acts_alone(Standing::Exclusive, &awake(answered));
-        assert!(exclusive);
-        recalls.learn(CLEAN, awake(answered), answered);
-        assert!(!recalls.acts_alone(Standing::Shared, &awake(answered)));
     }
 
     #[test]

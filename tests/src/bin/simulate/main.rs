@@ -30,7 +30,7 @@ use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_tests::simulate::{
-    Service, ServiceDefect, Summary, name, name_of, replay, replay_flawed, run_seed,
+    Service, ServiceDefect, Summary, name, replay, replay_flawed, run_seed,
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
@@ -203,7 +203,7 @@ impl Defect {
     fn name(self) -> String {
         match self {
             Self::Replica(sabotage) => name(sabotage),
-            Self::Service(defect) => name_of(defect),
+            Self::Service(defect) => name(defect),
         }
     }
 }
