@@ -252,7 +252,7 @@ impl Emulator {
         };
         let _ = kill_process(running.server, Signal::STOP);
         let end = Instant::now() + STOP_WITHIN;
-        while !is_frozen(running.server) && Instant::now() < end {
+        while !is_stopped(running.server) && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -313,8 +313,10 @@ impl Emulator {
     }
 }
 
-/// Whether the kernel reports every thread of a process as stopped.
-fn is_frozen(process: Pid) -> bool {
+/// Whether the kernel reports every thread of a process as stopped. On a busy machine that is a
+/// while after the signal.
+#[must_use]
+pub fn is_stopped(process: Pid) -> bool {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     let mut tasks = tasks.into_iter().flatten().flatten();
     tasks.all(|task| {

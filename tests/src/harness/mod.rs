@@ -31,7 +31,7 @@ pub use demo::Demo;
 pub use files::{drop_caches, flip_byte, is_mounted, noise, require_fuse, require_private_mounts};
 pub use gateway::{Gateway, slice_keys, unlocked};
 pub use machine::RecoveredMachine;
-pub use mounted::{kill_mount, mount_in_background};
+pub use mounted::{StoppedProcess, kill_mount, mount_in_background};
 pub use needles::{Needle, NeedleHit, search};
 pub(crate) use running::Reaped;
 pub use running::{Finished, OVERHEAD_MIB, Running, peak_mib, run_in_view_of};

@@ -1,7 +1,8 @@
-//! A mount in the background, and killing it.
+//! A mount in the background; killing and stopping its process.
 
 use super::command::{Quorumfs, binary};
 use super::{Cluster, eventually};
+use quorumfs_backends::emulators::is_stopped;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -43,4 +44,37 @@ pub fn kill_mount(process: Pid, point: &Path) {
         let dead = fs::metadata(point).map_err(|error| error.raw_os_error());
         dead.is_err_and(|code| code == Some(Errno::NOTCONN.raw_os_error()))
     });
+}
+
+/// A process that is stopped, and goes on when this is dropped. A test that fails meanwhile could
+/// not end otherwise: its threads would wait for answers of the mount.
+#[derive(Debug)]
+pub struct StoppedProcess(Pid);
+
+impl StoppedProcess {
+    /// Stops a process; returns when the last of its threads has stopped.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    #[track_caller]
+    pub fn stop(process: Pid) -> Self {
+        kill_process(process, Signal::STOP).unwrap();
+        let stopped = Self(process);
+        eventually("all of its threads have stopped", DEAD_WITHIN, || {
+            is_stopped(process)
+        });
+        stopped
+    }
+
+    /// Lets it go on.
+    pub fn resume(self) {
+        drop(self);
+    }
+}
+
+impl Drop for StoppedProcess {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
 }

@@ -10,11 +10,10 @@
 
 use quorumfs_gateway::keys::Sealing;
 use quorumfs_tests::harness::{
-    Cluster, Gateway, Quorumfs, eventually, is_mounted, kill_mount, mount_in_background,
-    require_fuse,
+    Cluster, Gateway, Quorumfs, StoppedProcess, eventually, is_mounted, kill_mount,
+    mount_in_background, require_fuse,
 };
 use rustix::io::Errno;
-use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -138,7 +137,7 @@ fn a_forced_unmount_frees_the_users_and_the_point_of_a_stopped_process() {
     let point = cluster.mount_point();
     let process = mount_in_background(&cluster, &point, &[]);
     fs::write(point.join("kept"), "kept").unwrap();
-    kill_process(process, Signal::STOP).unwrap();
+    let stopped = StoppedProcess::stop(process);
 
     let (sender, answers) = std::sync::mpsc::channel();
     // No open files: a new program closes those that it inherits, and would hang on that as well.
@@ -181,7 +180,7 @@ fn a_forced_unmount_frees_the_users_and_the_point_of_a_stopped_process() {
     // Once it goes on, it ends successfully, and the next mount needs no force.
     let held = cluster.quorumfs().args(["mount"]).args([&point]).run();
     held.fails(11, "another mount is running", "stop that one first");
-    kill_process(process, Signal::CONT).unwrap();
+    stopped.resume();
     let mount = cluster.quorumfs().args(["mount", "--background"]);
     let mount = mount.args([&point]);
     eventually("its process has ended", Duration::from_secs(60), || {

@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use quorumfs_tests::harness::{
-    Cluster, RecoveredMachine, eventually, mount_in_background, require_fuse,
+    Cluster, RecoveredMachine, StoppedProcess, eventually, mount_in_background, require_fuse,
 };
 use rustix::io::Errno;
-use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -128,7 +127,7 @@ fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
     fs::write(point.join("file"), "first").unwrap();
     assert_eq!(modes(&cluster), ["alone"]);
 
-    kill_process(process, Signal::STOP).unwrap();
+    let stopped = StoppedProcess::stop(process);
     let began = Instant::now();
     other.mount();
     assert!(began.elapsed() >= Duration::from_secs(9), "it had its time");
@@ -137,7 +136,7 @@ fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
     fs::write(other.point().join("file"), "second").unwrap();
 
     // It acts on nothing that it knew.
-    kill_process(process, Signal::CONT).unwrap();
+    stopped.resume();
     let read = fs::read(point.join("file")).unwrap_err();
     assert_eq!(read.raw_os_error(), Some(Errno::STALE.raw_os_error()));
     assert!(fs::write(point.join("file"), "third").is_err());
