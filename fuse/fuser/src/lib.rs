@@ -856,6 +856,7 @@ pub trait Filesystem: Send + Sync + 'static {
     }
 
     /// Test for a POSIX file lock.
+    /// `flock` says whether it is a lock of `flock()`. Linux asks for locks of `fcntl()` alone.
     fn getlk(
         &self,
         _req: &Request,
@@ -866,11 +867,12 @@ pub trait Filesystem: Send + Sync + 'static {
         end: u64,
         typ: i32,
         pid: u32,
+        flock: bool,
         reply: ReplyLock,
     ) {
         warn!(
             "[Not Implemented] getlk(ino: {ino:#x?}, fh: {fh}, lock_owner: {lock_owner}, \
-            start: {start}, end: {end}, typ: {typ}, pid: {pid})"
+            start: {start}, end: {end}, typ: {typ}, pid: {pid}, flock: {flock})"
         );
         reply.error(Errno::ENOSYS);
     }
@@ -882,6 +884,8 @@ pub trait Filesystem: Send + Sync + 'static {
     /// used to fill in this field in `getlk()`. Note: if the locking methods are not
     /// implemented, the kernel will still allow file locking to work locally.
     /// Hence these are only interesting for network filesystems and similar.
+    /// `flock` says whether it is a lock of `flock()`: one of the whole file, which conflicts
+    /// with others of its kind alone. Else it is one of `fcntl()`.
     fn setlk(
         &self,
         _req: &Request,
@@ -893,14 +897,32 @@ pub trait Filesystem: Send + Sync + 'static {
         typ: i32,
         pid: u32,
         sleep: bool,
+        flock: bool,
         reply: ReplyEmpty,
     ) {
         warn!(
             "[Not Implemented] setlk(ino: {ino:#x?}, fh: {fh}, lock_owner: {lock_owner}, \
-            start: {start}, end: {end}, typ: {typ}, pid: {pid}, sleep: {sleep})"
+            start: {start}, end: {end}, typ: {typ}, pid: {pid}, sleep: {sleep}, flock: {flock})"
         );
         reply.error(Errno::ENOSYS);
     }
+
+    /// The process that waits for the request `unique` was sent a signal.
+    ///
+    /// Nothing is answered to an interrupt. The filesystem may ignore it, or answer the request
+    /// that it is about with `Errno::EINTR`, by the reply object which that request came with.
+    /// `unique` is what [`Request::unique`] returned for that request. `request` is the interrupt
+    /// itself: its number is another one, and it has no process and no user.
+    ///
+    /// Requests are read by several threads, and answered at any time. So an interrupt may come
+    /// before the method for its request was called, and after the request was answered. Linux
+    /// interrupts a request once at most, so an interrupt that came too early has to be
+    /// remembered. It never uses a number twice on one connection.
+    ///
+    /// The threads that read interrupts are those that call all methods: a method that waits keeps
+    /// one of them from reading. Requests that can be interrupted are therefore answered from
+    /// elsewhere.
+    fn interrupt(&self, _request: &Request, _unique: RequestId) {}
 
     /// Map block index within file to block index within device.
     /// Note: This makes sense only for block device backed filesystems mounted

@@ -80,6 +80,7 @@ impl<'a> RequestWithSender<'a> {
                     // Only allow operations that the kernel may issue without a uid set
                     ll::Operation::Init(_)
                     | ll::Operation::Destroy(_)
+                    | ll::Operation::Interrupt(_)
                     | ll::Operation::Read(_)
                     | ll::Operation::ReadDir(_)
                     | ll::Operation::BatchForget(_)
@@ -114,9 +115,10 @@ impl<'a> RequestWithSender<'a> {
                 return Err(Errno::EIO);
             }
 
-            ll::Operation::Interrupt(_) => {
-                // TODO: handle FUSE_INTERRUPT
-                return Err(Errno::ENOSYS);
+            ll::Operation::Interrupt(x) => {
+                // No reply: after ENOSYS the kernel sends no interrupt any more, and after EAGAIN
+                // it sends the same one again at once.
+                filesystem.interrupt(self.request_header(), x.unique());
             }
 
             ll::Operation::Lookup(x) => {
@@ -395,6 +397,7 @@ impl<'a> RequestWithSender<'a> {
                     x.lock().range.1,
                     x.lock().typ,
                     x.lock().pid,
+                    x.flock(),
                     self.reply(),
                 );
             }
@@ -409,6 +412,7 @@ impl<'a> RequestWithSender<'a> {
                     x.lock().typ,
                     x.lock().pid,
                     x.sleep(),
+                    x.flock(),
                     self.reply(),
                 );
             }
@@ -559,5 +563,162 @@ impl<'a> RequestWithSender<'a> {
     #[inline]
     fn request_header(&self) -> &Request {
         Request::ref_cast(self.request.header())
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use std::fs::File;
+    use std::io::ErrorKind;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+
+    use nix::unistd::Uid;
+    use parking_lot::Mutex;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::FileHandle;
+    use crate::INodeNo;
+    use crate::LockOwner;
+    use crate::ReplyEmpty;
+    use crate::ReplyLock;
+    use crate::RequestId;
+    use crate::channel::Channel;
+    use crate::dev_fuse::DevFuse;
+    use crate::ll::fuse_abi::fuse_opcode;
+    use crate::session::FilesystemHolder;
+
+    #[derive(Debug, PartialEq)]
+    enum Call {
+        GetLk(RequestId, bool),
+        SetLk(RequestId, bool, bool),
+        Interrupt(RequestId, RequestId),
+    }
+
+    /// Records calls, and answers those that can be answered.
+    #[derive(Default)]
+    struct Recorder(Mutex<Vec<Call>>);
+
+    impl Filesystem for Recorder {
+        fn getlk(
+            &self,
+            request: &Request,
+            _ino: INodeNo,
+            _fh: FileHandle,
+            _lock_owner: LockOwner,
+            start: u64,
+            end: u64,
+            typ: i32,
+            pid: u32,
+            flock: bool,
+            reply: ReplyLock,
+        ) {
+            self.0.lock().push(Call::GetLk(request.unique(), flock));
+            reply.locked(start, end, typ, pid);
+        }
+
+        fn setlk(
+            &self,
+            request: &Request,
+            _ino: INodeNo,
+            _fh: FileHandle,
+            _lock_owner: LockOwner,
+            _start: u64,
+            _end: u64,
+            _typ: i32,
+            _pid: u32,
+            sleep: bool,
+            flock: bool,
+            reply: ReplyEmpty,
+        ) {
+            let call = Call::SetLk(request.unique(), sleep, flock);
+            self.0.lock().push(call);
+            reply.ok();
+        }
+
+        fn interrupt(&self, request: &Request, unique: RequestId) {
+            let call = Call::Interrupt(request.unique(), unique);
+            self.0.lock().push(call);
+        }
+    }
+
+    fn pair(a: u32, b: u32) -> u64 {
+        let bytes = [a.to_ne_bytes(), b.to_ne_bytes()].concat();
+        u64::from_ne_bytes(bytes.try_into().unwrap())
+    }
+
+    fn dispatched(
+        opcode: fuse_opcode,
+        unique: u64,
+        uid: u32,
+        arguments: &[u64],
+    ) -> (Vec<Call>, Option<Vec<u8>>) {
+        let len = (5 + arguments.len()) * size_of::<u64>();
+        let header = [pair(len as u32, opcode as u32), unique, 1, pair(uid, 0), 0];
+        let data = [&header[..], arguments].concat();
+
+        let (kernel, device) = UnixDatagram::pair().unwrap();
+        let ch = Channel::new(Arc::new(DevFuse(File::from(OwnedFd::from(device)))));
+        let se = SessionEventLoop {
+            thread_name: "test".to_owned(),
+            ch: ch.clone(),
+            filesystem: Arc::new(FilesystemHolder {
+                fs: Some(Recorder::default()),
+            }),
+            allowed: SessionACL::Owner,
+            session_owner: Uid::from_raw(1000),
+        };
+        RequestWithSender::new(ch.sender(), data.as_bytes())
+            .unwrap()
+            .dispatch(&se);
+
+        kernel.set_nonblocking(true).unwrap();
+        let mut reply = vec![0; 256];
+        let reply = match kernel.recv(&mut reply) {
+            Ok(len) => Some(reply[..len].to_vec()),
+            Err(err) if err.kind() == ErrorKind::WouldBlock => None,
+            Err(err) => panic!("{err}"),
+        };
+        let calls = std::mem::take(&mut *se.filesystem.fs.as_ref().unwrap().0.lock());
+        (calls, reply)
+    }
+
+    #[test]
+    fn locks_of_flock_are_told_from_those_of_fcntl() {
+        // Flags of which the lowest bit alone says that it is one of flock.
+        for (flags, flock) in [(0, false), (1, true), (2, false), (3, true)] {
+            let arguments = [7, 8, 0, i64::MAX as u64, pair(1, 9), pair(flags, 0)];
+            let unique = RequestId(42);
+            for (opcode, call) in [
+                (fuse_opcode::FUSE_GETLK, Call::GetLk(unique, flock)),
+                (fuse_opcode::FUSE_SETLK, Call::SetLk(unique, false, flock)),
+                (fuse_opcode::FUSE_SETLKW, Call::SetLk(unique, true, flock)),
+            ] {
+                let (calls, reply) = dispatched(opcode, unique.0, 1000, &arguments);
+                assert_eq!(calls, [call]);
+                assert_eq!(reply.unwrap()[8..16], unique.0.to_ne_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupt_is_passed_on_and_not_answered() {
+        // The kernel sends interrupts as root, whichever user waits.
+        for uid in [0, 1000] {
+            let (calls, reply) = dispatched(fuse_opcode::FUSE_INTERRUPT, 43, uid, &[42]);
+            assert_eq!(calls, [Call::Interrupt(RequestId(43), RequestId(42))]);
+            assert_eq!(reply, None);
+        }
+    }
+
+    #[test]
+    fn a_request_of_another_user_is_refused() {
+        let arguments = [7, 8, 0, 0, pair(1, 9), pair(0, 0)];
+        let (calls, reply) = dispatched(fuse_opcode::FUSE_SETLK, 42, 0, &arguments);
+        assert_eq!(calls, []);
+        let error = (-Errno::EACCES.code()).to_ne_bytes();
+        assert_eq!(reply.unwrap()[4..8], error);
     }
 }

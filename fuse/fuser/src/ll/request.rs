@@ -1170,6 +1170,10 @@ mod op {
         pub(crate) fn lock_owner(&self) -> LockOwner {
             LockOwner(self.arg.owner)
         }
+        /// Whether it is a lock of `flock()`, else one of `fcntl()`.
+        pub(crate) fn flock(&self) -> bool {
+            self.arg.lk_flags & consts::FUSE_LK_FLOCK != 0
+        }
     }
 
     /// Acquire, modify or release a POSIX file lock.
@@ -1199,6 +1203,10 @@ mod op {
         }
         pub(crate) fn lock_owner(&self) -> LockOwner {
             LockOwner(self.arg.owner)
+        }
+        /// Whether it is a lock of `flock()`, else one of `fcntl()`.
+        pub(crate) fn flock(&self) -> bool {
+            self.arg.lk_flags & consts::FUSE_LK_FLOCK != 0
         }
         /// If true, block until the lock can be acquired (SETLKW).
         /// If false, return immediately if the lock cannot be acquired (SETLK).
