@@ -41,9 +41,10 @@ pub(crate) fn system_time_from_time(secs: i64, nsecs: u32) -> SystemTime {
     if secs >= 0 {
         SystemTime::UNIX_EPOCH + Duration::new(secs as u64, nsecs)
     } else {
-        // TODO: overflow
-        // TODO: 1_000_000_000 - nsec
-        SystemTime::UNIX_EPOCH - Duration::new((-secs) as u64, nsecs)
+        // The nanoseconds count forward from the second, also before the epoch. Subtracting whole
+        // seconds first reaches `i64::MIN` without overflow.
+        SystemTime::UNIX_EPOCH - Duration::from_secs(secs.unsigned_abs())
+            + Duration::from_nanos(nsecs.into())
     }
 }
 
@@ -52,7 +53,23 @@ mod test {
     use std::time::Duration;
     use std::time::UNIX_EPOCH;
 
+    use crate::time::system_time_from_time;
     use crate::time::time_from_system_time;
+
+    #[test]
+    fn test_system_time_from_time_negative() {
+        for (time, before_epoch) in [
+            ((-1, 0), Duration::new(1, 0)),
+            ((-1, 1), Duration::new(0, 999_999_999)),
+            ((-2, 800_000_000), Duration::new(1, 200_000_000)),
+            ((i64::MIN, 0), Duration::new(1 << 63, 0)),
+            ((i64::MIN, 999_999_999), Duration::new(i64::MAX as u64, 1)),
+        ] {
+            let system_time = system_time_from_time(time.0, time.1);
+            assert_eq!(UNIX_EPOCH - before_epoch, system_time);
+            assert_eq!(time, time_from_system_time(&system_time));
+        }
+    }
 
     #[test]
     fn test_time_from_system_time_negative() {
