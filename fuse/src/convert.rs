@@ -36,10 +36,9 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// The time of a kernel request, as the kernel sent it. For times before 1970, fuser 0.18 subtracts
-/// the nanoseconds from the seconds instead of adding them. That loses no information, and this
-/// function reverses it.
-fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
+/// The time of a kernel request: the reverse of [`system_time`]. Nanoseconds count forward from the
+/// second, also before 1970.
+fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
             seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -47,9 +46,13 @@ fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            Timestamp {
-                seconds: 0_i64.saturating_sub_unsigned(before.as_secs()),
-                nanos: before.subsec_nanos(),
+            let seconds = 0_i64.saturating_sub_unsigned(before.as_secs());
+            match before.subsec_nanos() {
+                0 => Timestamp { seconds, nanos: 0 },
+                nanos => Timestamp {
+                    seconds: seconds.saturating_sub(1),
+                    nanos: 1_000_000_000 - nanos,
+                },
             }
         }
     }
@@ -58,7 +61,7 @@ fn timestamp_from_fuser(time: SystemTime) -> Timestamp {
 pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
     match time {
         TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp_from_fuser(time)),
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
     }
 }
 
@@ -145,21 +148,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_that_fuser_was_told_and_tells() {
+    fn a_time_is_the_same_to_the_kernel_and_back_however_early_it_is() {
         let before = |seconds, nanos| UNIX_EPOCH - Duration::new(seconds, nanos);
-        for (seconds, nanos, told, tells) in [
-            (0, 0, UNIX_EPOCH, UNIX_EPOCH),
-            (-1, 0, before(1, 0), before(1, 0)),
-            (-1, 1, before(1, 1), before(0, 999_999_999)),
-            (-5, 999_999_999, before(5, 999_999_999), before(4, 1)),
-            (i64::MIN, 0, before(1 << 63, 0), before(1 << 63, 0)),
+        for (seconds, nanos, told) in [
+            (0, 0, UNIX_EPOCH),
+            (
+                1_700_000_000,
+                123_456_789,
+                UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789),
+            ),
+            (-1, 0, before(1, 0)),
+            (-1, 1, before(0, 999_999_999)),
+            (-5, 999_999_999, before(4, 1)),
+            (i64::MIN, 0, before(1 << 63, 0)),
+            (i64::MIN, 1, before((1 << 63) - 1, 999_999_999)),
         ] {
             let time = Timestamp { seconds, nanos };
-            assert_eq!(timestamp_from_fuser(told), time);
-            assert_eq!(system_time(time), tells);
+            assert_eq!(system_time(time), told);
+            assert_eq!(timestamp(told), time);
         }
-        let late = UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789);
-        assert_eq!(system_time(timestamp_from_fuser(late)), late);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The task that serves a request answers it within its deadline. If one is much later than that,
 //! the runtime itself no longer runs, and every process that waits for the mount is unkillable. A
 //! dedicated thread then aborts the connection: the kernel answers all waiting requests with an
-//! error (fuser cannot be interrupted; the abort is the only way out).
+//! error (a session of fuser cannot be ended otherwise while a request hangs).
 
 use crate::mount_table::mounted_at;
 use std::collections::BTreeMap;

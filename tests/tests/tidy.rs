@@ -33,7 +33,10 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// Every text file of the repository, as (path from the root, text).
+/// The source of another project, under its own rules. The page that says why it is here is ours.
+const VENDORED: &str = "fuse/fuser/";
+
+/// Every text file of the repository that is ours, as (path from the root, text).
 fn files() -> Vec<(String, String)> {
     fn walk(directory: &Path, root: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(directory).unwrap() {
@@ -45,8 +48,10 @@ fn files() -> Vec<(String, String)> {
             if path.is_dir() {
                 walk(&path, root, found);
             } else if let Ok(text) = fs::read_to_string(&path) {
-                let relative = path.strip_prefix(root).unwrap();
-                found.push((relative.to_string_lossy().into_owned(), text));
+                let relative = path.strip_prefix(root).unwrap().to_string_lossy();
+                if !relative.starts_with(VENDORED) || relative.ends_with(".md") {
+                    found.push((relative.into_owned(), text));
+                }
             }
         }
     }
