@@ -237,9 +237,10 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
         {
             (Exit::NoSpace, error.to_string())
         }
-        VfsError::Lost { .. } | VfsError::LeftInJournal { .. } | VfsError::Internal { .. } => {
-            (Exit::Error, error.to_string())
-        }
+        VfsError::Lost { .. }
+        | VfsError::LeftInJournal { .. }
+        | VfsError::LockLost
+        | VfsError::Internal { .. } => (Exit::Error, error.to_string()),
     };
     let failure = Failure::new(exit, message);
     match exit {

@@ -1,17 +1,16 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{attributes, kind, number, open_mode, preserves_atime, time_change};
+use crate::convert::{appends, attributes, kind, number, open_mode, preserves_atime, time_change};
 use crate::kernel_cache::NamedPlace;
-use crate::serve::{
-    Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
-    capabilities, creating_caller,
-};
+use crate::locks::KernelLock;
+use crate::serve::{Adapter, GENERATION, KEEP_LISTING, VALID_FOR, caller, creating_caller};
+use crate::writes::KernelWrite;
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow, WriteFlags,
 };
 use quorumfs_gateway::vfs::{AttributeChange, HandleId, RenameMode};
 use std::ffi::OsStr;
@@ -24,13 +23,7 @@ const ENTRIES_MAX: usize = 512;
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for wanted in capabilities() {
-            if config.add_capabilities(wanted).is_err() {
-                tracing::debug!(?wanted, "this kernel does not offer a capability");
-            }
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        self.agree(config);
         Ok(())
     }
 
@@ -218,11 +211,9 @@ impl Filesystem for Adapter {
         self.serve("open", work, move |outcome| match outcome {
             Ok(opened) => {
                 kernel_cache.opens(&keeper, inode, opened.version);
-                let flags = if opened.keep_pages {
-                    FopenFlags::FOPEN_KEEP_CACHE
-                } else {
-                    FopenFlags::empty()
-                };
+                let mut flags = FopenFlags::empty();
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_pages);
+                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.uncached);
                 reply.opened(FileHandle(opened.handle.0), flags);
             }
             Err(error) => reply.error(error),
@@ -241,8 +232,13 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
         let (root, exclusive) = (self.root, flags & 0o200 != 0);
+        let how = open_mode(flags);
+        let uncached = match fs.is_uncached(how) {
+            true => FopenFlags::FOPEN_DIRECT_IO,
+            false => FopenFlags::empty(),
+        };
         let work = async move {
-            fs.create(&caller, parent, &name, mode, open_mode(flags), exclusive)
+            fs.create(&caller, parent, &name, mode, how, exclusive)
                 .await
         };
         self.serve("create", work, move |outcome| match outcome {
@@ -251,7 +247,7 @@ impl Filesystem for Adapter {
                 &attributes(&found, root),
                 GENERATION,
                 FileHandle(handle.0),
-                FopenFlags::empty(),
+                uncached,
             ),
             Err(error) => reply.error(error),
         });
@@ -279,32 +275,25 @@ impl Filesystem for Adapter {
     fn write(
         &self,
         request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let fs = self.file_system.clone();
         // The data lies in the loop's buffer, and the next request overwrites it.
         let data = Bytes::copy_from_slice(data);
-        let handle = HandleId(handle.0);
-        let kills_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let writer = caller(request);
-        let work = async move {
-            let written = fs.write_bytes(handle, offset, data).await?;
-            if kills_set_id {
-                fs.drop_set_id(&writer, handle)?;
-            }
-            Ok(written)
+        let write = KernelWrite {
+            inode: self.inode(inode),
+            handle: HandleId(handle.0),
+            offset,
+            appends: appends(flags.0),
+            kills_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        self.serve("write", work, move |outcome| match outcome {
-            Ok(written) => reply.written(written),
-            Err(error) => reply.error(error),
-        });
+        self.take_in(caller(request), write, data, reply);
     }
 
     fn flush(
@@ -312,15 +301,50 @@ impl Filesystem for Adapter {
         _: &Request,
         _inode: INodeNo,
         handle: FileHandle,
-        _owner: LockOwner,
+        owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let fs = self.file_system.clone();
-        self.empty(
-            "flush",
-            async move { fs.flush(HandleId(handle.0)).await },
-            reply,
-        );
+        self.close_descriptor(HandleId(handle.0), owner.0, reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        of: i32,
+        pid: u32,
+        flock: bool,
+        reply: ReplyLock,
+    ) {
+        let lock = KernelLock::new(HandleId(handle.0), owner.0, (start, end), of, pid, flock);
+        self.lock_in_the_way(lock, reply);
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        of: i32,
+        pid: u32,
+        waits: bool,
+        flock: bool,
+        reply: ReplyEmpty,
+    ) {
+        let lock = KernelLock::new(HandleId(handle.0), owner.0, (start, end), of, pid, flock);
+        let number = waits.then(|| request.unique());
+        self.lock(inode, lock, number, reply);
+    }
+
+    fn interrupt(&self, _: &Request, number: RequestId) {
+        self.interrupts.interrupt(number);
     }
 
     fn release(

@@ -130,6 +130,11 @@ pub(crate) const fn preserves_atime(flags: i32) -> bool {
     flags & NO_ACCESS_TIME != 0
 }
 
+/// Whether the flags of `open(2)`, or those of an open file, say that it is written at its end.
+pub(crate) const fn appends(flags: i32) -> bool {
+    flags & 0o2000 != 0
+}
+
 /// How a file is opened, from the flags of `open(2)`.
 pub(crate) fn open_mode(flags: i32) -> OpenMode {
     const ACCESS_MODE: i32 = 3;
@@ -140,6 +145,7 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
         write: matches!(flags & ACCESS_MODE, WRITE_ONLY | READ_WRITE),
         truncate: flags & 0o1000 != 0,
         keep_atime: preserves_atime(flags),
+        append: appends(flags),
     }
 }
 
@@ -178,6 +184,7 @@ mod tests {
                 write: false,
                 truncate: false,
                 keep_atime: false,
+                append: false,
             }
         );
         assert_eq!(
@@ -187,15 +194,17 @@ mod tests {
                 write: true,
                 truncate: true,
                 keep_atime: false,
+                append: false,
             }
         );
         assert_eq!(
-            open_mode(2),
+            open_mode(0o2002),
             OpenMode {
                 read: true,
                 write: true,
                 truncate: false,
                 keep_atime: false,
+                append: true,
             }
         );
     }

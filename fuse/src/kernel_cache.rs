@@ -144,6 +144,15 @@ impl KernelCache {
         let _ = notifier.inval_inode(number(inode, fs.root()), ATTRIBUTES_ALONE, 0);
     }
 
+    /// Has the kernel drop the pages and attributes of a file. It waits for pages that are being
+    /// read or written, so this is never called by what these wait for.
+    pub(crate) fn drop_pages(&self, inode: InodeId, root: InodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            // An error says that the kernel does not know the inode.
+            let _ = notifier.inval_inode(number(inode, root), 0, 0);
+        }
+    }
+
     fn opened(&self) -> MutexGuard<'_, HashMap<InodeId, (InodeVersion, Instant)>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,8 +21,8 @@
 //!
 //! # Locks
 //!
-//! Locks stay with the kernel: a realm has one mount session, so locks that are local to the mount
-//! are correct.
+//! In an exclusive mount locks stay with the kernel. One that may share the volume handles them for
+//! the kernel, since other mounts may lock the same files ([`locks`]).
 
 mod adapter;
 mod convert;
@@ -30,11 +30,13 @@ mod error;
 mod extended;
 mod extents;
 mod kernel_cache;
+mod locks;
 mod mount;
 mod mount_holders;
 mod mount_table;
 mod serve;
 mod watchdog;
+mod writes;
 
 /// What a mount agrees on with the kernel: for benchmarks, which compare it with another file
 /// system on the same terms.

@@ -96,6 +96,7 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
         deadline: config.deadline,
         root: file_system.root(),
         kernel_cache: kernel_cache.clone(),
+        interrupts: Arc::default(),
     };
     let options = options(&config);
     let place = mount_point.clone();

@@ -7,9 +7,11 @@
 
 use crate::convert::{absent, attributes, errno};
 use crate::kernel_cache::KernelCache;
+use crate::locks::Interrupts;
 use crate::watchdog::InFlight;
 use fuser::{
-    Errno, FopenFlags, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
+    Errno, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, ReplyAttr, ReplyEmpty,
+    ReplyEntry, Request,
 };
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
 use std::ffi::OsStr;
@@ -34,8 +36,8 @@ pub const BACKGROUND_MAX: u16 = 128;
 /// The largest write; the kernel clips it to what it can do.
 pub const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// The capabilities to ask the kernel for, as far as it offers them. Locks are not among them: the
-/// kernel then handles them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O
+/// The capabilities to ask the kernel for, as far as it offers them. Locks are not among them: in
+/// an exclusive mount the kernel handles them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O
 /// (`FUSE_ASYNC_DIO`): only after a direct write that it waits for does the kernel forget the pages
 /// that readers cached meanwhile.
 #[must_use]
@@ -60,6 +62,14 @@ pub const fn capabilities() -> [InitFlags; 10] {
     ]
 }
 
+/// The same in addition, for a mount that may share the volume: locks across mounts. The kernel
+/// caches no pages for a descriptor that appends there, and may map the file all the same.
+const SHARING_CAPABILITIES: [InitFlags; 3] = [
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+];
+
 /// How many deadlines a request gets that waits for content on its way to the clouds.
 const PATIENCE: u32 = 20;
 
@@ -80,6 +90,7 @@ fn may_wait_for_clouds(request: &str) -> bool {
             | "rename"
             | "link"
             | "unlink"
+            | "setlk"
             | "setxattr"
             | "removexattr"
     )
@@ -92,6 +103,7 @@ pub(crate) struct Adapter {
     pub(crate) deadline: Duration,
     pub(crate) root: InodeId,
     pub(crate) kernel_cache: Arc<KernelCache>,
+    pub(crate) interrupts: Arc<Interrupts>,
 }
 
 pub(crate) fn caller(request: &Request) -> Caller {
@@ -119,6 +131,19 @@ impl Adapter {
         } else {
             InodeId(number.0)
         }
+    }
+
+    /// Agrees with the kernel on what it asks for and caches.
+    pub(crate) fn agree(&self, config: &mut KernelConfig) {
+        let may_share = self.file_system.may_be_shared();
+        let sharing = SHARING_CAPABILITIES.into_iter().filter(|_| may_share);
+        for wanted in capabilities().into_iter().chain(sharing) {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!(?wanted, "this kernel does not offer a capability");
+            }
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
     }
 
     /// What the work of a request about a name in a directory needs: the file system, the caller,
@@ -178,6 +203,24 @@ impl Adapter {
             }
             Err(_) => tracing::error!(request = name, "a request panicked"),
         }
+    }
+
+    /// Runs `work`, which another process may have to end, for as long as that takes.
+    pub(crate) fn serve_without_deadline<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        // A panic drops the reply, which answers `EIO`.
+        self.runtime.spawn(async move {
+            answer(work.await.map_err(|error| {
+                if error.is_alarming() {
+                    tracing::warn!(request = name, %error, "a request failed");
+                }
+                errno(&error)
+            }));
+        });
     }
 
     /// Work that returns the inode of a name.

@@ -96,6 +96,12 @@ pub enum VfsError {
         /// Why.
         reason: String,
     },
+    /// A lock that was taken through an open file is lost.
+    #[error(
+        "a lock that was taken through this open file is lost: nothing more can be read or written \
+         through it; close it, and look at the file before you lock it again"
+    )]
+    LockLost,
     /// An internal failure.
     #[error("an internal task failed: {reason}")]
     Internal {
@@ -124,7 +130,7 @@ impl VfsError {
                 KeyError::TooLong { .. } => Errno::NAMETOOLONG,
                 _ => Errno::IO,
             },
-            Self::Data { .. } | Self::Internal { .. } => Errno::IO,
+            Self::Data { .. } | Self::LockLost | Self::Internal { .. } => Errno::IO,
             Self::NoRoom { .. } => Errno::TIMEDOUT,
             Self::OverBudget => Errno::DQUOT,
         }

@@ -27,6 +27,8 @@ pub struct MountedVolume {
     pub embedded: Arc<Embedded<Metadata>>,
     pub file_system: Option<FileSystem>,
     pub mounted: Option<Mounted>,
+    /// How it stands towards other mounts.
+    pub mode: MountMode,
 }
 
 fn new_volume() -> NewVolume {
@@ -62,12 +64,17 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
 impl MountedVolume {
     /// A new volume, mounted.
     pub fn new() -> Self {
-        Self::with_clouds(|_| ())
+        Self::in_mode(MountMode::Exclusive)
+    }
+
+    /// The same, which may let others in.
+    pub fn in_mode(mode: MountMode) -> Self {
+        Self::with_clouds(mode, |_| ())
     }
 
     /// One whose clouds are separate file systems of so many bytes each.
     pub fn with_clouds_of(bytes: u64) -> Self {
-        Self::with_clouds(|clouds| {
+        Self::with_clouds(MountMode::Exclusive, |clouds| {
             for number in 0..4 {
                 let place = clouds.join(CloudIndex(number).to_string());
                 std::fs::create_dir_all(&place).unwrap();
@@ -81,7 +88,7 @@ impl MountedVolume {
         })
     }
 
-    fn with_clouds(prepare: impl FnOnce(&Path)) -> Self {
+    fn with_clouds(mode: MountMode, prepare: impl FnOnce(&Path)) -> Self {
         assert!(
             Path::new("/dev/fuse").exists(),
             "these tests need /dev/fuse: run `modprobe fuse`, or give the container the device"
@@ -104,6 +111,7 @@ impl MountedVolume {
             embedded,
             file_system: None,
             mounted: None,
+            mode,
         };
         world.mount();
         world
@@ -130,10 +138,7 @@ impl MountedVolume {
         let mut config = MountConfig::new(place.to_owned());
         config.allow_other = true;
         let (file_system, mounted) = self.runtime.block_on(async {
-            client
-                .mount(Takeover::OfAny, MountMode::Exclusive)
-                .await
-                .unwrap();
+            client.mount(Takeover::OfAny, self.mode).await.unwrap();
             let slices = slices(&self.volume, &client, &clouds);
             let options = VfsOptions::default();
             let fs = FileSystem::new(self.volume.clone(), client.clone(), slices, options);

@@ -17,6 +17,7 @@ mod epochs;
 mod error;
 mod fleet;
 mod ids;
+mod locks;
 mod mounting;
 mod ordered;
 mod placement;

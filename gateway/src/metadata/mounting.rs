@@ -167,6 +167,11 @@ impl MetadataClient {
         self.order("mount", &operation).await
     }
 
+    /// Acts as one that shares from now on, though the servers do not know.
+    pub(crate) fn stop_being_alone(&self) {
+        self.stand(Standing::Shared);
+    }
+
     /// Lets others mount the realm, as one of them waits for.
     pub(crate) async fn share_mount(&self) -> Result<(), VfsError> {
         // From now on it acts so, whether or not the answer arrives.

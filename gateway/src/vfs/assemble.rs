@@ -4,6 +4,7 @@ use super::background;
 use super::file_system::{FileSystem, FileSystemCore};
 use super::files::Files;
 use super::known::{self, ChangeLog, KnownMetadata};
+use super::locks::{self, FileLocks};
 use super::names::spawn_claims;
 use super::read::Reading;
 use super::services::{Services, VfsOptions};
@@ -41,8 +42,16 @@ impl FileSystem {
         let services = Services::new(volume, metadata, slices, options);
         let files = Files::new(services.clone(), known.clone());
         let writeback = Writeback::new(services.clone(), known.clone(), files.clone(), journal);
+        let locks = FileLocks::new(
+            services.clone(),
+            known.clone(),
+            files.clone(),
+            writeback.clone(),
+        );
+        known.before_sharing(&locks);
         let inner = Arc::new(FileSystemCore {
             reading: Reading::new(services.clone(), files.clone()),
+            locks,
             writeback,
             files,
             known,
@@ -50,6 +59,7 @@ impl FileSystem {
         });
         background::spawn(&inner);
         known::spawn(&inner.known);
+        locks::spawn(&inner.locks);
         spawn_claims(&inner);
         Self { inner }
     }

@@ -33,6 +33,7 @@ impl FileSystem {
         if !handle.mode.read && !handle.mode.write {
             return Err(VfsError::refused("read", Errno::BADF));
         }
+        handle.keeps_locks()?;
         inner.reading.read(&handle, offset, size).await
     }
 
@@ -63,6 +64,7 @@ impl FileSystem {
         if !handle.mode.write {
             return Err(VfsError::refused("write", Errno::BADF));
         }
+        handle.keeps_locks()?;
         let end = offset.saturating_add(data.len() as u64);
         let count =
             u32::try_from(data.len()).map_err(|_| VfsError::refused("write", Errno::INVAL))?;
@@ -71,6 +73,22 @@ impl FileSystem {
         }
         inner.writeback.write(&handle.node, offset, data).await?;
         Ok(count)
+    }
+
+    /// Writes `data` at the end of the file (`O_APPEND`); returns where that was. Nothing that is
+    /// appended through other mounts at the same time is lost.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`]; also if the servers do not answer.
+    #[boxed]
+    pub async fn append(&self, handle: HandleId, data: Bytes) -> Result<u64, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.files.handles.file(handle)?;
+        if !handle.mode.write {
+            return Err(VfsError::refused("write", Errno::BADF));
+        }
+        handle.keeps_locks()?;
+        inner.locks.append(&handle.node, data).await
     }
 
     /// Takes the set-id bits off a file after a write by a user who may not keep them. They go with
@@ -104,6 +122,7 @@ impl FileSystem {
     #[boxed]
     pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.files.handles.file(handle)?;
+        handle.keeps_locks()?;
         self.inner.writeback.make_safe(&handle.node).await
     }
 

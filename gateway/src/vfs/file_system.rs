@@ -2,6 +2,7 @@
 
 use super::files::{Files, QueuedFile};
 use super::known::{KnownMetadata, Scope};
+use super::locks::FileLocks;
 use super::read::Reading;
 use super::services::{Services, Tier, UnderOldEpochs};
 use super::writeback::Writeback;
@@ -39,6 +40,10 @@ pub struct VfsStatus {
     pub queries: u64,
     /// Files whose written data was given up.
     pub files_lost: u64,
+    /// Locks that processes hold through this mount.
+    pub locks: usize,
+    /// Locks that were lost.
+    pub locks_lost: u64,
     /// Data sealed under keys that are not the newest any more; known some time after a newer key
     /// appeared.
     pub under_old_epochs: Option<UnderOldEpochs>,
@@ -50,6 +55,7 @@ pub(super) struct FileSystemCore {
     pub(super) files: Arc<Files>,
     pub(super) writeback: Arc<Writeback>,
     pub(super) reading: Arc<Reading>,
+    pub(super) locks: Arc<FileLocks>,
 }
 
 /// A file system, testable without a kernel. Clones are the same file system.
@@ -103,6 +109,8 @@ impl FileSystem {
             operations,
             queries,
             files_lost: self.inner.writeback.files_lost(),
+            locks: self.inner.locks.count(),
+            locks_lost: self.inner.locks.lost(),
             under_old_epochs: self.inner.services.under_old_epochs(),
         }
     }

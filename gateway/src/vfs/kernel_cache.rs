@@ -16,6 +16,12 @@ impl FileSystem {
         self.inner.known.is_shared()
     }
 
+    /// Whether other mounts are let in, be there any or not.
+    #[must_use]
+    pub fn may_be_shared(&self) -> bool {
+        self.inner.known.may_be_shared()
+    }
+
     /// For how long the kernel may cache what the calls below allow, without asking again:
     /// [`CACHED_FOR`](super::CACHED_FOR) at most, and less while others may mount the volume.
     #[must_use]

@@ -76,6 +76,7 @@ async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
         write: true,
         truncate: false,
         keep_atime: false,
+        append: false,
     };
     let opened = fs.open(&root(), inode, write).await.unwrap();
     fs.write(opened.handle, 0, b"others").await.unwrap();
@@ -101,6 +102,7 @@ async fn reading_with_noatime_moves_no_time_of_access() {
     let before = (seen(inode).await, seen(fs.root()).await);
     let quietly = OpenMode {
         keep_atime: true,
+        append: false,
         ..OpenMode::READ
     };
     open_and_close(&fs, inode, quietly).await;

@@ -495,6 +495,7 @@ async fn a_file_opened_read_only_with_truncation_is_truncated() {
     let mode = OpenMode {
         truncate: true,
         keep_atime: false,
+        append: false,
         ..OpenMode::READ
     };
     let handle = fs.open(&root(), inode, mode).await.unwrap().handle;

@@ -434,6 +434,7 @@ pub(crate) const TRUNCATE: OpenMode = OpenMode {
     write: true,
     truncate: true,
     keep_atime: false,
+    append: false,
 };
 
 /// Sets a file's length.

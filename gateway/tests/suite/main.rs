@@ -17,6 +17,7 @@ mod fragments;
 mod journal;
 mod journal_floor;
 mod listing;
+mod locks;
 mod lost_answers;
 mod model;
 mod packs;

@@ -9,13 +9,13 @@ use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The number of something open.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandleId(pub u64);
 
 /// How a file is opened.
@@ -29,6 +29,8 @@ pub struct OpenMode {
     pub truncate: bool,
     /// Reading it moves no time of access (`O_NOATIME`): for backups, which read everything.
     pub keep_atime: bool,
+    /// It is written at its end (`O_APPEND`).
+    pub append: bool,
 }
 
 impl OpenMode {
@@ -38,6 +40,7 @@ impl OpenMode {
         write: false,
         truncate: false,
         keep_atime: false,
+        append: false,
     };
     /// For reading and writing.
     pub const READ_WRITE: Self = Self {
@@ -45,6 +48,7 @@ impl OpenMode {
         write: true,
         truncate: false,
         keep_atime: false,
+        append: false,
     };
 }
 
@@ -54,6 +58,8 @@ pub(in crate::vfs) struct FileHandle {
     pub(in crate::vfs) node: Arc<Node>,
     pub(in crate::vfs) mode: OpenMode,
     pub(in crate::vfs) prefetcher: Mutex<Prefetcher>,
+    /// A lock that was taken through it is lost.
+    pub(in crate::vfs) lock_lost: AtomicBool,
 }
 
 /// Prefetches for one reader; stops with the handle.
@@ -136,6 +142,14 @@ struct OpenDirectory {
 const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BADF);
 
 impl FileHandle {
+    /// An error once a lock that was taken through it is lost.
+    pub(in crate::vfs) fn keeps_locks(&self) -> Result<(), VfsError> {
+        match self.lock_lost.load(Ordering::Acquire) {
+            true => Err(VfsError::LockLost),
+            false => Ok(()),
+        }
+    }
+
     /// Prefetches for this file.
     pub(in crate::vfs) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
         self.prefetcher

@@ -126,6 +126,8 @@ pub(in crate::vfs) struct NodeState {
     pub(in crate::vfs) writers: u32,
     /// Others changed the content while it was open here: the kernel may have pages from before.
     pub(in crate::vfs) pages_mixed: bool,
+    /// Some of what waits has to be committed before another mount is let in.
+    pub(in crate::vfs) commits_before_sharing: bool,
     /// The last entry is gone; the inode lives until the last handle closes.
     pub(in crate::vfs) unlinked: bool,
     /// Data was given up; every close and fsync reports it from now on.
@@ -177,6 +179,7 @@ impl Node {
                 handles: 0,
                 writers: 0,
                 pages_mixed: false,
+                commits_before_sharing: false,
                 unlinked: false,
                 lost: None,
                 full: None,

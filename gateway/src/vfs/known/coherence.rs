@@ -52,6 +52,9 @@ pub(in crate::vfs) trait Coherence: Send + Sync + 'static {
     /// Whether it is to be alone when there are no others.
     fn would_be_alone(&self) -> bool;
 
+    /// Stands as one that shares from now on, though the servers do not know.
+    fn stop_being_alone(&self);
+
     /// Shares with the one that waits; from the call on this mount stands so.
     ///
     /// # Errors
@@ -98,6 +101,10 @@ impl Coherence for ChangeLog {
 
     fn would_be_alone(&self) -> bool {
         self.0.would_be_alone()
+    }
+
+    fn stop_being_alone(&self) {
+        self.0.stop_being_alone();
     }
 
     async fn share(&self) -> Result<(), VfsError> {
@@ -200,6 +207,10 @@ pub(super) mod tests {
 
         fn would_be_alone(&self) -> bool {
             false
+        }
+
+        fn stop_being_alone(&self) {
+            *self.standing.lock().unwrap() = Standing::Shared;
         }
 
         async fn share(&self) -> Result<(), VfsError> {

@@ -61,4 +61,5 @@ pub use pages::DirectoryEntry;
 pub(in crate::vfs) use pages::Page;
 pub use revalidation::CACHED_FOR;
 pub(in crate::vfs) use revalidation::spawn;
+pub(in crate::vfs) use standing::BeforeSharing;
 pub(in crate::vfs) use validity::{QueryStamp, VALID_FOR};

@@ -31,8 +31,9 @@ use super::last_open::LastOpen;
 use super::lookups::Lookups;
 use super::pages::{ListingCache, Page};
 use super::revalidation::Revalidation;
+use super::standing::BeforeSharing;
 use quorumfs_metadata::identity::{Cookie, InodeId, InodeVersion};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What is not to be used any more.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +56,7 @@ pub(in crate::vfs) struct KnownMetadata {
     last_open: LastOpen,
     pub(super) revalidation: Revalidation,
     pub(super) coherence: Box<dyn Coherence>,
+    pub(super) before_sharing: OnceLock<Weak<dyn BeforeSharing>>,
 }
 
 impl KnownMetadata {
@@ -69,6 +71,7 @@ impl KnownMetadata {
             last_open: LastOpen::new(most),
             revalidation: Revalidation::default(),
             coherence: Box::new(coherence),
+            before_sharing: OnceLock::new(),
         })
     }
 

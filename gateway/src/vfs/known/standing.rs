@@ -25,11 +25,13 @@
 
 use super::coherence::Changed;
 use super::owner::KnownMetadata;
+use crate::error::VfsError;
 use crate::metadata::Standing;
+use async_trait::async_trait;
 use quorumfs_metadata::limits::ACTS_ALONE_FOR;
 use quorumfs_metadata::row::MountMode;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -131,6 +133,16 @@ impl Recalls {
     }
 }
 
+/// What stands above the cache and has something to do before another mount is let in.
+#[async_trait]
+pub(in crate::vfs) trait BeforeSharing: Send + Sync + 'static {
+    /// Does it, when this mount acts as one that shares already.
+    ///
+    /// # Errors
+    /// If it could not be done. The other mount waits, and it is tried again.
+    async fn before_sharing(self: Arc<Self>) -> Result<(), VfsError>;
+}
+
 impl KnownMetadata {
     fn recalls(&self) -> MutexGuard<'_, Recalls> {
         let recalls = self.revalidation.recalls.lock();
@@ -187,7 +199,7 @@ impl KnownMetadata {
             return;
         };
         let answered = match asked {
-            NewStanding::Shared => coherence.share().await,
+            NewStanding::Shared => self.share().await,
             NewStanding::Alone => coherence.be_alone().await,
         };
         match answered {
@@ -201,6 +213,22 @@ impl KnownMetadata {
             // The kernel has entries for half a minute, and what is open may have to be claimed.
             self.revalidation.tell(Changed::Anything);
         }
+    }
+
+    /// Lets another mount in.
+    async fn share(&self) -> Result<(), VfsError> {
+        self.coherence.stop_being_alone();
+        if let Some(others) = self.before_sharing.get().and_then(Weak::upgrade) {
+            others.before_sharing().await?;
+        }
+        self.coherence.share().await
+    }
+
+    /// What is to be done before another mount is let in.
+    pub(in crate::vfs) fn before_sharing<T: BeforeSharing>(&self, by: &Arc<T>) {
+        let by: Weak<T> = Arc::downgrade(by);
+        // There is one.
+        let _ = self.before_sharing.set(by);
     }
 
     /// Whether it has to hear of a recall, though it may not be used.

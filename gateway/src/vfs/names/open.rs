@@ -21,6 +21,7 @@ use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// An open file.
@@ -33,6 +34,9 @@ pub struct OpenedFile {
     pub keep_pages: bool,
     /// The version of its inode.
     pub version: InodeVersion,
+    /// The kernel may not cache pages of what is read and written through it: where its writes go
+    /// is not for the kernel to say.
+    pub uncached: bool,
 }
 
 impl FileSystem {
@@ -62,6 +66,7 @@ impl FileSystem {
             handle: opening.deliver(),
             keep_pages,
             version,
+            uncached: self.is_uncached(mode),
         })
     }
 
@@ -108,6 +113,13 @@ impl FileSystem {
         }
         let opening = inner.open_handle(&made.attributes, mode, made.tier);
         Ok((made.attributes, opening.deliver()))
+    }
+
+    /// Whether the kernel may not cache pages for a file that is opened so: other mounts may write
+    /// at its end, so the kernel does not know where that is.
+    #[must_use]
+    pub fn is_uncached(&self, mode: OpenMode) -> bool {
+        mode.append && mode.write && self.inner.known.may_be_shared()
     }
 
     /// Closes a file. Uncommitted data is committed in the background.
@@ -210,6 +222,7 @@ impl FileSystemCore {
             node,
             mode,
             prefetcher,
+            lock_lost: AtomicBool::new(false),
         });
         Undelivered {
             inner: self.clone(),
@@ -219,6 +232,8 @@ impl FileSystemCore {
     }
 
     async fn release(self: &Arc<Self>, handle: HandleId) -> Result<(), VfsError> {
+        let inode = self.files.handles.file(handle)?.node.inode;
+        self.locks.close_handle(inode, handle).await;
         let handle = self.files.handles.remove_file(handle)?;
         let node = &handle.node;
         let last_of_deleted = {

@@ -27,6 +27,19 @@ impl Writeback {
         offset: u64,
         data: Bytes,
     ) -> Result<(), VfsError> {
+        self.write_where(node, data, |_| Ok(Some(offset)))
+            .await
+            .map(drop)
+    }
+
+    /// Takes in bytes at the offset that is decided when there is memory for them, under the file's
+    /// lock; returns it. Without an offset nothing is written.
+    pub(in crate::vfs) async fn write_where(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        data: Bytes,
+        place: impl FnOnce(&mut NodeState) -> Result<Option<u64>, VfsError> + Send,
+    ) -> Result<Option<u64>, VfsError> {
         self.services.metadata.not_fenced()?;
         if !self.services.slices.allows(PaidWork::Write) {
             return Err(VfsError::OverBudget);
@@ -34,11 +47,14 @@ impl Writeback {
         self.takes_more(node, data.len() as u64).await?;
         let reserved = self.reserve(node, data.len() as u64).await?;
         let commits = node.is_changing();
-        let full = {
+        let (offset, full) = {
             let mut state = node.state();
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
             }
+            let Some(offset) = place(&mut state)? else {
+                return Ok(None);
+            };
             self.take_in(node, &mut state, offset, &data);
             if commits {
                 self.upload_early(node, &mut state);
@@ -47,12 +63,12 @@ impl Writeback {
             drop(reserved);
             let held = state.dirty.cost();
             let held = held.saturating_add(state.early_uploads.runs().bytes());
-            held >= self.flush_from_bytes(&state)
+            (offset, held >= self.flush_from_bytes(&state))
         };
         if full && !commits {
             self.flush_in_background(node);
         }
-        Ok(())
+        Ok(Some(offset))
     }
 
     /// Takes the set-id bits off a file after a write by a user who may not keep them.

@@ -13,13 +13,16 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::SessionId;
 
-/// The two kinds of locks. They do not see each other, as on Linux.
+/// The kinds of locks. They do not see each other, as on Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub enum LockKind {
     /// `fcntl`, with `F_SETLK` or `F_OFD_SETLK`: ranges of bytes.
     Ranges,
     /// `flock`: the whole file.
     Whole,
+    /// Of mounts, not of processes: the right to write at the end of a file (`O_APPEND`), which is
+    /// at another place after each such write.
+    Appends,
 }
 
 impl LockKind {
@@ -29,6 +32,7 @@ impl LockKind {
         match self {
             Self::Ranges => 0,
             Self::Whole => 1,
+            Self::Appends => 2,
         }
     }
 
@@ -38,6 +42,7 @@ impl LockKind {
         match number {
             0 => Some(Self::Ranges),
             1 => Some(Self::Whole),
+            2 => Some(Self::Appends),
             _ => None,
         }
     }
@@ -47,7 +52,7 @@ impl LockKind {
     pub fn allows(self, range: LockRange) -> bool {
         match self {
             Self::Ranges => range.start <= range.end,
-            Self::Whole => range == LockRange::WHOLE,
+            Self::Whole | Self::Appends => range == LockRange::WHOLE,
         }
     }
 }

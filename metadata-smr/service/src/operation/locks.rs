@@ -25,7 +25,7 @@ pub struct LockRequest {
     pub kind: LockKind,
     /// The kernel's number of the owner.
     pub owner: u64,
-    /// The bytes; all of them for [`LockKind::Whole`].
+    /// The bytes; all of them for a kind without ranges.
     pub range: LockRange,
     /// The wish.
     pub wish: LockWish,

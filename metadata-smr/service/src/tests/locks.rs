@@ -97,7 +97,7 @@ fn shared<const N: usize>() -> (TestService, [Caller; N], InodeId) {
 
 /// Any operation on locks, of a few owners and inodes.
 pub(super) fn any_operation(chance: &mut dyn FnMut(u64) -> u64) -> Operation {
-    let kind = [LockKind::Ranges, LockKind::Whole][chance(2) as usize];
+    let kind = [LockKind::Ranges, LockKind::Whole, LockKind::Appends][chance(3) as usize];
     let inode = InodeId(chance(4));
     if chance(6) == 0 {
         let owner = chance(2);

@@ -211,6 +211,7 @@ impl Copier {
             write: true,
             truncate: false,
             keep_atime: false,
+            append: false,
         };
         // Closed to other users until it is complete and has its final mode.
         let (made, handle) = self

@@ -118,8 +118,14 @@ fn the_process_of_a_lock_is_the_last_one_that_extended_it() {
 #[test]
 fn whole_locks_have_one_range_and_others_any_that_is_not_empty() {
     let range = |start, end| LockRange { start, end };
-    assert!(LockKind::Whole.allows(LockRange::WHOLE));
-    assert!(!LockKind::Whole.allows(range(0, 5)));
+    for kind in [LockKind::Whole, LockKind::Appends] {
+        assert!(kind.allows(LockRange::WHOLE));
+        assert!(!kind.allows(range(0, 5)));
+    }
+    for number in 0..4 {
+        let kind = LockKind::of_number(number);
+        assert_eq!(kind.map(LockKind::number), (number < 3).then_some(number));
+    }
     assert!(LockKind::Ranges.allows(range(5, 5)));
     assert!(!LockKind::Ranges.allows(range(5, 4)));
 }

@@ -94,6 +94,13 @@ pub(in crate::tests) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         wait: false,
         ..request
     };
+    let appends = LockRequest {
+        kind: LockKind::Appends,
+        owner: 0,
+        range: LockRange::WHOLE,
+        pid: 0,
+        ..request
+    };
     let stop = StopWaiting {
         inode: INODE,
         kind: WHOLE,
@@ -141,6 +148,10 @@ pub(in crate::tests) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend([
         ("operation-lock", Operation::Lock(request).to_bytes()),
         ("operation-unlock-whole", Operation::Lock(whole).to_bytes()),
+        (
+            "operation-lock-appends",
+            Operation::Lock(appends).to_bytes(),
+        ),
         (
             "operation-stop-waiting",
             Operation::StopWaiting(stop).to_bytes(),

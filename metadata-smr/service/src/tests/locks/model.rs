@@ -217,9 +217,9 @@ impl Run {
         let mounts = (0..3).map(|_| begin(&mut world, Takeover::Refused, false));
         let mounts: Vec<_> = mounts.collect();
         let files = ["f", "g"].map(|it| world.create(&mounts[0].caller, InodeId::ROOT, it));
-        let places = files
-            .into_iter()
-            .flat_map(|file| [LockKind::Ranges, LockKind::Whole].map(|kind| (file, kind)));
+        let places = files.into_iter().flat_map(|file| {
+            [LockKind::Ranges, LockKind::Whole, LockKind::Appends].map(|kind| (file, kind))
+        });
         Self {
             places: places.collect(),
             world,
@@ -484,7 +484,7 @@ pub(super) fn random_request(
         owner: chance(2),
         wait: chance(3) > 0,
         range: match kind {
-            LockKind::Whole => LockRange::WHOLE,
+            LockKind::Whole | LockKind::Appends => LockRange::WHOLE,
             LockKind::Ranges => LockRange {
                 start: one.min(other),
                 end: one.max(other),

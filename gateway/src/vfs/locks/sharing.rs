@@ -1,0 +1,146 @@
+//! What is done before another mount is let in.
+//!
+//! ```text
+//!   recalled ──► acts as shared ──► locks to the servers ──► commits ──► `share` is ordered
+//! ```
+//!
+//! * From the moment this mount acts as shared, nothing is decided here any more. So what is handed
+//!   over then is all that there is.
+//! * While it was alone, locks were given up, and ends of files written to, before the commit.
+//!   Whoever takes such a lock next may be on the other mount, so these files are committed first.
+//!   Clouds may be slow, and the other mount may not have to wait for long: what has not arrived
+//!   after [`COMMITS_WITHIN`] keeps the end of its file until it has, and nothing else.
+
+use super::inode_locks::Ask;
+use super::owner::{FileLocks, LockedFile, Turn};
+use crate::error::VfsError;
+use crate::vfs::files::Node;
+use crate::vfs::known::BeforeSharing;
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long commits may hold up another mount: half of the time after which the servers fence one
+/// that does not share.
+const COMMITS_WITHIN: Duration = Duration::from_secs(5);
+/// Files whose locks are handed over at once.
+const AT_ONCE: usize = 32;
+
+#[async_trait]
+impl BeforeSharing for FileLocks {
+    async fn before_sharing(self: Arc<Self>) -> Result<(), VfsError> {
+        self.hand_all_over().await?;
+        let _ = tokio::time::timeout(COMMITS_WITHIN, self.commit_marked()).await;
+        for node in self.marked() {
+            let inode = node.inode;
+            tracing::warn!(%inode, "is still being committed while another mount begins");
+            self.keep_end(&node).await?;
+        }
+        Ok(())
+    }
+}
+
+impl FileLocks {
+    async fn hand_all_over(self: &Arc<Self>) -> Result<(), VfsError> {
+        let mut tasks = JoinSet::new();
+        let mut outcome = Ok(());
+        for locked in self.all() {
+            if tasks.len() >= AT_ONCE {
+                outcome = outcome.and(joined(tasks.join_next().await));
+            }
+            let this = self.clone();
+            tasks.spawn(async move {
+                let turn = locked.turn.lock().await;
+                let at_servers = locked.state().at_servers;
+                match at_servers {
+                    true => Ok(()),
+                    false => this.hand_over(&turn, &locked).await,
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            outcome = outcome.and(joined(Some(done)));
+        }
+        outcome
+    }
+
+    /// Gives the locks and requests of an inode and kind to the servers, which decide from then on.
+    pub(super) async fn hand_over(
+        &self,
+        _turn: &Turn<'_>,
+        locked: &LockedFile,
+    ) -> Result<(), VfsError> {
+        let (held, waiting) = {
+            let state = locked.state();
+            (state.all_held(), state.all_waiting())
+        };
+        for ask in held {
+            let request = ask.request(locked.place, false);
+            match self.services.metadata.lock(request).await {
+                Ok(None) => {}
+                Ok(Some(_)) | Err(VfsError::Refused { .. }) => self.lose(locked, &ask),
+                Err(error) => return Err(error),
+            }
+        }
+        for ask in waiting {
+            let request = ask.request(locked.place, true);
+            match self.services.metadata.lock(request).await {
+                // Nothing was in its way any more. Its process asks again, and is told.
+                Ok(None) => locked.state().granted(&ask),
+                // It asks again, and is told why.
+                Ok(Some(_)) | Err(VfsError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        locked.state().give_to_servers();
+        locked.wake();
+        Ok(())
+    }
+
+    /// A lock is lost: its process learns of it by the next call on the file.
+    fn lose(&self, locked: &LockedFile, ask: &Ask) {
+        let inode = locked.place.0;
+        tracing::error!(%inode, pid = ask.pid, "a lock is lost: the servers do not take it over");
+        let mut state = locked.state();
+        for handle in state.handles_of(ask.owner) {
+            if let Ok(file) = self.files.handles.file(handle) {
+                file.lock_lost.store(true, Ordering::Release);
+            }
+        }
+        state.granted(&Self::everything_of(ask.owner));
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Files with content that has to be committed before another mount is let in.
+    fn marked(&self) -> Vec<Arc<Node>> {
+        self.files.collect(|node| {
+            let state = node.state();
+            let marked = state.commits_before_sharing && state.is_waiting();
+            marked.then(|| node.clone())
+        })
+    }
+
+    async fn commit_marked(&self) {
+        let mut commits = JoinSet::new();
+        for node in self.marked() {
+            let writeback = self.writeback.clone();
+            commits.spawn(async move { writeback.flush(&node).await });
+        }
+        // Those that fail are still marked.
+        while commits.join_next().await.is_some() {}
+    }
+}
+
+fn joined(
+    done: Option<Result<Result<(), VfsError>, tokio::task::JoinError>>,
+) -> Result<(), VfsError> {
+    match done {
+        None => Ok(()),
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => Err(VfsError::Internal {
+            reason: error.to_string(),
+        }),
+    }
+}
