@@ -2,11 +2,15 @@
 
 use super::MetadataClient;
 use crate::error::VfsError;
+use async_recursion::async_recursion as boxed;
+use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::identity::InodeId;
-use quorumfs_metadata::locks::{LockKind, LockRange};
-use quorumfs_metadata::operation::{LockRequest, Operation, StopWaiting};
+use quorumfs_metadata::limits::LOCK_PAGE_MAX;
+use quorumfs_metadata::locks::{FileLock, LockKind, LockOwner, LockRange};
+use quorumfs_metadata::operation::{EndLocks, LockRequest, Operation, StopWaiting};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, LockBlocker, QueryResult};
+use quorumfs_metadata::reply::{Done, ListedLock, LockBlocker, QueryResult};
+use quorumfs_metadata::row::key::LockPlace;
 use rustix::io::Errno;
 
 impl MetadataClient {
@@ -50,6 +54,78 @@ impl MetadataClient {
         match self.ask("lock", self.own(), question).await? {
             QueryResult::Lock(found) => Ok(found),
             other => Err(self.mismatch("lock", &other)),
+        }
+    }
+
+    /// The locks that processes on all mounts hold, a page of them, and where the next page begins.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
+    pub async fn locks(
+        &self,
+        after: Option<LockPlace>,
+    ) -> Result<(Vec<ListedLock>, Option<LockPlace>), VfsError> {
+        let question = Question::Locks {
+            realm: self.realm(),
+            after,
+            limit: LOCK_PAGE_MAX,
+        };
+        match self.ask("locks", self.own(), question).await? {
+            QueryResult::Locks { locks, next } => Ok((locks, next)),
+            other => Err(self.mismatch("locks", &other)),
+        }
+    }
+
+    /// The locks of an inode and kind that this session's mount holds.
+    pub(crate) async fn own_locks(
+        &self,
+        place: (InodeId, LockKind),
+    ) -> Result<Vec<FileLock>, VfsError> {
+        let session = self.mount_session().await?;
+        let (inode, kind) = place;
+        let first = LockOwner {
+            session: SessionId(0),
+            number: 0,
+        };
+        let mut after = Some(LockPlace {
+            inode,
+            kind,
+            start: 0,
+            owner: first,
+        });
+        let mut own = Vec::new();
+        while after.is_some_and(|after| (after.inode, after.kind) == place) {
+            let (locks, next) = self.locks(after).await?;
+            let here = locks.iter().filter(|it| (it.inode, it.kind) == place);
+            let here = here
+                .map(|it| it.lock)
+                .filter(|it| it.owner.session == session);
+            own.extend(here);
+            after = next;
+        }
+        Ok(own)
+    }
+
+    /// Ends locks of an inode and kind that processes hold, of one mount or of all; their number.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
+    pub async fn end_locks(
+        &self,
+        (inode, kind): (InodeId, LockKind),
+        session: Option<SessionId>,
+    ) -> Result<u32, VfsError> {
+        let operation = Operation::EndLocks(EndLocks {
+            credentials: self.own(),
+            inode,
+            kind,
+            session,
+        });
+        match self.order("end locks", &operation).await? {
+            Done::LocksEnded { locks } => Ok(locks),
+            other => Err(self.mismatch("end locks", &other)),
         }
     }
 }

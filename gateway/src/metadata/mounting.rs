@@ -14,6 +14,7 @@ use super::transport::Watching;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
+use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::attributes::Timestamp;
 use quorumfs_metadata::identity::{InodeId, LogPosition};
 use quorumfs_metadata::limits::LABEL_BYTES_MAX;
@@ -70,6 +71,8 @@ struct OwnMount {
     standing: Standing,
     /// The position in the log at which it began.
     began: LogPosition,
+    /// The session, once the servers have told it.
+    session: Option<SessionId>,
     /// Rings the bell as long as it is held.
     _watching: Option<Watching>,
 }
@@ -119,13 +122,34 @@ impl MetadataClient {
             wish,
             standing: Standing::of(mode),
             began,
+            session: None,
             _watching: watching,
         });
         // An answer without a time reveals nothing of the servers' clock.
         if let Ok(Some(mount)) = self.mounted().await {
             self.agreed.learn(Timestamp::from(mount.since), sent);
+            self.learn_session(mount.session);
         }
         Ok(())
+    }
+
+    fn learn_session(&self, session: SessionId) {
+        if let Some(own) = self.mounting.own().as_mut() {
+            own.session = Some(session);
+        }
+    }
+
+    /// The session that has the realm mounted: this one.
+    pub(super) async fn mount_session(&self) -> Result<SessionId, VfsError> {
+        let own = self.mounting.own().as_ref().map(|own| own.session);
+        match own.ok_or(VfsError::Fenced)? {
+            Some(session) => Ok(session),
+            None => {
+                let mount = self.mounted().await?.ok_or(VfsError::Fenced)?;
+                self.learn_session(mount.session);
+                Ok(mount.session)
+            }
+        }
     }
 
     /// Asks for a mount until it begins; returns when it was last asked for, too.

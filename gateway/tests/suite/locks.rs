@@ -6,13 +6,14 @@
 
 use crate::common::{OperationFault, TestVolume, content, new_file, root};
 use bytes::Bytes;
-use quorumfs_gateway::metadata::MountMode;
+use quorumfs_gateway::metadata::{MetadataClient, MountMode};
 use quorumfs_gateway::vfs::{
     FileSystem, HandleId, InodeId, Interruption, LockKind, LockRange, LockWish, OpenMode,
     TakenLock, VfsError, VfsOptions,
 };
 use quorumfs_metadata::operation::Operation;
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -492,4 +493,43 @@ async fn what_is_in_the_way_is_named_wherever_it_is() {
         let free = LockRange { start: 10, end: 10 };
         assert_eq!(asked(free).await.unwrap(), None);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_somebody_ended_is_lost_to_its_process_until_it_closes_the_file() {
+    let world = TestVolume::in_test_time();
+    let (first, second) = (shared(&world).await, shared(&world).await);
+    let inode = file(&first, &[1; 3000]).await;
+    let one = Process::open(&first, inode, 1).await;
+    let bystander = Process::open(&first, inode, 2).await;
+    let other = Process::open(&second, inode, 1).await;
+    one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
+    one.write(&[2; 3000]).await;
+    let (_interrupt, waits) = other.wait_for(RANGES, LockWish::Exclusive);
+    settle().await;
+    let command = Arc::new(world.session());
+    let command = MetadataClient::new(command, world.volume.own_credentials());
+    let ended = command.end_locks((inode, RANGES), None).await.unwrap();
+    assert_eq!(ended, 1);
+    timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    tokio::time::sleep(SOON).await;
+    assert_eq!(first.status().locks_lost, 1);
+    let errno = |outcome: Result<_, VfsError>| outcome.map(drop).map_err(|error| error.errno());
+    assert_eq!(
+        errno(first.write(one.handle, 0, &[3]).await.map(|_| ())),
+        Err(Errno::IO)
+    );
+    assert_eq!(
+        errno(first.read(one.handle, 0, 9).await.map(|_| ())),
+        Err(Errno::IO)
+    );
+    assert_eq!(errno(first.fsync(one.handle).await), Err(Errno::IO));
+    assert_eq!(one.attempt(RANGES, LockWish::Shared).await, Err(Errno::IO));
+    assert_eq!(bystander.read().await.len(), 3000);
+    first.end_process_locks(one.handle, 1).await.unwrap();
+    first.release(one.handle).await.unwrap();
+    other.unlock(RANGES).await;
+    let again = Process::open(&first, inode, 1).await;
+    again.attempt(RANGES, LockWish::Exclusive).await.unwrap();
+    again.read().await;
 }

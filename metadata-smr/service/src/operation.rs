@@ -40,7 +40,7 @@ mod trash;
 
 pub use attributes::{Accessed, SetAttributes, SetTime};
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
-pub use locks::{LockRequest, LockWish, StopWaiting};
+pub use locks::{EndLocks, LockRequest, LockWish, StopWaiting};
 pub use place::{EntryName, EntryPlace, Precondition};
 pub use quota::{QuotaOf, SetQuota};
 pub use shards::{Finding, PlacedShard, ShardMove, SliceMove};
@@ -229,6 +229,8 @@ pub enum Operation {
     Lock(LockRequest),
     /// A process was interrupted while it waited for a lock: it leaves the queue.
     StopWaiting(StopWaiting),
+    /// Ends locks that processes hold.
+    EndLocks(EndLocks),
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.

@@ -162,6 +162,11 @@ pub enum Done {
     Blocked(LockBlocker),
     /// The owner waits for no lock of this inode and kind.
     StoppedWaiting,
+    /// These locks have ended.
+    LocksEnded {
+        /// Their number.
+        locks: u32,
+    },
 }
 
 /// The result of a claim.

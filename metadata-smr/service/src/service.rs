@@ -313,6 +313,7 @@ fn execute_other(
         Operation::Claim { inodes } => grave::claim(change, asker, inodes),
         Operation::Lock(request) => locks::lock(change, asker, request),
         Operation::StopWaiting(stop) => locks::stop_waiting(change, asker, stop),
+        Operation::EndLocks(end) => locks::end(change, asker, end),
     }
 }
 

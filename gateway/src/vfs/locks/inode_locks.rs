@@ -89,6 +89,14 @@ impl Ask {
         }
     }
 
+    /// Whether a lock of the servers is, or covers, what is asked for.
+    pub(super) fn is_granted_by(&self, lock: &FileLock) -> bool {
+        lock.owner.number == self.owner
+            && lock.exclusive == matches!(self.wish, LockWish::Exclusive)
+            && lock.range.start <= self.range.start
+            && lock.range.end >= self.range.end
+    }
+
     /// To the servers.
     pub(super) const fn request(&self, (inode, kind): LockedPlace, wait: bool) -> LockRequest {
         LockRequest {
@@ -209,14 +217,7 @@ impl InodeLocks {
 
     /// Whether an owner holds what it asks for.
     pub(super) fn has(&self, ask: &Ask) -> bool {
-        let wish = ask.lock();
-        let covers = |held: &FileLock| {
-            held.owner == wish.owner
-                && held.exclusive == wish.exclusive
-                && held.range.start <= wish.range.start
-                && held.range.end >= wish.range.end
-        };
-        ask.wish != LockWish::Unlock && self.held.iter().any(covers)
+        ask.wish != LockWish::Unlock && self.held.iter().any(|held| ask.is_granted_by(held))
     }
 
     /// The open files through which an owner has locked something.

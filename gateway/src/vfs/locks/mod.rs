@@ -18,6 +18,7 @@
 //! | `owner` | [`FileLocks`]: taking, waiting, giving up |
 //! | `closing` | what ends with an open file, or with a process |
 //! | `sharing` | what is done before another mount is let in |
+//! | `losing` | locks that are lost |
 //! | `appends` | writing at the end of a file that others write to as well |
 //! | `calls` | the calls |
 //!
@@ -50,6 +51,7 @@ mod appends;
 mod calls;
 mod closing;
 mod inode_locks;
+mod losing;
 mod owner;
 mod sharing;
 

@@ -3,9 +3,10 @@
 use super::appends::EndsOfFiles;
 use super::calls::Interruption;
 use super::inode_locks::{Ask, Decision, InodeLocks, LockedPlace};
+use super::losing::{self, DoubtfulLocks};
 use crate::error::VfsError;
 use crate::vfs::files::{Files, HandleId};
-use crate::vfs::known::{Invalidation, KnownMetadata};
+use crate::vfs::known::KnownMetadata;
 use crate::vfs::services::{Services, cancel_safe};
 use crate::vfs::writeback::Writeback;
 use quorumfs_metadata::identity::InodeId;
@@ -43,6 +44,7 @@ pub(in crate::vfs) struct FileLocks {
     pub(super) writeback: Arc<Writeback>,
     inodes: Mutex<BTreeMap<LockedPlace, Arc<LockedFile>>>,
     pub(super) ends: EndsOfFiles,
+    pub(super) doubtful: Arc<DoubtfulLocks>,
     /// Locks that were lost.
     pub(super) lost: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl FileLocks {
             writeback,
             inodes: Mutex::default(),
             ends: EndsOfFiles::default(),
+            doubtful: Arc::default(),
             lost: AtomicU64::new(0),
         })
     }
@@ -335,19 +338,6 @@ impl FileLocks {
             pid: 0,
         }
     }
-
-    /// Repeats the requests that wait for what these news name.
-    fn hear(&self, news: &Invalidation) {
-        for locked in self.all() {
-            let concerned = match news {
-                Invalidation::Everything => true,
-                Invalidation::Inodes(inodes) => inodes.contains(&locked.place.0),
-            };
-            if concerned {
-                locked.wake();
-            }
-        }
-    }
 }
 
 /// The servers have granted it.
@@ -358,6 +348,7 @@ pub(super) fn note_granted(state: &mut InodeLocks, ask: &Ask, handle: Option<Han
 
 /// Follows the news until the file system is shut down or dropped.
 pub(in crate::vfs) fn spawn(locks: &Arc<FileLocks>) {
+    losing::spawn(locks);
     let (weak, mut news) = (Arc::downgrade(locks), locks.known.invalidations());
     tokio::spawn(async move {
         while let Some(next) = news.next().await {

@@ -11,14 +11,12 @@
 //!   Clouds may be slow, and the other mount may not have to wait for long: what has not arrived
 //!   after [`COMMITS_WITHIN`] keeps the end of its file until it has, and nothing else.
 
-use super::inode_locks::Ask;
 use super::owner::{FileLocks, LockedFile, Turn};
 use crate::error::VfsError;
 use crate::vfs::files::Node;
 use crate::vfs::known::BeforeSharing;
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -69,7 +67,7 @@ impl FileLocks {
     /// Gives the locks and requests of an inode and kind to the servers, which decide from then on.
     pub(super) async fn hand_over(
         &self,
-        _turn: &Turn<'_>,
+        turn: &Turn<'_>,
         locked: &LockedFile,
     ) -> Result<(), VfsError> {
         let (held, waiting) = {
@@ -80,7 +78,7 @@ impl FileLocks {
             let request = ask.request(locked.place, false);
             match self.services.metadata.lock(request).await {
                 Ok(None) => {}
-                Ok(Some(_)) | Err(VfsError::Refused { .. }) => self.lose(locked, &ask),
+                Ok(Some(_)) | Err(VfsError::Refused { .. }) => self.lose(turn, locked, &ask).await,
                 Err(error) => return Err(error),
             }
         }
@@ -97,20 +95,6 @@ impl FileLocks {
         locked.state().give_to_servers();
         locked.wake();
         Ok(())
-    }
-
-    /// A lock is lost: its process learns of it by the next call on the file.
-    fn lose(&self, locked: &LockedFile, ask: &Ask) {
-        let inode = locked.place.0;
-        tracing::error!(%inode, pid = ask.pid, "a lock is lost: the servers do not take it over");
-        let mut state = locked.state();
-        for handle in state.handles_of(ask.owner) {
-            if let Ok(file) = self.files.handles.file(handle) {
-                file.lock_lost.store(true, Ordering::Release);
-            }
-        }
-        state.granted(&Self::everything_of(ask.owner));
-        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Files with content that has to be committed before another mount is let in.

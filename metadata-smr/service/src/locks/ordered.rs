@@ -6,7 +6,9 @@ use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{InodeId, RealmId};
 use crate::limits::LOCK_ROWS;
-use crate::operation::{LockRequest, LockWish, StopWaiting};
+use crate::log;
+use crate::operation::{EndLocks, LockRequest, LockWish, StopWaiting};
+use crate::permission::{assert_credentials, owns};
 use crate::reply::Done;
 use crate::row::{Inode, key};
 use crate::rows::{Halt, Outcome, Rows, require};
@@ -92,4 +94,26 @@ pub(crate) fn stop_waiting(
     stored.drop_late(change.context().lease_clock, None);
     stored.save(change, true)?;
     Ok(Done::StoppedWaiting)
+}
+
+/// Ends locks that processes hold.
+pub(crate) fn end(change: &mut Change<'_, '_>, asker: &Asker, end: &EndLocks) -> Outcome<Done> {
+    assert_credentials(&asker.rights, &end.credentials)?;
+    let row = change.inode(end.inode)?;
+    require(owns(&row, &end.credentials), Error::NotPermitted)?;
+    change.reserve(LOCK_ROWS);
+    let mut stored = StoredLocks::read(change, row.realm, (end.inode, end.kind))?;
+    let before = stored.locks.len();
+    let stays = |session| end.session.is_some_and(|ended| ended != session);
+    stored.locks.retain(|lock| stays(lock.owner.session));
+    let ended = before.saturating_sub(stored.locks.len());
+    if ended > 0 {
+        // Every mount hears of it, also the one that asks.
+        log::note_lock(change, row.realm, end.inode, true);
+    }
+    stored.drop_late(change.context().lease_clock, None);
+    stored.save(change, false)?;
+    Ok(Done::LocksEnded {
+        locks: u32::try_from(ended).unwrap_or(u32::MAX),
+    })
 }

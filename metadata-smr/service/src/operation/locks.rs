@@ -1,8 +1,10 @@
 //! Operations on locks that hold across mounts.
 
+use crate::attributes::Credentials;
 use crate::identity::InodeId;
 use crate::locks::{LockKind, LockRange};
 use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::SessionId;
 
 /// What is to become of a range of locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -47,4 +49,18 @@ pub struct StopWaiting {
     /// The kernel's number of the owner. If other threads of a process wait for other locks, their
     /// requests leave the queue too and are sent again.
     pub owner: u64,
+}
+
+/// Ends locks of an inode and kind that processes hold through any mount: a process hangs, or its
+/// machine does. By the inode's owner or the superuser. The mounts learn of it by the news.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct EndLocks {
+    /// On whose behalf.
+    pub credentials: Credentials,
+    /// The inode.
+    pub inode: InodeId,
+    /// The kind.
+    pub kind: LockKind,
+    /// Only those of this session's mount; `None`: of all.
+    pub session: Option<SessionId>,
 }

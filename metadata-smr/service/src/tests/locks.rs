@@ -9,10 +9,13 @@ pub(super) use format::fixtures;
 
 use super::harness::*;
 use super::versions::version_of;
+use crate::attributes::Credentials;
 use crate::error::Error;
-use crate::identity::{InodeId, LogPosition, RealmId};
+use crate::identity::{InodeId, LogPosition, RealmId, Uid};
 use crate::locks::{LockKind, LockRange};
-use crate::operation::{LockRequest, LockWish, NewInode, Operation, StopWaiting, Takeover};
+use crate::operation::{
+    EndLocks, LockRequest, LockWish, NewInode, Operation, StopWaiting, Takeover,
+};
 use crate::query::Question;
 use crate::reply::{Done, LockBlocker, QueryResult};
 use crate::row::MountMode;
@@ -303,6 +306,47 @@ fn an_interrupted_process_leaves_the_queue_and_others_are_told() {
     pass(&mut world, 1);
     assert_eq!(news(&mut world, &c, position).1, [file]);
     locked(&mut world, &c, waiting(bytes(file, 0, 9, SHARED)));
+}
+
+#[test]
+fn the_owner_of_a_file_ends_its_locks_and_their_mounts_are_told() {
+    let (mut world, [a, b, c], file) = shared();
+    let command = world.open(OWNER);
+    let end = |uid, session| {
+        Operation::EndLocks(EndLocks {
+            credentials: Credentials {
+                uid: Uid(uid),
+                ..Credentials::root()
+            },
+            inode: file,
+            kind: LockKind::Ranges,
+            session,
+        })
+    };
+    for caller in [&a, &b] {
+        locked(&mut world, caller, bytes(file, 0, 9, SHARED));
+    }
+    blocked(&mut world, &c, waiting(bytes(file, 0, 9, EXCLUSIVE)));
+    let stranger = world.run(&command, &end(1234, None));
+    assert_eq!(stranger.unwrap_err().error, Error::NotPermitted);
+    let positions = [&a, &b, &c].map(|caller| news(&mut world, caller, LogPosition(0)).0);
+    let done = world.run(&command, &end(0, Some(a.session)));
+    assert_eq!(done, Ok(Done::LocksEnded { locks: 1 }));
+    pass(&mut world, 1);
+    for (caller, position) in [&a, &b, &c].into_iter().zip(positions) {
+        assert_eq!(news(&mut world, caller, position).1, [file]);
+    }
+    assert_eq!(
+        blocked(&mut world, &c, waiting(bytes(file, 0, 9, EXCLUSIVE))),
+        (2, false)
+    );
+    let done = world.run(&command, &end(0, None));
+    assert_eq!(done, Ok(Done::LocksEnded { locks: 1 }));
+    locked(&mut world, &c, waiting(bytes(file, 0, 9, EXCLUSIVE)));
+    // One that has lost its lock may unlock it all the same.
+    locked(&mut world, &a, bytes(file, 0, 9, UNLOCK));
+    locked(&mut world, &c, bytes(file, 0, 9, UNLOCK));
+    nothing_is_left(&world);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::attributes::Credentials;
 use crate::identity::{InodeId, MountEpoch, RealmId};
 use crate::locks::{FileLock, LockKind, LockOwner, LockRange};
-use crate::operation::{LockRequest, LockWish, Operation, StopWaiting};
+use crate::operation::{EndLocks, LockRequest, LockWish, Operation, StopWaiting};
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, ListedLock, LockBlocker, QueryResult, Response};
 use crate::row::key::{LockPlace, MountPlace};
@@ -106,6 +106,12 @@ pub(in crate::tests) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         kind: WHOLE,
         owner: owner.number,
     };
+    let end = EndLocks {
+        credentials: Credentials::root(),
+        inode: INODE,
+        kind: RANGES,
+        session: Some(owner.session),
+    };
     let query = |question| {
         let credentials = Credentials::root();
         Query {
@@ -156,11 +162,13 @@ pub(in crate::tests) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             "operation-stop-waiting",
             Operation::StopWaiting(stop).to_bytes(),
         ),
+        ("operation-end-locks", Operation::EndLocks(end).to_bytes()),
         ("query-lock", query(asked)),
         ("query-locks", query(listed)),
         ("reply-locked", done(Done::Locked)),
         ("reply-blocked", done(Done::Blocked(blocker))),
         ("reply-stopped-waiting", done(Done::StoppedWaiting)),
+        ("reply-locks-ended", done(Done::LocksEnded { locks: 2 })),
         ("answer-lock", answer(QueryResult::Lock(Some(blocker)))),
         ("answer-locks", answer(page)),
     ]);
