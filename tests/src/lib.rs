@@ -5,8 +5,9 @@
 //! the simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`twins`]
 //! compares a mount with tmpfs; [`databases`] and [`repositories`] run SQLite and git in one,
 //! [`crowds`] fills a directory; [`space`] compares what the clouds hold with what the files need;
-//! [`lost_servers`] recovers a volume from its clouds; [`decoders`] contains all decoders of bytes
-//! that another party may have chosen.
+//! [`lost_servers`] recovers a volume from its clouds; [`together`] plays programs that share files
+//! over several mounts; [`decoders`] contains all decoders of bytes that another party may have
+//! chosen.
 
 pub mod crashes;
 pub mod crowds;
@@ -18,4 +19,5 @@ pub mod lost_servers;
 pub mod repositories;
 pub mod simulate;
 pub mod space;
+pub mod together;
 pub mod twins;

@@ -12,7 +12,7 @@
     clippy::indexing_slicing
 )]
 
-mod git;
+pub(crate) mod git;
 mod origin;
 
 use crate::harness::{Cluster, drop_caches, mount_in_background, require_fuse};

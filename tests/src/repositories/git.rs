@@ -6,18 +6,19 @@ use std::process::{ChildStdin, Command, Output, Stdio};
 
 /// git in a directory.
 #[derive(Debug)]
-pub(super) struct Git {
+pub(crate) struct Git {
     directory: PathBuf,
 }
 
 impl Git {
-    pub(super) fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
         }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// The command, for callers that manage the process themselves.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("git");
         command.args(["-c", "gc.auto=0", "-c", "advice.detachedHead=false"]);
         command.args(arguments).current_dir(&self.directory);

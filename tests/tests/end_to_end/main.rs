@@ -31,5 +31,6 @@ mod rollback;
 mod scrub;
 mod sharing;
 mod signals;
+mod together;
 mod trash;
 mod twins;
