@@ -7,6 +7,7 @@ mod cluster;
 mod cost;
 mod doctor;
 mod key;
+mod lease;
 mod quota;
 mod reconcile;
 mod scrub;
@@ -24,6 +25,7 @@ pub(crate) use cluster::{
 pub(crate) use cost::{CostArguments, CostCommand, CostPlanArguments};
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
+pub(crate) use lease::{LeaseCommand, LeaseLsArguments, LeaseRevokeArguments, Locked};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
@@ -132,6 +134,9 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// Show who has the volume mounted, where, and since when
     Mounts,
+    /// Locks that programs hold on files: list them, end those of one that hangs
+    #[command(subcommand)]
+    Lease(LeaseCommand),
     /// Check this machine, the replicas, the clouds, and the limits of the clouds' credentials
     Doctor(DoctorArguments),
     /// Follow the replicas' state: what a quorum agrees on, and what each replica reports
@@ -157,7 +162,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Inspect",
-        &["status", "mounts", "doctor", "observe", "cost"],
+        &["status", "mounts", "lease", "doctor", "observe", "cost"],
     ),
     ("Repair", &["scrub", "reconcile", "cloud"]),
 ];

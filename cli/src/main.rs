@@ -153,6 +153,7 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Ls(command) => commands::files::ls(general, &command, output).await,
         Command::Cat(command) => commands::files::cat(general, &command, output).await,
         Command::Rm(command) => commands::files::rm(general, &command, output).await,
+        Command::Lease(command) => commands::files::lease(general, &command, output).await,
         Command::Trash(command) => commands::files::trash(general, &command, output).await,
         Command::Quota(command) => commands::quota::run(general, &command, output).await,
         Command::Scrub(command) => commands::scrub::run(general, &command, output).await,

@@ -73,7 +73,7 @@ pub(crate) enum Removed {
     Id(InodeId),
 }
 
-fn removed(text: &str) -> Result<Removed, String> {
+pub(super) fn removed(text: &str) -> Result<Removed, String> {
     match text.strip_prefix("id:") {
         None => Ok(Removed::Path(text.into())),
         Some(number) => {

@@ -2,8 +2,8 @@
 
 use super::MetadataClient;
 use crate::error::VfsError;
-use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::SessionId;
+use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::LOCK_PAGE_MAX;
 use quorumfs_metadata::locks::{FileLock, LockKind, LockOwner, LockRange};
@@ -58,11 +58,7 @@ impl MetadataClient {
     }
 
     /// The locks that processes on all mounts hold, a page of them, and where the next page begins.
-    ///
-    /// # Errors
-    /// If it is refused, or the servers gave no usable answer.
-    #[boxed]
-    pub async fn locks(
+    pub(crate) async fn locks(
         &self,
         after: Option<LockPlace>,
     ) -> Result<(Vec<ListedLock>, Option<LockPlace>), VfsError> {
@@ -108,17 +104,14 @@ impl MetadataClient {
     }
 
     /// Ends locks of an inode and kind that processes hold, of one mount or of all; their number.
-    ///
-    /// # Errors
-    /// If it is refused, or the servers gave no usable answer.
-    #[boxed]
-    pub async fn end_locks(
+    pub(crate) async fn end_locks(
         &self,
+        credentials: Credentials,
         (inode, kind): (InodeId, LockKind),
         session: Option<SessionId>,
     ) -> Result<u32, VfsError> {
         let operation = Operation::EndLocks(EndLocks {
-            credentials: self.own(),
+            credentials,
             inode,
             kind,
             session,

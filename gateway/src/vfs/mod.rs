@@ -4,8 +4,8 @@
 //!  calls    data ── read, write, fsync, seek, …       names ── lookup, rename, readdir, open, …
 //!                                                        └► attributes ── stat, setattr, xattr, …
 //!  ────────────────────────────────────────────────────────────────────────────────────────────
-//!  owners   read {chunks}            writeback {memory, window, journal}
-//!             └────────► files {nodes, handles, locks} ◄────┘
+//!  owners   read {chunks}    locks {of files, ends} ──► writeback {memory, window, journal}
+//!             └────────► files {nodes, handles} ◄──────────┘
 //!                            └► known {attributes, names, extents}
 //!           services {volume, keys, servers, slices, options}
 //! ```
@@ -22,8 +22,9 @@
 //! | `known` | what is known of metadata without asking |
 //! | `files` | what is open, and what of it waits to be committed |
 //! | `writeback` | from written bytes to committed content |
+//! | `locks` | locks of files, and writes at their ends, across mounts |
 //! | `read` | content, from memory or from slices, and ahead of the reader |
-//! | `attributes`, `names`, `data` | the calls |
+//! | `attributes`, `names`, `data`, `locking` | the calls |
 //!
 //! What always holds:
 //! * **Data before metadata**: a commit names only slices that w clouds have acknowledged.
@@ -47,6 +48,7 @@ mod file_system;
 mod files;
 mod kernel_cache;
 mod known;
+mod locking;
 mod locks;
 mod names;
 mod read;
@@ -62,6 +64,7 @@ pub use attributes::{AttributeChange, SetMode, TimeChange, Usage};
 pub use file_system::{FileSystem, VfsStatus};
 pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry, Invalidation, Invalidations};
+pub use locking::{HeldByProcess, LockCursor};
 pub use locks::{Interruption, LockKind, LockRange, LockWish, LockedBy, TakenLock};
 pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode, RenamedInodes};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};

@@ -6,14 +6,13 @@
 
 use crate::common::{OperationFault, TestVolume, content, new_file, root};
 use bytes::Bytes;
-use quorumfs_gateway::metadata::{MetadataClient, MountMode};
+use quorumfs_gateway::metadata::MountMode;
 use quorumfs_gateway::vfs::{
-    FileSystem, HandleId, InodeId, Interruption, LockKind, LockRange, LockWish, OpenMode,
+    Caller, FileSystem, HandleId, InodeId, Interruption, LockKind, LockRange, LockWish, OpenMode,
     TakenLock, VfsError, VfsOptions,
 };
 use quorumfs_metadata::operation::Operation;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -507,9 +506,13 @@ async fn a_lock_that_somebody_ended_is_lost_to_its_process_until_it_closes_the_f
     one.write(&[2; 3000]).await;
     let (_interrupt, waits) = other.wait_for(RANGES, LockWish::Exclusive);
     settle().await;
-    let command = Arc::new(world.session());
-    let command = MetadataClient::new(command, world.volume.own_credentials());
-    let ended = command.end_locks((inode, RANGES), None).await.unwrap();
+    let command = world.command(VfsOptions::default());
+    let (listed, _) = command.locks(None).await.unwrap();
+    assert_eq!((listed.len(), listed[0].pid, listed[0].waiting), (1, 1, 1));
+    let stranger = Caller::user(7, 7, vec![]);
+    let refused = command.end_locks(&stranger, inode, None).await;
+    assert_eq!(refused.unwrap_err().errno(), Errno::PERM);
+    let ended = command.end_locks(&root(), inode, None).await.unwrap();
     assert_eq!(ended, 1);
     timeout(SOON, waits).await.unwrap().unwrap().unwrap();
     tokio::time::sleep(SOON).await;

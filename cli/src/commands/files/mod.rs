@@ -1,4 +1,4 @@
-//! `put`, `get`, `ls`, `cat`, `rm`, `trash`: files of the volume without a mount.
+//! `put`, `get`, `ls`, `cat`, `rm`, `trash`, `lease`: files of the volume without a mount.
 //!
 //! Each opens a session of its own, works through the same file system that a mount shows to the
 //! kernel, as the user who started it, and ends the session. Errors are reported for each path; if
@@ -14,10 +14,12 @@
 //! | [`list`] | `ls` and `cat` |
 //! | [`remove`] | `rm` |
 //! | [`mod@trash`] | what was removed |
+//! | [`mod@lease`] | locks that programs hold |
 
 mod aside;
 mod below;
 mod get;
+mod lease;
 mod list;
 mod put;
 mod remove;
@@ -26,6 +28,7 @@ mod trash;
 mod walk;
 
 pub(crate) use get::get;
+pub(crate) use lease::lease;
 pub(crate) use list::{cat, date, ls};
 pub(crate) use put::put;
 pub(crate) use remove::rm;

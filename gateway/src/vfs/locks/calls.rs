@@ -1,11 +1,9 @@
-//! The calls: to lock, to unlock, to ask.
+//! What calls ask for: to lock, to unlock, what is in the way.
 
 use super::inode_locks::{Ask, LockedPlace};
 use super::owner::{FileLocks, LockedFile};
 use crate::error::VfsError;
-use crate::vfs::file_system::FileSystem;
 use crate::vfs::files::HandleId;
-use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::locks::{LockKind, LockRange};
 use quorumfs_metadata::operation::LockWish;
@@ -68,96 +66,63 @@ impl Interruption {
     }
 }
 
-/// The number of the owner of a lock.
-const fn number(kind: LockKind, handle: HandleId, owner: u64) -> u64 {
-    match kind {
-        // It belongs to the open file, and the kernel uses its own number again.
-        LockKind::Whole => handle.0,
-        LockKind::Ranges | LockKind::Appends => owner,
-    }
+/// What a process asks for, through an open file.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::vfs) struct ProcessLock {
+    pub(in crate::vfs) inode: InodeId,
+    pub(in crate::vfs) handle: HandleId,
+    pub(in crate::vfs) kind: LockKind,
+    /// The kernel's number of the owner.
+    pub(in crate::vfs) owner: u64,
+    pub(in crate::vfs) range: LockRange,
+    pub(in crate::vfs) wish: LockWish,
+    pub(in crate::vfs) pid: u32,
 }
 
-impl FileSystem {
-    /// Takes a lock of an open file, or gives it up (`fcntl` and `flock`). `owner` is the kernel's
-    /// number of the owner. With `wait` it waits until nothing is in the way, or the interruption
-    /// comes.
-    ///
-    /// # Errors
-    /// `EAGAIN` if something is in the way, `EINTR` after an interruption, `ENOLCK` if there are
-    /// too many locks, `EIO` if one was lost before.
-    pub async fn lock(
-        &self,
-        handle: HandleId,
-        (kind, owner): (LockKind, u64),
-        (range, wish): (LockRange, LockWish),
-        pid: u32,
-        wait: Option<Interruption>,
-    ) -> Result<TakenLock, VfsError> {
-        let inner = &self.inner;
-        let file = inner.files.handles.file(handle)?;
-        file.keeps_locks()?;
-        let ask = Ask {
-            owner: number(kind, handle, owner),
-            range,
-            wish,
-            pid,
+impl ProcessLock {
+    const fn place(&self) -> LockedPlace {
+        (self.inode, self.kind)
+    }
+
+    const fn ask(&self) -> Ask {
+        let owner = match self.kind {
+            // It belongs to the open file, and the kernel uses its own number again.
+            LockKind::Whole => self.handle.0,
+            LockKind::Ranges | LockKind::Appends => self.owner,
         };
-        let place = (file.node.inode, kind);
-        if wish == LockWish::Unlock {
-            if let Some(locked) = inner.locks.find(place) {
-                inner.locks.unlock(&locked, ask).await?;
-                inner.locks.retire(locked);
-            }
-            return Ok(TakenLock::default());
+        Ask {
+            owner,
+            range: self.range,
+            wish: self.wish,
+            pid: self.pid,
         }
-        let locked = inner.locks.locked(place)?;
-        let taken = inner.locks.lock(&locked, ask, handle, wait).await;
-        inner.locks.retire(locked);
-        taken
-    }
-
-    /// What is in the way of a lock.
-    ///
-    /// # Errors
-    /// If the servers do not answer, or a lock was lost before.
-    #[boxed]
-    pub async fn lock_in_the_way(
-        &self,
-        handle: HandleId,
-        (kind, owner): (LockKind, u64),
-        (range, exclusive): (LockRange, bool),
-    ) -> Result<Option<LockedBy>, VfsError> {
-        let inner = &self.inner;
-        let file = inner.files.handles.file(handle)?;
-        file.keeps_locks()?;
-        let ask = Ask {
-            owner: number(kind, handle, owner),
-            range,
-            wish: match exclusive {
-                true => LockWish::Exclusive,
-                false => LockWish::Shared,
-            },
-            pid: 0,
-        };
-        inner.locks.in_the_way((file.node.inode, kind), &ask).await
-    }
-
-    /// A process has closed a descriptor of an open file: its `fcntl` locks of the file end. Called
-    /// for each `close`, after [`FileSystem::flush`].
-    ///
-    /// # Errors
-    /// If the handle is no file's.
-    #[boxed]
-    pub async fn end_process_locks(&self, handle: HandleId, owner: u64) -> Result<(), VfsError> {
-        let inner = &self.inner;
-        let inode = inner.files.handles.file(handle)?.node.inode;
-        inner.locks.close_process(inode, owner).await;
-        Ok(())
     }
 }
 
 impl FileLocks {
-    async fn lock(
+    /// Takes a lock, or gives it up.
+    pub(in crate::vfs) async fn lock(
+        self: &Arc<Self>,
+        lock: &ProcessLock,
+        wait: Option<Interruption>,
+    ) -> Result<TakenLock, VfsError> {
+        let ask = lock.ask();
+        if lock.wish == LockWish::Unlock {
+            if let Some(locked) = self.find(lock.place()) {
+                let unlocked = self.unlock(&locked, ask).await;
+                self.retire(locked);
+                unlocked?;
+            }
+            return Ok(TakenLock::default());
+        }
+        let locked = self.locked(lock.place())?;
+        let taken = self.take_and_refresh(&locked, ask, lock.handle, wait);
+        let taken = taken.await;
+        self.retire(locked);
+        taken
+    }
+
+    async fn take_and_refresh(
         self: &Arc<Self>,
         locked: &Arc<LockedFile>,
         ask: Ask,
@@ -194,11 +159,12 @@ impl FileLocks {
         Ok(taken)
     }
 
-    async fn in_the_way(
+    /// What is in the way of a lock.
+    pub(in crate::vfs) async fn in_the_way(
         &self,
-        place: LockedPlace,
-        ask: &Ask,
+        lock: &ProcessLock,
     ) -> Result<Option<LockedBy>, VfsError> {
+        let (place, ask) = (lock.place(), &lock.ask());
         if self.known.may_be_shared() {
             self.known.revalidate().await;
         }

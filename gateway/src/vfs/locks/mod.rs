@@ -20,7 +20,7 @@
 //! | `sharing` | what is done before another mount is let in |
 //! | `losing` | locks that are lost |
 //! | `appends` | writing at the end of a file that others write to as well |
-//! | `calls` | the calls |
+//! | `calls` | what the calls ask for |
 //!
 //! What always holds:
 //! * **Who takes a lock sees what was written under it**, on whichever mount: an exclusive lock is
@@ -55,6 +55,7 @@ mod losing;
 mod owner;
 mod sharing;
 
+pub(in crate::vfs) use calls::ProcessLock;
 pub use calls::{Interruption, LockedBy, TakenLock};
 pub(in crate::vfs) use owner::{FileLocks, spawn};
 pub use quorumfs_metadata::locks::{LockKind, LockRange};

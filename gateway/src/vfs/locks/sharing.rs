@@ -45,6 +45,9 @@ impl FileLocks {
         let mut tasks = JoinSet::new();
         let mut outcome = Ok(());
         for locked in self.all() {
+            if locked.state().at_servers {
+                continue;
+            }
             if tasks.len() >= AT_ONCE {
                 outcome = outcome.and(joined(tasks.join_next().await));
             }
