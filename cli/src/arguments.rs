@@ -231,11 +231,8 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SESSION", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = TakeoverFrom::ALL)]
     pub(crate) takeover: Option<TakeoverFrom>,
-    /// Let others mount the volume too, each with this option; locks hold within one mount
+    /// Keep other mounts out; without it others may mount the volume too
     #[arg(long)]
-    pub(crate) share: bool,
-    /// Keep other mounts out, which is the default
-    #[arg(long, conflicts_with = "share")]
     pub(crate) exclusive: bool,
     /// What close and fsync wait for (default: from the configuration, or `clouds`)
     #[arg(long, value_name = "TIER")]
@@ -244,7 +241,7 @@ pub(crate) struct MountArguments {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u32>,
     /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds,
-    /// takeover[=SESSION], share, exclusive, wait=SECONDS
+    /// takeover[=SESSION], exclusive, wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Ignore unknown options

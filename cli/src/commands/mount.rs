@@ -165,14 +165,9 @@ pub(crate) async fn run(
 
 /// How the mount stands towards others; one that shares is alone as long as there are none.
 fn mode(arguments: &MountArguments, options: &MountOptions) -> MountMode {
-    let shares = match (arguments.share, arguments.exclusive) {
-        (true, _) => true,
-        (_, true) => false,
-        _ => options.share.unwrap_or(false),
-    };
-    match shares {
-        true => MountMode::Alone,
-        false => MountMode::Exclusive,
+    match arguments.exclusive || options.exclusive {
+        true => MountMode::Exclusive,
+        false => MountMode::Alone,
     }
 }
 
@@ -412,12 +407,7 @@ fn in_background(
     if let Some(takeover) = arguments.takeover {
         command.arg(format!("--takeover={takeover}"));
     }
-    for (option, is_given) in [
-        ("--share", arguments.share),
-        ("--exclusive", arguments.exclusive),
-    ] {
-        command.args(is_given.then_some(option));
-    }
+    command.args(arguments.exclusive.then_some("--exclusive"));
     if let Some(wait) = arguments.wait {
         command.args(["--wait", &wait.to_string()]);
     }

@@ -21,7 +21,7 @@ const PASSED_OVER: &[&str] = &[
 /// Prefixes of options in `fstab` that are for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
 const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, \
-                     takeover[=SESSION], share, exclusive, wait=SECONDS";
+                     takeover[=SESSION], exclusive, wait=SECONDS";
 
 /// The options of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,8 +36,8 @@ pub(crate) struct MountOptions {
     pub(crate) tier: Option<TierSetting>,
     /// Whether other mounts lose the volume.
     pub(crate) takeover: Option<TakeoverFrom>,
-    /// Whether others may mount the volume too, if given.
-    pub(crate) share: Option<bool>,
+    /// Whether other mounts are kept out.
+    pub(crate) exclusive: bool,
     /// How many seconds to wait for servers and clouds, if given.
     pub(crate) wait: Option<u32>,
 }
@@ -65,8 +65,7 @@ impl MountOptions {
                     let session = session.parse().map_err(|_| unknown(word))?;
                     options.takeover = Some(session);
                 }
-                ("share", None) => options.share = Some(true),
-                ("exclusive", None) => options.share = Some(false),
+                ("exclusive", None) => options.exclusive = true,
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
                 ("wait", Some(seconds)) => {
                     let seconds = seconds.parse().map_err(|_| unknown(word))?;
@@ -129,9 +128,8 @@ mod tests {
         let named = Some(TakeoverFrom::Session(SessionId(12)));
         assert_eq!(parse("takeover=12").unwrap().takeover, named);
         assert!(parse("takeover=the-other").is_err());
-        assert_eq!(ours.share, None);
-        assert_eq!(parse("share").unwrap().share, Some(true));
-        assert_eq!(parse("share,exclusive").unwrap().share, Some(false));
+        assert!(!ours.exclusive);
+        assert!(parse("exclusive").unwrap().exclusive);
         let others =
             "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-hide,comment=a,nodev";
         assert_eq!(parse(others).unwrap(), MountOptions::default());

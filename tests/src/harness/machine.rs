@@ -12,9 +12,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Arguments of each of several mounts of one volume: they share it without being asked to.
-const TO_SHARE: [&str; 1] = ["--share"];
-
 /// A state directory of its own, with a mount point.
 #[derive(Debug)]
 pub struct RecoveredMachine {
@@ -72,7 +69,7 @@ impl RecoveredMachine {
     /// If it cannot be mounted.
     #[track_caller]
     pub fn mount(&mut self) {
-        self.process = Some(mount_from(self.quorumfs(), &self.point, &TO_SHARE));
+        self.process = Some(mount_from(self.quorumfs(), &self.point, &[]));
     }
 
     /// Sends a signal to the process behind the mount.

@@ -277,11 +277,11 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
         fs::copy(demo.state().join(name), copy.join(name)).unwrap();
     }
     let mount = |point: &Path| {
-        let takeover = ["mount", "--takeover"];
+        let takeover = ["mount", "--exclusive", "--takeover"];
         Quorumfs::on(&copy).args(takeover).args([point]).run()
     };
     Quorumfs::on(&copy)
-        .args(["mount"])
+        .args(["mount", "--exclusive"])
         .args([&second])
         .run()
         .fails(11, "mounted already", "--takeover");

@@ -21,13 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// These mounts keep others out.
+const EXCLUSIVE: [&str; 1] = ["--exclusive"];
+
 #[test]
 fn a_mount_whose_process_was_killed_is_removed_by_the_next() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
-    let process = mount_in_background(&cluster, &point, &[]);
+    let process = mount_in_background(&cluster, &point, &EXCLUSIVE);
     let content = "kept".repeat(40_000);
     fs::write(point.join("kept"), &content).unwrap();
     fs::File::open(point.join("kept"))
@@ -42,31 +45,39 @@ fn a_mount_whose_process_was_killed_is_removed_by_the_next() {
     let mut cp = Command::new("cp");
     cp.arg("-a").arg(cluster.volume()).arg(&copy);
     assert!(cp.status().unwrap().success());
-    let from_copy = Quorumfs::on(&copy).args(["mount"]).args([&point]).run();
+    let from_copy = Quorumfs::on(&copy)
+        .args(["mount", "--exclusive"])
+        .args([&point])
+        .run();
     from_copy.fails(11, "mounted already", "--takeover");
     assert!(!is_mounted(&point), "the dead mount was not removed");
-    let mut process = mount_in_background(&cluster, &point, &[]);
+    let mut process = mount_in_background(&cluster, &point, &EXCLUSIVE);
     for number in 0..3 {
         assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
         fs::write(point.join("more"), [number]).unwrap();
         kill_mount(process, &point);
-        process = mount_in_background(&cluster, &point, &[]);
+        process = mount_in_background(&cluster, &point, &EXCLUSIVE);
         assert_eq!(fs::read(point.join("more")).unwrap(), [number]);
     }
 
     // After a takeover elsewhere the volume belongs to that mount, whatever is mounted here.
     kill_mount(process, &point);
-    let elsewhere = Quorumfs::on(&copy).args(["mount", "--background", "--takeover"]);
+    let elsewhere =
+        Quorumfs::on(&copy).args(["mount", "--background", "--exclusive", "--takeover"]);
     elsewhere.args([&point]).run().ok();
     let other = point.with_extension("other");
     fs::create_dir(&other).unwrap();
-    let again = cluster.quorumfs().args(["mount"]).args([&other]).run();
+    let again = cluster
+        .quorumfs()
+        .args(["mount", "--exclusive"])
+        .args([&other])
+        .run();
     again.fails(11, "mounted already", "--takeover");
     assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
     let umount = Quorumfs::on(&copy).args(["umount"]).args([&point]).run();
     assert_eq!(umount.ok().records("unmounted").len(), 1);
 
-    let process = mount_in_background(&cluster, &point, &[]);
+    let process = mount_in_background(&cluster, &point, &EXCLUSIVE);
     kill_mount(process, &point);
     // With the slash that shell completion appends.
     let named = format!("{}/", point.display());

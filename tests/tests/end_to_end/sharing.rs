@@ -43,17 +43,17 @@ fn mounts_that_share_let_each_other_in_and_an_exclusive_one_keeps_all_out() {
         mount.args([other.point()]).run()
     };
 
-    let _ = mount_in_background(&cluster, &point, &[]);
+    let _ = mount_in_background(&cluster, &point, &["--exclusive"]);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let refused = try_other(&["--share"]);
+    let refused = try_other(&[]);
     let named = format!("mounted already, on {}", host.trim());
-    refused.fails(11, &named, "--share");
+    refused.fails(11, &named, "--exclusive");
     assert_eq!(modes(&cluster), ["exclusive"]);
     assert_eq!(mounts(&cluster)[0]["here"], true);
     cluster.quorumfs().run_with(["umount"]).ok();
 
-    let _ = mount_in_background(&cluster, &point, &["-o", "share"]);
-    try_other(&[]).fails(11, "mounted already", "--share");
+    let _ = mount_in_background(&cluster, &point, &[]);
+    try_other(&["-o", "exclusive"]).fails(11, "mounted already", "--exclusive");
     assert_eq!(modes(&cluster), ["alone"]);
     let stands_as = || {
         let status = cluster.quorumfs().run_with(["status"]).ok();
@@ -101,9 +101,7 @@ fn mounts_that_share_let_each_other_in_and_an_exclusive_one_keeps_all_out() {
     let refused = unnamed.args([other.point()]).run();
     refused.fails(2, "the number of a session", "");
     other.quorumfs().run_with(["umount"]).ok();
-    let ready = other
-        .quorumfs()
-        .args(["mount", "--background", "--share", &named]);
+    let ready = other.quorumfs().args(["mount", "--background", &named]);
     ready.args([other.point()]).run().ok();
     assert_eq!(modes(&cluster), ["alone"]);
     assert!(fs::read(point.join("file")).is_err(), "it was taken over");
@@ -123,7 +121,7 @@ fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
     cluster.start();
     let point = cluster.mount_point();
     let mut other = RecoveredMachine::recover(&cluster, 0, "");
-    let process = mount_in_background(&cluster, &point, &["--share"]);
+    let process = mount_in_background(&cluster, &point, &[]);
     fs::write(point.join("file"), "first").unwrap();
     assert_eq!(modes(&cluster), ["alone"]);
 
@@ -141,7 +139,7 @@ fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
     assert_eq!(read.raw_os_error(), Some(Errno::STALE.raw_os_error()));
     assert!(fs::write(point.join("file"), "third").is_err());
     let _ = cluster.quorumfs().run_with(["umount"]);
-    let _ = mount_in_background(&cluster, &point, &["--share"]);
+    let _ = mount_in_background(&cluster, &point, &[]);
     assert_eq!(modes(&cluster), ["shared", "shared"]);
     for point in [point.as_path(), other.point()] {
         assert_eq!(fs::read(point.join("file")).unwrap(), b"second");

@@ -27,8 +27,8 @@ pub(super) fn not_mounted(error: &VfsError, mode: MountMode, mounts: &[Mount]) -
             };
             let message = format!("the volume is mounted already, {by}");
             Failure::new(Exit::Held, message).hint(
-                "unmount it there, or mount it with `--share` both there and here; if that mount \
-                 is gone for good, `quorumfs mount --takeover` ends its session",
+                "unmount it there, or mount it without `--exclusive` both there and here; if that \
+                 mount is gone for good, `quorumfs mount --takeover` ends its session",
             )
         }
         _ => vfs_failure(error),
