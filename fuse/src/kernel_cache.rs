@@ -219,6 +219,7 @@ impl KernelCache {
         [young, old].map(|generation| match what {
             Invalidation::Everything => std::mem::take(generation),
             Invalidation::Inodes(inodes) => generation.take(inodes),
+            Invalidation::Pages(_) => Generation::default(),
         })
     }
 }
@@ -370,6 +371,9 @@ pub(crate) fn spawn(
             let (kernel_cache, notifier) = (kernel_cache.clone(), notifier.clone());
             // It waits for processes at work in a directory.
             let done = tokio::task::spawn_blocking(move || {
+                if let Invalidation::Pages(inode) = what {
+                    kernel_cache.drop_pages(inode, root);
+                }
                 let mut taken = kernel_cache.take(&what);
                 let later = kernel_cache.unsettled(&mut taken);
                 invalidate(taken, &notifier, root);

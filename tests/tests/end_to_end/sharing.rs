@@ -8,6 +8,8 @@ use quorumfs_tests::harness::{
 use rustix::io::Errno;
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// The longest time until a mount sees what another one has renamed.
@@ -145,4 +147,62 @@ fn a_stopped_mount_that_is_alone_is_fenced_by_one_that_shares() {
         assert_eq!(fs::read(point.join("file")).unwrap(), b"second");
     }
     cluster.quorumfs().run_with(["umount"]).ok();
+}
+
+#[test]
+fn the_lock_of_a_program_that_hangs_is_listed_and_ended() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let _ = mount_in_background(&cluster, &point, &[]);
+    let mut other = RecoveredMachine::recover(&cluster, 0, "");
+    other.mount();
+    let lease = |arguments: &[&str]| cluster.quorumfs().args(["lease"]).args(arguments).run();
+    let listed = lease(&["ls"]).ok();
+    assert_eq!(listed.records("locks")[0]["count"], 0);
+
+    fs::write(point.join("file"), "first").unwrap();
+    let held = fs::File::options().read(true).write(true);
+    let mut held = held.open(point.join("file")).unwrap();
+    held.lock().unwrap();
+    let waiting = fs::File::options()
+        .append(true)
+        .open(other.point().join("file"));
+    let waiting = waiting.unwrap();
+    assert!(waiting.try_lock().is_err());
+    let waits = std::thread::spawn(move || {
+        waiting.lock().unwrap();
+        waiting
+    });
+    eventually("the other mount's program waits", SEEN_WITHIN, || {
+        let listed = lease(&["ls", "/file"]).ok().records("lock");
+        assert_eq!(listed.len(), 1);
+        listed[0]["waiting"] == 1
+    });
+    let lock = lease(&["ls", "/file"]).ok().records("lock").remove(0);
+    assert_eq!(lock["path"], "/file");
+    assert_eq!(
+        (&lock["kind"], &lock["exclusive"]),
+        (&"flock".into(), &true.into())
+    );
+    assert_eq!(lock["pid"], std::process::id());
+    let id = lock["id"].as_str().unwrap();
+
+    lease(&["revoke", "/none"]).fails(7, "/none", "");
+    lease(&["revoke", "here"]).fails(7, "/here", "");
+    let revoked = lease(&["revoke", id]).ok().records("revoked").remove(0);
+    assert_eq!(revoked["locks"], 1);
+    let granted = waits.join().unwrap();
+    let lost = || held.read_at(&mut [0; 5], 0);
+    eventually("its program is told", Duration::from_secs(5), || {
+        lost().is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))
+    });
+    assert!(held.write_all(b"stale").is_err());
+    drop(held);
+    drop(granted);
+    assert_eq!(fs::read(point.join("file")).unwrap(), b"first");
+    eventually("no lock is left", SEEN_WITHIN, || {
+        lease(&["ls"]).ok().records("locks")[0]["count"] == 0
+    });
 }

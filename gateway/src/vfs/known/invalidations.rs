@@ -22,7 +22,9 @@ pub enum Invalidation {
     /// What it has cached of these inodes: attributes, the listing, and the names in them. Content
     /// goes when a file is opened whose version has changed.
     Inodes(Arc<[InodeId]>),
-    /// All that it has cached.
+    /// The pages of this file: a process with a descriptor of it may read nothing more.
+    Pages(InodeId),
+    /// All that it has cached, but for pages of files.
     Everything,
 }
 

@@ -204,6 +204,13 @@ impl KnownMetadata {
         self.revalidation.invalidations.subscribe()
     }
 
+    /// Has the kernel drop the pages of a file.
+    pub(in crate::vfs) fn drop_pages(&self, inode: InodeId) {
+        self.revalidation
+            .invalidations
+            .send(Invalidation::Pages(inode));
+    }
+
     /// Ends the task.
     pub(in crate::vfs) fn stop(&self) {
         self.revalidation.stopped.store(true, Ordering::Release);

@@ -47,6 +47,7 @@ impl FileLocks {
             let concerned = match news {
                 Invalidation::Everything => true,
                 Invalidation::Inodes(inodes) => inodes.contains(&locked.place.0),
+                Invalidation::Pages(_) => false,
             };
             if !concerned {
                 continue;
@@ -74,6 +75,8 @@ impl FileLocks {
             }
             state.granted(&everything);
         }
+        // What the kernel has of it is read without asking.
+        self.known.drop_pages(inode);
         // It may have others there.
         let unlocked = self
             .services

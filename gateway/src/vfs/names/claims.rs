@@ -90,8 +90,10 @@ impl FileSystemCore {
             return Ok(());
         }
         let mut open = self.files.open_inodes();
-        if let Invalidation::Inodes(changed) = news {
-            open.retain(|inode| changed.contains(inode));
+        match news {
+            Invalidation::Everything => {}
+            Invalidation::Inodes(changed) => open.retain(|inode| changed.contains(inode)),
+            Invalidation::Pages(_) => return Ok(()),
         }
         let mut nameless = Vec::new();
         for inode in open {
