@@ -135,7 +135,7 @@ pub struct SceneSizes {
     #[arg(long, default_value_t = 30)]
     pub turns: usize,
     /// Copies of the scene `rsync` that are made while the tree changes.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     pub copies: usize,
 }
 

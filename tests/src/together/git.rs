@@ -11,12 +11,14 @@ use super::players::{PlayerEnd, SceneRun};
 use crate::repositories::git::Git;
 use crate::twins::several::BOUND;
 use anyhow::{Context, Result, ensure};
+use quorumfs_bft_simulator::random::Random;
 use serde_json::json;
 use std::fs;
 use std::time::{Duration, Instant};
 
 const REPOSITORY: &str = "repository";
 const MAIN: &str = "main";
+const HEADSTART_MAX_MS: u64 = 300;
 /// What git says if another process was there first.
 const CLEAN_REFUSALS: [&str; 4] = [
     "index.lock",
@@ -160,9 +162,16 @@ fn own(mount: usize, round: usize) -> (String, String) {
 }
 
 /// Both mounts commit at the same time; returns how many commits there are.
-fn contend(turns: &Turns, round: usize) -> Result<usize> {
+fn contend(turns: &Turns, round: usize, random: &mut Random) -> Result<usize> {
+    // One of them begins a little later: at best the other one is between two locks.
+    let mut waits = [Duration::ZERO; 2];
+    waits[random.index(2)] = Duration::from_millis(random.below(HEADSTART_MAX_MS));
     let (first, second) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| attempt(turns, 1, round));
+        let other = scope.spawn(|| {
+            std::thread::sleep(waits[1]);
+            attempt(turns, 1, round)
+        });
+        std::thread::sleep(waits[0]);
         let first = attempt(turns, 0, round);
         (first, other.join().unwrap())
     });
@@ -221,8 +230,9 @@ pub(super) fn play(run: &SceneRun) -> Result<SceneFigures> {
             .with_context(|| format!("after turn {turn}, of mount {mount}"))?;
     }
     let (rounds, mut committed) = (count / 2, 0);
+    let mut random = Random::new(run.plan.seed);
     for round in 0..rounds {
-        let at_once = contend(&turns, round);
+        let at_once = contend(&turns, round, &mut random);
         committed += at_once.with_context(|| format!("at the same time, round {round}"))?;
         let history = turns.history(0)?;
         turns

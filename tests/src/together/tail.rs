@@ -18,7 +18,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILLING_MAX: u64 = 400;
 const PAUSE_MAX_MICROS: u64 = 30_000;
@@ -122,6 +122,40 @@ fn take_lines(bytes: &[u8], mut number: u64, in_parts: bool) -> Result<(u64, usi
     Ok((number, place))
 }
 
+/// Reads a part of a file that has this length. A mount shows nothing older than it showed before,
+/// so the file may not end earlier.
+fn read_to(file: &File, from: u64, length: u64) -> Result<Vec<u8>> {
+    let read = || -> Result<Vec<u8>> {
+        let (mut bytes, mut filled) = (vec![0; usize::try_from(length - from)?], 0);
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], from + filled as u64)? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    };
+    let is_whole = |bytes: &Vec<u8>| bytes.len() as u64 == length - from;
+    let (bytes, began) = (read()?, Instant::now());
+    if is_whole(&bytes) {
+        return Ok(bytes);
+    }
+    // It is wrong already; how long it stays so helps to find the reason.
+    let (mut again, size) = (read()?, file.metadata()?.len());
+    while !is_whole(&again) && began.elapsed() < BOUND {
+        std::thread::sleep(Duration::from_millis(1));
+        again = read()?;
+    }
+    bail!(
+        "fstat said {length} bytes, and a read from {from} ended at {}; then fstat said {size}, \
+         and a read ended at {} after {:?}",
+        from + bytes.len() as u64,
+        from + again.len() as u64,
+        began.elapsed()
+    )
+}
+
 /// Looks until it has seen all lines; prints for each look when it began and ended, and how many
 /// lines it showed.
 pub(super) fn watch(task: &WatchTask) -> Result<()> {
@@ -134,9 +168,7 @@ pub(super) fn watch(task: &WatchTask) -> Result<()> {
             Look::Follow => {
                 let length = file.metadata()?.len();
                 ensure!(length >= place, "the size went from {place} to {length}");
-                let mut new = vec![0; usize::try_from(length - place)?];
-                file.read_exact_at(&mut new, place)
-                    .with_context(|| format!("reading from {place} to the end, {length}"))?;
+                let new = read_to(&file, place, length)?;
                 let (now, taken) = take_lines(&new, seen, task.in_parts)?;
                 place += taken as u64;
                 now
