@@ -148,8 +148,8 @@ fn read_to(file: &File, from: u64, length: u64) -> Result<Vec<u8>> {
         again = read()?;
     }
     bail!(
-        "fstat said {length} bytes, and a read from {from} ended at {}; then fstat said {size}, and \
-         a read ended at {} after {:?}",
+        "fstat said {length} bytes, and a read from {from} ended at {}; then fstat said {size}, \
+         and a read ended at {} after {:?}",
         from + bytes.len() as u64,
         from + again.len() as u64,
         began.elapsed()

@@ -163,7 +163,8 @@ fn the_lock_of_a_program_that_hangs_is_listed_and_ended() {
     assert_eq!(listed.records("locks")[0]["count"], 0);
 
     fs::write(point.join("file"), "first").unwrap();
-    let held = fs::File::options().read(true).write(true);
+    let mut held = fs::File::options();
+    let held = held.read(true).write(true);
     let mut held = held.open(point.join("file")).unwrap();
     held.lock().unwrap();
     let waiting = fs::File::options()
