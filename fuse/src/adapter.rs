@@ -1,10 +1,10 @@
 //! Each kernel request as a call of the file system.
 
 use crate::convert::{appends, attributes, kind, number, open_mode, preserves_atime, time_change};
+use crate::data::KernelWrite;
 use crate::kernel_cache::NamedPlace;
 use crate::locks::KernelLock;
 use crate::serve::{Adapter, GENERATION, KEEP_LISTING, VALID_FOR, caller, creating_caller};
-use crate::writes::KernelWrite;
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -210,7 +210,9 @@ impl Filesystem for Adapter {
         let work = async move { fs.open(&caller, inode, open_mode(flags.0)).await };
         self.serve("open", work, move |outcome| match outcome {
             Ok(opened) => {
-                kernel_cache.opens(&keeper, inode, opened.version);
+                if opened.first {
+                    kernel_cache.opens(&keeper, inode);
+                }
                 let mut flags = FopenFlags::empty();
                 flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_pages);
                 flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.uncached);
@@ -264,12 +266,7 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let fs = self.file_system.clone();
-        let work = async move { fs.read(HandleId(handle.0), offset, size).await };
-        self.serve("read", work, move |outcome| match outcome {
-            Ok(data) => reply.data(&data),
-            Err(error) => reply.error(error),
-        });
+        self.bring(HandleId(handle.0), offset, size, reply);
     }
 
     fn write(

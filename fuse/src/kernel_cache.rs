@@ -17,11 +17,14 @@
 //!   does the same on its side: an invalidation of attributes outdates requests that are under way,
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
-//! * An open that asked the servers, because others may mount the volume, drops the kernel's
-//!   attributes of the file before its reply ([`KernelCache::opens`]): reads end at the length that
-//!   the kernel knows, and it may be older than the open. The kernel then asks for them at the next
-//!   read, but goes on with the old length if an invalidation outdates the answer on its way. So
-//!   what others have changed is invalidated only [`SETTLED_AFTER`] an open.
+//! * While others may mount the volume, the attributes of an open file are valid for no time, and
+//!   the first open drops those that the kernel has ([`KernelCache::opens`]). So the kernel asks for
+//!   the length at each read, and a file grows for its readers as soon as this mount knows. They
+//!   cannot be invalidated instead: the kernel ignores an answer that an invalidation has overtaken,
+//!   and reads on to the old length.
+//! * A read that ends at the end of the file is answered within the gate, alone, and only if the file
+//!   has not grown meanwhile ([`KernelCache::ends`]). Otherwise attributes with a new length could
+//!   reach the kernel before the bytes of the old one, and the rest of the page reads as zeros.
 //! * The kernel takes its entry of a name along to the new name when a process renames it. So the
 //!   new name is recorded with the reply. It is invalidated after the reply if others changed the
 //!   directory, and always if others may mount the volume: another one may have just given the old
@@ -36,9 +39,7 @@
 use crate::convert::number;
 use crate::serve::VALID_FOR;
 use fuser::Notifier;
-use quorumfs_gateway::vfs::{
-    Attributes, CACHED_FOR, FileSystem, FileType, InodeId, InodeVersion, Invalidation,
-};
+use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeId, Invalidation};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -53,10 +54,8 @@ const BYTES_PER_INODE: usize = 192;
 const INODE_BYTES: usize = 24;
 /// Approximate size of a name in addition to its bytes.
 const NAME_BYTES: usize = 56;
-/// How long after an open the kernel has asked for the attributes, if the file is read at once.
-const SETTLED_AFTER: Duration = Duration::from_millis(100);
-/// Files opened lately; above this those that have settled are dropped.
-const OPENED_MAX: usize = 4096;
+/// How long a lock waits for the kernel to drop what others have changed.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(5);
 /// In place of an offset: no pages go.
 const ATTRIBUTES_ALONE: i64 = -1;
 
@@ -89,8 +88,8 @@ pub(crate) struct KernelCache {
     gate: RwLock<()>,
     /// Once the kernel can be told something.
     notifier: OnceLock<Notifier>,
-    /// At which version files were opened last, and when, while others may change them.
-    opened: Mutex<HashMap<InodeId, (InodeVersion, Instant)>>,
+    /// The number of the last invalidation that was done.
+    done: watch::Sender<u64>,
 }
 
 /// A name, and the inode that a rename has given it to.
@@ -120,28 +119,27 @@ impl KernelCache {
             }),
             gate: RwLock::default(),
             notifier: OnceLock::new(),
-            opened: Mutex::default(),
+            done: watch::Sender::new(0),
         }
     }
 
-    /// A file is about to be shown as opened, and others may have changed it.
-    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId, version: InodeVersion) {
+    /// A file that was not open is about to be shown as opened, and others may have changed it.
+    pub(crate) fn opens(&self, fs: &FileSystem, inode: InodeId) {
         let Some(notifier) = self.notifier.get().filter(|_| fs.is_shared()) else {
             return;
         };
-        {
-            let mut opened = self.opened();
-            if opened.len() >= OPENED_MAX {
-                opened.retain(|_, (_, at)| at.elapsed() < SETTLED_AFTER);
-            }
-            let before = opened.insert(inode, (version, Instant::now()));
-            // What the kernel has learnt since then is at least as new.
-            if before.is_some_and(|(before, _)| before == version) {
-                return;
-            }
-        }
+        self.tables().forget_inode(inode);
         // It waits for nothing, and an error says that the kernel does not know the inode.
         let _ = notifier.inval_inode(number(inode, fs.root()), ATTRIBUTES_ALONE, 0);
+    }
+
+    /// Waits until the kernel has dropped what was announced up to this number, but not for long.
+    pub(crate) async fn caught_up(&self, announced: u64) {
+        let mut done = self.done.subscribe();
+        let done = done.wait_for(|done| *done >= announced);
+        if tokio::time::timeout(CAUGHT_UP_WITHIN, done).await.is_err() {
+            tracing::warn!("the kernel is slow to drop what others have changed");
+        }
     }
 
     /// Has the kernel drop the pages and attributes of a file. It waits for pages that are being
@@ -153,28 +151,6 @@ impl KernelCache {
         }
     }
 
-    fn opened(&self) -> MutexGuard<'_, HashMap<InodeId, (InodeVersion, Instant)>> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the inodes out whose attributes the kernel may be asking for since an open.
-    fn unsettled(&self, generations: &mut [Generation; 2]) -> Vec<InodeId> {
-        let opened = self.opened();
-        let mut taken = Vec::new();
-        for generation in generations {
-            generation.inodes.retain(|inode| {
-                let settled = opened
-                    .get(inode)
-                    .is_none_or(|(_, at)| at.elapsed() >= SETTLED_AFTER);
-                if !settled {
-                    taken.push(*inode);
-                }
-                settled
-            });
-        }
-        taken
-    }
-
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,6 +159,17 @@ impl KernelCache {
     pub(crate) fn gated<T>(&self, reply: impl FnOnce(&GatedReply<'_>) -> T) -> T {
         let _gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         reply(&GatedReply { kernel_cache: self })
+    }
+
+    /// Replies to a read that has come to the end of the file, if that is still there; returns
+    /// whether it is.
+    pub(crate) fn ends(&self, is_there: impl FnOnce() -> bool, reply: impl FnOnce()) -> bool {
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let is_there = is_there();
+        if is_there {
+            reply();
+        }
+        is_there
     }
 
     /// Writes the reply to a rename, by which these inodes got these names.
@@ -258,6 +245,9 @@ pub(crate) struct GatedReply<'k> {
 impl GatedReply<'_> {
     /// For how long the attributes of this reply are valid.
     pub(crate) fn attributes(&self, fs: &FileSystem, shown: &Attributes) -> Duration {
+        if fs.is_shared() && fs.is_open(shown.inode) {
+            return Duration::ZERO;
+        }
         if shown.inode != fs.root()
             && fs.may_cache(shown)
             && self.kernel_cache.tables().note_inode(shown.inode)
@@ -317,6 +307,15 @@ impl Tables {
         self.young.bytes.saturating_add(self.old.bytes) < self.most
     }
 
+    /// The kernel is about to drop the attributes of an inode.
+    fn forget_inode(&mut self, inode: InodeId) {
+        for generation in [&mut self.young, &mut self.old] {
+            if generation.inodes.remove(&inode) {
+                generation.bytes = generation.bytes.saturating_sub(INODE_BYTES);
+            }
+        }
+    }
+
     fn note_inode(&mut self, inode: InodeId) -> bool {
         let room = self.rotate();
         let known = self.young.inodes.contains(&inode);
@@ -359,6 +358,7 @@ pub(crate) fn spawn(
 ) {
     let (mut invalidations, root) = (fs.invalidations(), fs.root());
     let _ = kernel_cache.notifier.set(notifier.clone());
+    kernel_cache.done.send_replace(invalidations.last());
     tokio::spawn(async move {
         loop {
             let next = tokio::select! {
@@ -369,29 +369,18 @@ pub(crate) fn spawn(
                 return;
             };
             let (kernel_cache, notifier) = (kernel_cache.clone(), notifier.clone());
+            let last = invalidations.last();
             // It waits for processes at work in a directory.
             let done = tokio::task::spawn_blocking(move || {
                 if let Invalidation::Pages(inode) = what {
                     kernel_cache.drop_pages(inode, root);
                 }
-                let mut taken = kernel_cache.take(&what);
-                let later = kernel_cache.unsettled(&mut taken);
+                let taken = kernel_cache.take(&what);
                 invalidate(taken, &notifier, root);
-                (later, notifier)
+                kernel_cache.done.send_replace(last);
             });
-            match done.await {
-                Ok((later, _)) if later.is_empty() => {}
-                Ok((later, notifier)) => {
-                    tokio::spawn(async move {
-                        tokio::time::sleep(SETTLED_AFTER).await;
-                        for inode in later {
-                            let _ = notifier.inval_inode(number(inode, root), ATTRIBUTES_ALONE, 0);
-                        }
-                    });
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the kernel's cache could not be invalidated");
-                }
+            if let Err(error) = done.await {
+                tracing::error!(%error, "the kernel's cache could not be invalidated");
             }
         }
     });
@@ -454,26 +443,6 @@ mod tests {
         let taken = kernel_cache.take(&Invalidation::Everything);
         assert!(taken.iter().any(|generation| !generation.names.is_empty()));
         assert!(kernel_cache.tables().young.names.is_empty());
-    }
-
-    #[test]
-    fn what_was_opened_lately_is_invalidated_later() {
-        let kernel_cache = KernelCache::new(1000);
-        let (lately, long_ago, never) = (InodeId(7), InodeId(8), InodeId(9));
-        let Some(settled) = Instant::now().checked_sub(SETTLED_AFTER) else {
-            return;
-        };
-        let version = InodeVersion(1);
-        kernel_cache.opened().extend([
-            (lately, (version, Instant::now())),
-            (long_ago, (version, settled)),
-        ]);
-        for inode in [lately, long_ago, never] {
-            assert!(kernel_cache.tables().note_inode(inode));
-        }
-        let mut taken = kernel_cache.take(&Invalidation::Everything);
-        assert_eq!(kernel_cache.unsettled(&mut taken), [lately]);
-        assert_eq!(taken[0].inodes, HashSet::from([long_ago, never]));
     }
 
     #[test]

@@ -26,6 +26,7 @@
 
 mod adapter;
 mod convert;
+mod data;
 mod error;
 mod extended;
 mod extents;
@@ -36,7 +37,6 @@ mod mount_holders;
 mod mount_table;
 mod serve;
 mod watchdog;
-mod writes;
 
 /// What a mount agrees on with the kernel: for benchmarks, which compare it with another file
 /// system on the same terms.

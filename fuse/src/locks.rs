@@ -168,8 +168,14 @@ impl Adapter {
         };
         let asked = (lock.range(), wish);
         let (kind, owner, pid) = (lock.kind(), lock.owner, lock.pid);
+        let dropping = self.kernel_cache.clone();
         let ask = async move |wait: Option<Interruption>| {
-            fs.lock(lock.handle, (kind, owner), asked, pid, wait).await
+            let of = (kind, owner);
+            let taken = fs.lock(lock.handle, of, asked, pid, wait).await?;
+            if wish != LockWish::Unlock && fs.is_shared() {
+                dropping.caught_up(fs.announced()).await;
+            }
+            Ok(taken)
         };
         match number.filter(|_| wish != LockWish::Unlock) {
             None => self.serve("setlk", async move { ask(None).await }, answer),

@@ -4,7 +4,9 @@
 //! [`FileSystem::invalidations`]: what these name has to go.
 
 use super::file_system::FileSystem;
+use super::files::HandleId;
 use super::known::{Invalidations, Known};
+use crate::error::VfsError;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use std::time::Duration;
@@ -46,6 +48,29 @@ impl FileSystem {
     pub fn may_cache_name(&self, directory: InodeId, name: &[u8], leads: Option<InodeId>) -> bool {
         let known = leads.map_or(Known::Absent, Known::Entry);
         self.inner.known.may_cache_name(directory, name, known)
+    }
+
+    /// Whether a file is open.
+    #[must_use]
+    pub fn is_open(&self, inode: InodeId) -> bool {
+        let node = self.inner.files.node(inode);
+        node.is_some_and(|node| node.state().handles > 0)
+    }
+
+    /// Whether an open file ends here or before, as far as is known now.
+    ///
+    /// # Errors
+    /// If the handle is no file's.
+    pub fn ends_at(&self, handle: HandleId, end: u64) -> Result<bool, VfsError> {
+        let file = self.inner.files.handles.file(handle)?;
+        let size = file.node.state().size();
+        Ok(size <= end)
+    }
+
+    /// The number of the last invalidation that was announced: see [`Invalidations::last`].
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        self.inner.known.announced()
     }
 
     /// What the kernel has to drop, from now on, of what these calls allowed to be cached.

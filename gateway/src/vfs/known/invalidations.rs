@@ -9,7 +9,7 @@
 //! invalid: whatever is shown later rests on newer answers.
 
 use quorumfs_metadata::identity::InodeId;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -30,43 +30,78 @@ pub enum Invalidation {
 
 /// The invalidations from now on.
 #[derive(Debug)]
-pub struct Invalidations(broadcast::Receiver<Invalidation>);
+pub struct Invalidations {
+    receiver: broadcast::Receiver<(u64, Invalidation)>,
+    sent: Arc<Mutex<u64>>,
+    last: u64,
+}
 
 impl Invalidations {
     /// The next one; `None` once the file system is dropped. May be cancelled.
     pub async fn next(&mut self) -> Option<Invalidation> {
-        match self.0.recv().await {
-            Ok(next) => Some(next),
-            Err(RecvError::Lagged(_)) => Some(Invalidation::Everything),
+        match self.receiver.recv().await {
+            Ok((number, next)) => {
+                self.last = self.last.max(number);
+                Some(next)
+            }
+            Err(RecvError::Lagged(_)) => {
+                self.last = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+                Some(Invalidation::Everything)
+            }
             Err(RecvError::Closed) => None,
         }
+    }
+
+    /// The number of the last one that was returned, or that it stands for; before the first, of
+    /// the last one that does not concern this receiver.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.last
     }
 
     /// Whether one is waiting.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        !self.0.is_empty()
+        !self.receiver.is_empty()
     }
 }
 
-/// Where they come from.
+/// Where they come from. They are numbered.
 #[derive(Debug)]
-pub(super) struct Announcements(broadcast::Sender<Invalidation>);
+pub(super) struct Announcements {
+    sender: broadcast::Sender<(u64, Invalidation)>,
+    sent: Arc<Mutex<u64>>,
+}
 
 impl Default for Announcements {
     fn default() -> Self {
-        Self(broadcast::Sender::new(ITEMS_MAX))
+        Self {
+            sender: broadcast::Sender::new(ITEMS_MAX),
+            sent: Arc::default(),
+        }
     }
 }
 
 impl Announcements {
     pub(super) fn subscribe(&self) -> Invalidations {
-        Invalidations(self.0.subscribe())
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        Invalidations {
+            receiver: self.sender.subscribe(),
+            sent: self.sent.clone(),
+            last: *sent,
+        }
     }
 
     pub(super) fn send(&self, next: Invalidation) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        *sent = sent.saturating_add(1);
         // Without a receiver, no kernel has cached anything.
-        let _ = self.0.send(next);
+        let _ = self.sender.send((*sent, next));
+    }
+
+    /// The number of the last one that was sent.
+    pub(super) fn sent(&self) -> u64 {
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,6 +125,7 @@ mod tests {
         for number in 1..=ITEMS_MAX as u64 {
             assert_eq!(invalidations.next().await, Some(of(number)));
         }
+        assert_eq!(invalidations.last(), announcements.sent());
         drop(announcements);
         assert_eq!(invalidations.next().await, None);
     }

@@ -22,8 +22,10 @@ use super::owner::KnownMetadata;
 use super::pages::Page;
 use super::standing::{Moment, Recalls};
 use super::validity::VALID_FOR;
+use crate::error::VfsError;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -54,6 +56,8 @@ struct RevalidationState {
     last_attempt: Option<Instant>,
     /// When they last arrived.
     last_answer: Option<Instant>,
+    /// When the question was sent whose answer was the last, and complete.
+    answered: Option<Instant>,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
 }
@@ -77,6 +81,7 @@ impl Default for Revalidation {
                 used: None,
                 last_attempt: None,
                 last_answer: None,
+                answered: None,
                 handed_out: false,
             }),
             recalls: Mutex::default(),
@@ -240,6 +245,32 @@ impl KnownMetadata {
         }
     }
 
+    /// Hears of all that was acknowledged to any client before this call.
+    pub(in crate::vfs) async fn hear_all(&self) -> Result<(), VfsError> {
+        let revalidation = &self.revalidation;
+        let asked = Instant::now();
+        let is_answered = || {
+            revalidation
+                .state()
+                .answered
+                .is_some_and(|sent| sent >= asked)
+        };
+        let _turn = revalidation.turn.lock().await;
+        if !is_answered() {
+            while self.ask_for_page().await {}
+        }
+        match is_answered() {
+            true => Ok(()),
+            false if self.coherence.is_fenced() => Err(VfsError::Fenced),
+            false => Err(VfsError::refused("news", Errno::TIMEDOUT)),
+        }
+    }
+
+    /// The number of the last invalidation that was announced.
+    pub(in crate::vfs) fn announced(&self) -> u64 {
+        self.revalidation.invalidations.sent()
+    }
+
     /// Finds out whether the servers are gone, if no news have arrived.
     fn check_servers(&self) {
         if !self.has_fresh_news() {
@@ -298,7 +329,9 @@ impl KnownMetadata {
                 }
                 self.learn_recall((others, recalled), asked);
                 if !more {
-                    revalidation.state().last_answer = Some(Instant::now());
+                    let mut state = revalidation.state();
+                    state.last_answer = Some(Instant::now());
+                    state.answered = Some(sent);
                 }
                 revalidation.tell(changed);
                 more

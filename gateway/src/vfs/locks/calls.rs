@@ -151,7 +151,13 @@ impl FileLocks {
     async fn refresh(&self, inode: InodeId) -> Result<TakenLock, VfsError> {
         let mut taken = TakenLock::default();
         if self.known.is_shared() {
-            self.files.refresh_attributes(inode).await?;
+            // Also of names and of other files: a database looks for the journal of the last one
+            // that held the lock.
+            self.known.hear_all().await?;
+            match self.known.attributes(inode) {
+                Some(attributes) => drop(self.files.seen(&attributes)),
+                None => self.files.refresh_attributes(inode).await?,
+            }
             if let Some(node) = self.files.node(inode) {
                 taken.drop_pages = std::mem::take(&mut node.state().pages_mixed);
             }

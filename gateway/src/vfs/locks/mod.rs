@@ -25,8 +25,8 @@
 //! What always holds:
 //! * **Who takes a lock sees what was written under it**, on whichever mount: an exclusive lock is
 //!   given up after what was written to the file is committed, and a lock that is granted is
-//!   answered after the servers were asked for the file's attributes and, if they have changed, the
-//!   kernel has dropped its pages.
+//!   answered after the news were asked for and the kernel has dropped what they name, and the pages
+//!   of the file if it has changed.
 //! * **One after the other**: the servers are asked about one inode and kind by one task at a time,
 //!   so the copy here is what they have granted.
 //! * **Nothing is granted here unless this mount acts as alone** ([`standing`]).

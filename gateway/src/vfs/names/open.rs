@@ -18,7 +18,7 @@ use crate::vfs::known::ContentMap;
 use crate::vfs::services::{Caller, Tier, cancel_safe};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
-use quorumfs_metadata::identity::{InodeId, InodeVersion};
+use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
@@ -32,8 +32,8 @@ pub struct OpenedFile {
     /// The file's content did not change since it was last open here, so the kernel's cached pages
     /// are still valid.
     pub keep_pages: bool,
-    /// The version of its inode.
-    pub version: InodeVersion,
+    /// It was not open here before.
+    pub first: bool,
     /// The kernel may not cache pages of what is read and written through it: where its writes go
     /// is not for the kernel to say.
     pub uncached: bool,
@@ -61,11 +61,11 @@ impl FileSystem {
         } else {
             opening.await?
         };
-        let version = opening.node()?.state().attributes().version;
+        let first = opening.node()?.state().handles == 1;
         Ok(OpenedFile {
             handle: opening.deliver(),
             keep_pages,
-            version,
+            first,
             uncached: self.is_uncached(mode),
         })
     }

@@ -77,20 +77,29 @@ def put(of, value):
         raise ValueError("a counter was not written whole")
 
 
+def in_copy(kind, do):
+    """Opens and closes the copy, since the lock is of the counter."""
+    copy = opened(f"copy-{kind}")
+    try:
+        return do(copy)
+    finally:
+        os.close(copy)
+
+
 def count(kind, times, log, seed):
     """Increments a counter, and its copy in another file, under an exclusive lock."""
-    counter, copy = opened(f"counter-{kind}"), opened(f"copy-{kind}")
+    counter = opened(f"counter-{kind}")
     draw = random.Random(seed)
     with open(log, "w", encoding="ascii") as log:
         for _ in range(times):
             began = time.monotonic_ns()
             lock(kind, "exclusive", counter)
             entered = time.monotonic_ns()
-            value, other = number(counter), number(copy)
+            value, other = number(counter), in_copy(kind, number)
             # Others ask for the lock meanwhile.
             time.sleep(draw.random() * 0.002)
             put(counter, value + 1)
-            put(copy, value + 1)
+            in_copy(kind, lambda copy: put(copy, value + 1))
             leaving = time.monotonic_ns()
             lock(kind, "none", counter)
             log.write(f"exclusive {began} {entered} {leaving} {value} {other}\n")
@@ -99,7 +108,7 @@ def count(kind, times, log, seed):
 
 def look(kind, until, log, seed):
     """Reads both under a shared lock."""
-    counter, copy = opened(f"counter-{kind}"), opened(f"copy-{kind}")
+    counter = opened(f"counter-{kind}")
     draw = random.Random(seed)
     value = 0
     with open(log, "w", encoding="ascii") as log:
@@ -107,7 +116,7 @@ def look(kind, until, log, seed):
             began = time.monotonic_ns()
             lock(kind, "shared", counter)
             entered = time.monotonic_ns()
-            value, other = number(counter), number(copy)
+            value, other = number(counter), in_copy(kind, number)
             leaving = time.monotonic_ns()
             lock(kind, "none", counter)
             log.write(f"shared {began} {entered} {leaving} {value} {other}\n")

@@ -3,8 +3,8 @@
 //! Each process notes, outside of the mounts and by the clock that all processes share, when it
 //! asked for the lock, entered, and left, and the value that it read. A value that two processes
 //! read is a lost update. Two sections that overlap show that the lock did not exclude. The counter
-//! has a copy in a second file, which is written under the same lock: readers with a shared lock
-//! have to find both equal.
+//! has a copy in a second file, which is opened, written and closed under the same lock: readers
+//! with a shared lock have to find both equal.
 
 use super::super::median_and_maximum;
 use super::super::mounts::MOUNTS;
