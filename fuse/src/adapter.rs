@@ -2,9 +2,9 @@
 
 use crate::convert::{appends, attributes, kind, number, open_mode, preserves_atime, time_change};
 use crate::data::KernelWrite;
-use crate::kernel_cache::NamedPlace;
+use crate::kernel_cache::{NamedPlace, unsure_for};
 use crate::locks::KernelLock;
-use crate::serve::{Adapter, GENERATION, KEEP_LISTING, VALID_FOR, caller, creating_caller};
+use crate::serve::{Adapter, GENERATION, KEEP_LISTING, caller, creating_caller};
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -234,6 +234,7 @@ impl Filesystem for Adapter {
     ) {
         let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
         let (root, exclusive) = (self.root, flags & 0o200 != 0);
+        let keeper = fs.clone();
         let how = open_mode(flags);
         let uncached = match fs.is_uncached(how) {
             true => FopenFlags::FOPEN_DIRECT_IO,
@@ -245,7 +246,7 @@ impl Filesystem for Adapter {
         };
         self.serve("create", work, move |outcome| match outcome {
             Ok((found, handle)) => reply.created(
-                &VALID_FOR,
+                &unsure_for(&keeper, Some(&found)),
                 &attributes(&found, root),
                 GENERATION,
                 FileHandle(handle.0),

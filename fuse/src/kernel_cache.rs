@@ -1,12 +1,13 @@
 //! What the kernel may cache, and how it is invalidated.
 //!
-//! Usually an answer is valid for [`VALID_FOR`]. For inodes and names that the gateway revalidates
-//! in any case, the kernel may cache it for as long as the gateway says, half a minute at most, so
-//! that a second `find` or `git status` over a large tree is answered by the kernel alone. In
-//! return it is invalidated when another client has changed something: the inode's attributes, its
-//! listing and the names in it that were handed out. All of it goes, for every inode, if it is not
-//! known what was changed, or when the servers do not answer. That is done one by one, since no
-//! other interface exists in all kernels that we support.
+//! Usually an answer is valid for [`VALID_FOR`]; while others may mount the volume that is so of
+//! directories alone, and other answers are valid for no time. For inodes and names that the
+//! gateway revalidates in any case, the kernel may cache it for as long as the gateway says, half a
+//! minute at most, so that a second `find` or `git status` over a large tree is answered by the
+//! kernel alone. In return it is invalidated when another client has changed something: the inode's
+//! attributes, its listing and the names in it that were handed out. All of it goes, for every
+//! inode, if it is not known what was changed, or when the servers do not answer. That is done one
+//! by one, since no other interface exists in all kernels that we support.
 //!
 //! * A table records what was handed out, in two generations: after [`CACHED_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers
@@ -254,7 +255,7 @@ impl GatedReply<'_> {
         {
             fs.cached_for()
         } else {
-            VALID_FOR
+            unsure_for(fs, Some(shown))
         }
     }
 
@@ -274,7 +275,7 @@ impl GatedReply<'_> {
         let name = if self.keeps_name(fs, (directory, name), shown) {
             fs.cached_for()
         } else {
-            VALID_FOR
+            unsure_for(fs, shown)
         };
         ValidFor { attributes, name }
     }
@@ -289,6 +290,15 @@ impl GatedReply<'_> {
         !shown.is_some_and(is_directory)
             && fs.may_cache_name(directory, name, shown.map(|shown| shown.inode))
             && self.kernel_cache.tables().note_name(directory, name)
+    }
+}
+
+/// How long the kernel may use what is not invalidated: an inode, or its name, or that there is
+/// none. A process that takes a lock relies on names, and other mounts may change them.
+pub(crate) fn unsure_for(fs: &FileSystem, shown: Option<&Attributes>) -> Duration {
+    match fs.is_shared() && !shown.is_some_and(is_directory) {
+        true => Duration::ZERO,
+        false => VALID_FOR,
     }
 }
 

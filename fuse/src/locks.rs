@@ -154,12 +154,15 @@ impl Adapter {
         };
         let (fs, inode) = (self.file_system.clone(), self.inode(inode));
         let kernel_cache = self.kernel_cache.clone();
-        let root = self.root;
+        let (keeper, root) = (fs.clone(), self.root);
         let answer = move |outcome: Result<TakenLock, Errno>| match outcome {
-            Ok(TakenLock { drop_pages: true }) => {
+            Ok(TakenLock {
+                drop_pages: Some(version),
+            }) => {
                 // The kernel may have to write back pages, and waits for reads that are under way.
                 drop(tokio::task::spawn_blocking(move || {
                     kernel_cache.drop_pages(inode, root);
+                    keeper.dropped_pages(inode, version);
                     reply.ok();
                 }));
             }

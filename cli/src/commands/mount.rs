@@ -315,6 +315,8 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountRepo
         completion_queue: waiting.iter().sum::<usize>() as u64,
         waiting: waiting_for_commit,
         files_lost: files.files_lost,
+        locks: files.locks as u64,
+        locks_lost: files.locks_lost,
         old_epoch_slices: files.under_old_epochs.map(|old| old.slices),
         old_epoch_bytes: files.under_old_epochs.map(|old| old.bytes),
         operations: files.operations,

@@ -37,6 +37,12 @@ pub(crate) struct MountReport {
     pub(crate) waiting: WaitingReport,
     /// Files whose written data was lost.
     pub(crate) files_lost: u64,
+    /// Locks of files that processes hold through it.
+    #[serde(default)]
+    pub(crate) locks: u64,
+    /// Locks that processes lost.
+    #[serde(default)]
+    pub(crate) locks_lost: u64,
     /// Slices under keys that are no longer the newest, once counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) old_epoch_slices: Option<u64>,
@@ -174,6 +180,12 @@ impl MountReport {
             text.push_str(&format!(
                 "; WRITTEN DATA OF {} FILES WAS LOST",
                 self.files_lost
+            ));
+        }
+        if self.locks_lost > 0 {
+            let lost = self.locks_lost;
+            text.push_str(&format!(
+                "; {lost} LOCKS OF PROGRAMS WERE LOST, which get errors until they close the files"
             ));
         }
         if let Some(first) = self.poisoned_by.first() {

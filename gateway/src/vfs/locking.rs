@@ -7,7 +7,7 @@ use super::services::Caller;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::SessionId;
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::locks::{LockKind, LockRange};
 use quorumfs_metadata::operation::LockWish;
 use quorumfs_metadata::reply::ListedLock;
@@ -79,6 +79,13 @@ impl FileSystem {
             pid,
         };
         self.inner.locks.lock(&lock, wait).await
+    }
+
+    /// The kernel has dropped its pages of a file, as [`TakenLock`] says.
+    pub fn dropped_pages(&self, inode: InodeId, version: InodeVersion) {
+        if let Some(node) = self.inner.files.node(inode) {
+            node.state().dropped_pages(version);
+        }
     }
 
     /// What is in the way of a lock.

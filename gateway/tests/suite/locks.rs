@@ -2,7 +2,7 @@
 //!
 //! The servers' clock is the test's, which is paused.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::common::{OperationFault, TestVolume, content, new_file, root};
 use bytes::Bytes;
@@ -183,7 +183,17 @@ async fn who_takes_a_lock_sees_what_was_written_under_it() {
         one.write(&[round + 1; 5000]).await;
         one.unlock(RANGES).await;
         let taken = timeout(SOON, waits).await.unwrap().unwrap().unwrap();
-        assert!(taken.drop_pages, "the kernel has pages from before");
+        let version = taken.drop_pages.expect("the kernel has pages from before");
+        // Until it is told that they are gone, it drops them for any lock.
+        let again = other
+            .ask(RANGES, (LockRange::WHOLE, LockWish::Exclusive), None)
+            .await;
+        assert_eq!(again.unwrap().drop_pages, Some(version));
+        other.fs.dropped_pages(inode, version);
+        let again = other
+            .ask(RANGES, (LockRange::WHOLE, LockWish::Exclusive), None)
+            .await;
+        assert_eq!(again.unwrap().drop_pages, None);
         assert_eq!(other.read().await, [round + 1; 5000]);
         other.unlock(RANGES).await;
     }

@@ -126,6 +126,10 @@ pub(in crate::vfs) struct NodeState {
     pub(in crate::vfs) writers: u32,
     /// Others changed the content while it was open here: the kernel may have pages from before.
     pub(in crate::vfs) pages_mixed: bool,
+    /// The version that others made last while it was open here, and the one since which the kernel
+    /// has no older pages.
+    changed_by_others: InodeVersion,
+    pages_since: InodeVersion,
     /// Some of what waits has to be committed before another mount is let in.
     pub(in crate::vfs) commits_before_sharing: bool,
     /// The last entry is gone; the inode lives until the last handle closes.
@@ -179,6 +183,8 @@ impl Node {
                 handles: 0,
                 writers: 0,
                 pages_mixed: false,
+                changed_by_others: InodeVersion(0),
+                pages_since: InodeVersion(0),
                 commits_before_sharing: false,
                 unlinked: false,
                 lost: None,
@@ -279,6 +285,17 @@ impl NodeState {
             && self.content.is_empty()
     }
 
+    /// The present version, if the kernel may have pages from before others have changed the file.
+    /// It may until [`NodeState::dropped_pages`]: several processes may ask at the same time.
+    pub(in crate::vfs) fn old_pages(&self) -> Option<InodeVersion> {
+        (self.changed_by_others > self.pages_since).then_some(self.base.version)
+    }
+
+    /// The kernel has dropped all pages from before this version.
+    pub(in crate::vfs) fn dropped_pages(&mut self, version: InodeVersion) {
+        self.pages_since = self.pages_since.max(version);
+    }
+
     /// Enters attributes from the servers.
     pub(in crate::vfs) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.base.version {
@@ -289,6 +306,7 @@ impl NodeState {
             // be written over it.
             self.content = ContentMap::unknown(attributes.version);
             self.pages_mixed = true;
+            self.changed_by_others = attributes.version;
         }
         self.base = *attributes;
     }
@@ -408,6 +426,7 @@ impl NodeState {
             // Another client changed it right after our commit, and that answer came first.
             self.content = ContentMap::unknown(self.base.version);
             self.pages_mixed = true;
+            self.changed_by_others = self.base.version;
         }
     }
 

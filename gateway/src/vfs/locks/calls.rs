@@ -4,7 +4,7 @@ use super::inode_locks::{Ask, LockedPlace};
 use super::owner::{FileLocks, LockedFile};
 use crate::error::VfsError;
 use crate::vfs::files::HandleId;
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::locks::{LockKind, LockRange};
 use quorumfs_metadata::operation::LockWish;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ enum Pending {
 /// A lock as it was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TakenLock {
-    /// Others have changed the file's content: the kernel has to drop its pages before the process
-    /// goes on.
-    pub drop_pages: bool,
+    /// Others have changed the file's content: the kernel has to drop its pages from before this
+    /// version before the process goes on.
+    pub drop_pages: Option<InodeVersion>,
 }
 
 /// What is in the way of a lock.
@@ -159,7 +159,7 @@ impl FileLocks {
                 None => self.files.refresh_attributes(inode).await?,
             }
             if let Some(node) = self.files.node(inode) {
-                taken.drop_pages = std::mem::take(&mut node.state().pages_mixed);
+                taken.drop_pages = node.state().old_pages();
             }
         }
         Ok(taken)
