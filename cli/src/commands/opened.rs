@@ -561,7 +561,10 @@ impl Opened {
         if reported.is_err() {
             tracing::info!("faults of clouds are not reported; they will be found again");
         }
-        if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
+        // What could not be committed is tried once more, and the mount keeps its locks until then:
+        // they end with the session.
+        let gives_back = synced.is_ok() && !self.metadata.is_fenced();
+        if matches!(self.access, Access::Mount { .. }) && gives_back {
             match self.metadata.unmount().await {
                 Ok(()) => self.held.forget(),
                 Err(error) => tracing::warn!(%error, "the mount was not given back"),

@@ -143,6 +143,7 @@ impl FileSystem {
         if !handle.mode.write {
             return Err(VfsError::refused("fallocate", Errno::BADF));
         }
+        handle.keeps_locks()?;
         if length == 0 {
             return Err(VfsError::refused("fallocate", Errno::INVAL));
         }
@@ -175,6 +176,8 @@ impl FileSystem {
         if !source.mode.read || !to.mode.write {
             return Err(VfsError::refused("copy_file_range", Errno::BADF));
         }
+        source.keeps_locks()?;
+        to.keeps_locks()?;
         let length = length.min(LENGTH_MAX);
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > FILE_SIZE_MAX) {
@@ -200,6 +203,7 @@ impl FileSystem {
     pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
         let inner = &self.inner;
         let handle = inner.files.handles.file(handle)?;
+        handle.keeps_locks()?;
         inner.reading.seek(&handle.node, offset, to).await
     }
 

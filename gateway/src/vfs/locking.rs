@@ -3,7 +3,7 @@
 use super::file_system::FileSystem;
 use super::files::HandleId;
 use super::locks::{Interruption, LockedBy, ProcessLock, TakenLock};
-use super::services::Caller;
+use super::services::{Caller, cancel_safe};
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::SessionId;
@@ -124,8 +124,12 @@ impl FileSystem {
     #[boxed]
     pub async fn end_process_locks(&self, handle: HandleId, owner: u64) -> Result<(), VfsError> {
         let inode = self.inner.files.handles.file(handle)?.node.inode;
-        self.inner.locks.close_process(inode, owner).await;
-        Ok(())
+        let locks = self.inner.locks.clone();
+        cancel_safe(async move {
+            locks.close_process(inode, owner).await;
+            Ok(())
+        })
+        .await
     }
 
     /// The locks that the servers have: a page of them behind `after`, and where the next one
@@ -159,7 +163,9 @@ impl FileSystem {
     ) -> Result<u32, VfsError> {
         let services = &self.inner.services;
         let mut ended = 0_u32;
-        for kind in [LockKind::Ranges, LockKind::Whole, LockKind::Appends] {
+        // The end of a file a mount gives up by itself, unless it hangs; then it is named.
+        let ends = session.map(|_| LockKind::Appends);
+        for kind in [LockKind::Ranges, LockKind::Whole].into_iter().chain(ends) {
             let who = services.credentials(caller);
             let of_kind = services.metadata.end_locks(who, (inode, kind), session);
             ended = ended.saturating_add(of_kind.await?);

@@ -66,9 +66,12 @@ impl FileSystem {
         if change == AttributeChange::default() {
             return self.chown_to_same(caller, inode).await;
         }
-        let by_handle = handle
-            .and_then(|handle| self.inner.files.handles.file(handle).ok())
-            .is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
+        let handle = handle.and_then(|handle| self.inner.files.handles.file(handle).ok());
+        if let Some(handle) = &handle {
+            handle.keeps_locks()?;
+        }
+        let by_handle =
+            handle.is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
         self.inner
             .set_attributes(caller, inode, by_handle, change)
             .await

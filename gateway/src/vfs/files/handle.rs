@@ -212,6 +212,17 @@ impl Handles {
         }
     }
 
+    /// Whether a lock was lost through every handle by which a file can be written.
+    pub(in crate::vfs) fn all_writers_lost(&self, inode: InodeId) -> bool {
+        let open = self.open();
+        let files = open.handles.values().filter_map(|handle| match handle {
+            Handle::File(file) => Some(file),
+            Handle::Directory(_) => None,
+        });
+        let mut writers = files.filter(|file| file.node.inode == inode && file.mode.write);
+        writers.all(|file| file.lock_lost.load(Ordering::Acquire))
+    }
+
     pub(in crate::vfs) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
         match self.open().handles.get(&id) {
             Some(Handle::Directory(handle)) => Ok(handle.clone()),

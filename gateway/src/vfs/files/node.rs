@@ -435,6 +435,7 @@ impl NodeState {
         self.full = None;
         self.close_failed = false;
         self.promised &= self.holds_written();
+        self.commits_before_sharing &= self.holds_written();
     }
 
     /// The commit failed: its data is pending again, beneath newer data.

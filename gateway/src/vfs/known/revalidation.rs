@@ -237,6 +237,13 @@ impl KnownMetadata {
         self.check_servers();
     }
 
+    /// News are wanted, though no call may ask for them.
+    pub(in crate::vfs) fn keep_hearing(&self) {
+        if self.coherence.is_told() {
+            self.revalidation.note_use();
+        }
+    }
+
     /// Asks for news, though nothing may be using them.
     pub(in crate::vfs) async fn hear(&self) {
         if self.coherence.is_told() {

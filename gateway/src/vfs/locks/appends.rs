@@ -7,15 +7,19 @@
 //!
 //! ```text
 //!   free ──lock, refresh──► held ──── appends of all processes here ────┐
-//!     ▲                                                                 │ HELD_FOR
-//!     └──────────unlock◄── committed ◄── flush ◄── no append under way ◄┘
+//!     ▲                      ▲                                          │ HELD_FOR
+//!     └──────────unlock◄── owed ◄── flush ◄──── no append under way ◄───┘
 //! ```
 //!
 //! * Nothing is appended through another mount between our first append and its commit. So no line
 //!   is lost, and none is torn if it was one write.
 //! * The others wait in the servers' queue, which is fair. All that is appended here meanwhile goes
 //!   into one commit: the more mounts append, the more each commit carries.
-//! * A commit that fails keeps the end, and is tried again. Appends here go on.
+//! * Appends here wait for the commit as well, at every tier. If it fails the end is kept, appends
+//!   go on, and it is tried again.
+//! * From before it is asked for until it was given up for certain, the end is *owed*: whatever
+//!   answers are lost, a task goes on giving it up. An end that is owed and not held is taken again
+//!   before the next append, since another mount may have had it in between.
 //! * A mount that is alone needs no lock. What it has appended is marked, and committed before
 //!   another mount is let in ([`super::sharing`]).
 //!
@@ -47,9 +51,17 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The only owner of ends of files in a mount: itself.
 const MOUNT: u64 = 0;
 
-/// Since when this mount holds the end of a file, if it does. Locked for reading while something is
-/// appended.
-type EndOfFile = Arc<RwLock<Option<Instant>>>;
+/// The end of a file. Locked for reading while something is appended.
+type EndOfFile = Arc<RwLock<HeldEnd>>;
+
+/// What this mount has of the end of a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldEnd {
+    /// Until when it holds it, if it does, and knows where it is.
+    until: Option<Instant>,
+    /// The servers may have given it to this mount, and it has not been given up.
+    owed: bool,
+}
 
 /// The ends of files that this mount holds or waits for.
 #[derive(Default)]
@@ -67,14 +79,16 @@ impl EndsOfFiles {
     /// Forgets one that is not held.
     fn retire(&self, inode: InodeId, end: &EndOfFile) {
         let mut files = self.files();
-        if Arc::strong_count(end) <= 2 && end.try_read().is_ok_and(|held| held.is_none()) {
+        if Arc::strong_count(end) <= 2 && end.try_read().is_ok_and(|held| !held.owed) {
             files.remove(&inode);
         }
     }
 }
 
-fn is_fresh(held: Option<Instant>) -> bool {
-    held.is_some_and(|since| since.elapsed() < HELD_FOR)
+impl HeldEnd {
+    fn is_fresh(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 const fn ask(wish: LockWish) -> Ask {
@@ -135,24 +149,27 @@ impl FileLocks {
     async fn hold_end(
         self: &Arc<Self>,
         node: &Arc<Node>,
-    ) -> Result<OwnedRwLockReadGuard<Option<Instant>>, VfsError> {
+    ) -> Result<OwnedRwLockReadGuard<HeldEnd>, VfsError> {
         let (this, node) = (self.clone(), node.clone());
         // A caller that gives up leaves nothing behind that is held for good.
         cancel_safe(async move {
             let end = this.ends.of(node.inode);
             let held = end.clone().read_owned().await;
-            if is_fresh(*held) {
+            if held.is_fresh() {
                 return Ok(held);
             }
             drop(held);
             let mut held = end.clone().write_owned().await;
-            if !is_fresh(*held) {
-                this.give_up_end(&node, &mut held).await;
-                if held.is_none() {
-                    this.take_end(node.inode).await?;
-                    *held = Some(Instant::now());
+            if !held.is_fresh() {
+                this.commit_end(&node, &mut held).await;
+            }
+            if held.until.is_none() {
+                // From now on the servers may have it, whatever they answer.
+                if !std::mem::replace(&mut held.owed, true) {
                     this.give_up_later(&node, end);
                 }
+                this.take_end(node.inode).await?;
+                held.until = Some(Instant::now() + HELD_FOR);
             }
             Ok(held.downgrade())
         })
@@ -161,6 +178,12 @@ impl FileLocks {
 
     /// Keeps others from appending until what waits is committed.
     pub(super) async fn keep_end(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        // If the servers have given it to this mount already, its commit is under way, and it is
+        // given up only after that.
+        let has = self.find((node.inode, LockKind::Appends));
+        if has.is_some_and(|locked| locked.state().count() > 0) {
+            return Ok(());
+        }
         self.hold_end(node).await.map(drop)
     }
 
@@ -181,48 +204,49 @@ impl FileLocks {
             while !this.services.is_stopped() {
                 tokio::time::sleep(pause).await;
                 let mut held = end.clone().write_owned().await;
-                if is_fresh(*held) {
-                    // Given up and taken again, by an append that came before this; or a commit
-                    // has just failed there.
-                    pause = AGAIN_AFTER;
+                if held.is_fresh() {
+                    // It was committed and taken again by an append that came before this.
+                    pause = HELD_FOR;
                     continue;
                 }
-                this.give_up_end(&node, &mut held).await;
-                if held.is_none() {
+                pause = AGAIN_AFTER;
+                this.commit_end(&node, &mut held).await;
+                if held.until.is_none() && this.give_up_end(node.inode).await.is_ok() {
+                    held.owed = false;
                     break;
                 }
-                pause = AGAIN_AFTER;
             }
             this.ends.retire(node.inode, &end);
         });
     }
 
-    /// Gives the end up after a commit of what was written. If one of the two fails it is held on.
-    async fn give_up_end(
+    /// Commits what was appended. If that fails the end is held on, and appends here go on.
+    async fn commit_end(
         self: &Arc<Self>,
         node: &Arc<Node>,
-        held: &mut OwnedRwLockWriteGuard<Option<Instant>>,
+        held: &mut OwnedRwLockWriteGuard<HeldEnd>,
     ) {
-        if held.is_none() {
+        if held.until.is_none() {
             return;
         }
-        let given_up = async {
-            self.writeback.flush(node).await?;
-            let Some(locked) = self.find((node.inode, LockKind::Appends)) else {
-                return Ok(());
-            };
-            let unlock = ask(LockWish::Unlock);
-            let unlocked = self.take(&locked, unlock, None, None).await;
-            self.retire(locked);
-            unlocked
-        };
-        **held = match given_up.await {
+        held.until = match self.writeback.flush(node).await {
             Ok(()) | Err(VfsError::Fenced) => None,
             Err(error) => {
                 let inode = node.inode;
                 tracing::warn!(%inode, %error, "other mounts cannot append to a file yet");
-                Some(Instant::now())
+                Some(Instant::now() + AGAIN_AFTER)
             }
         };
+    }
+
+    /// Gives the end back to the servers. Nothing is appended until it is taken again.
+    async fn give_up_end(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
+        let locked = self.locked((inode, LockKind::Appends))?;
+        let unlocked = self.take(&locked, ask(LockWish::Unlock), None, None).await;
+        self.retire(locked);
+        match unlocked {
+            Err(VfsError::Fenced) => Ok(()),
+            outcome => outcome,
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::vfs::files::HandleId;
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::locks::{LockKind, LockRange};
 use quorumfs_metadata::operation::LockWish;
+use rustix::io::Errno;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -127,17 +128,31 @@ impl FileLocks {
         locked: &Arc<LockedFile>,
         ask: Ask,
         handle: HandleId,
-        wait: Option<Interruption>,
+        mut wait: Option<Interruption>,
     ) -> Result<TakenLock, VfsError> {
         let inode = locked.place.0;
-        let gives = ask.wish == LockWish::Shared && locked.state().may_write(ask.owner, ask.range);
-        if gives {
-            self.commit_before_unlock(inode).await?;
+        self.finish_ending(locked, ask.owner).await?;
+        let (had, wrote) = {
+            let state = locked.state();
+            let had = state.has_to_unlock(ask.owner, ask.range);
+            (had, state.may_write(ask.owner, ask.range))
+        };
+        if ask.wish == LockWish::Shared && wrote {
+            let commit = self.commit_before_unlock(inode);
+            match &mut wait {
+                None => commit.await?,
+                Some(interruption) => tokio::select! {
+                    committed = commit => committed?,
+                    () = interruption.wait() => {
+                        return Err(VfsError::refused("lock", Errno::INTR));
+                    }
+                },
+            }
         }
         self.take(locked, ask, Some(handle), wait).await?;
         let refreshed = self.refresh(inode).await;
-        if refreshed.is_err() {
-            // The process is told that it has no lock.
+        if refreshed.is_err() && !had {
+            // The process is told that it has no lock; one that it had before it keeps.
             let unlock = Ask {
                 wish: LockWish::Unlock,
                 ..ask
@@ -174,8 +189,17 @@ impl FileLocks {
         if self.known.may_be_shared() {
             self.known.revalidate().await;
         }
-        let locked = self.find(place);
-        let here = locked.as_ref().and_then(|it| it.state().in_the_way(ask));
+        let (here, at_servers) = match self.find(place) {
+            None => (None, false),
+            Some(locked) => {
+                let known = {
+                    let state = locked.state();
+                    (state.in_the_way(ask), !state.may_decide())
+                };
+                self.retire(locked);
+                known
+            }
+        };
         if let Some(lock) = here {
             return Ok(Some(LockedBy {
                 range: lock.range,
@@ -183,7 +207,7 @@ impl FileLocks {
                 pid: Some(lock.pid),
             }));
         }
-        if !locked.is_some_and(|it| it.state().at_servers) && !self.known.is_shared() {
+        if !at_servers && !self.known.is_shared() {
             return Ok(None);
         }
         let exclusive = ask.wish == LockWish::Exclusive;

@@ -8,8 +8,9 @@
 use super::owner::{FileLocks, LockedFile};
 use crate::error::VfsError;
 use crate::vfs::files::HandleId;
+use crate::vfs::services::cancel_safe;
 use quorumfs_metadata::identity::InodeId;
-use quorumfs_metadata::locks::LockKind;
+use quorumfs_metadata::locks::{LockKind, LockRange};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,11 @@ impl FileLocks {
             let Some(locked) = self.find((inode, kind)) else {
                 continue;
             };
-            let ended = locked.state().close(handle);
+            let mut ended = locked.state().close(handle);
+            if kind == LockKind::Whole && !ended.contains(&handle.0) {
+                // The servers may have granted it when they took over the queue.
+                ended.push(handle.0);
+            }
             for owner in ended {
                 self.end(locked.clone(), owner).await;
             }
@@ -40,14 +45,15 @@ impl FileLocks {
 
     /// Gives up all that an owner has of an inode and kind: now, or as soon as that succeeds.
     async fn end(self: &Arc<Self>, locked: Arc<LockedFile>, owner: u64) {
-        if let Err(error) = self.unlock(&locked, Self::everything_of(owner)).await {
+        locked.state().begin_ending(owner);
+        if let Err(error) = self.finish_ending(&locked, owner).await {
             let inode = locked.place.0;
             tracing::warn!(%inode, %error, "a closed file is still locked; trying again");
             let (this, locked) = (self.clone(), locked.clone());
             tokio::spawn(async move {
                 while !this.services.is_stopped() {
                     tokio::time::sleep(AGAIN_AFTER).await;
-                    match this.unlock(&locked, Self::everything_of(owner)).await {
+                    match this.finish_ending(&locked, owner).await {
                         Ok(()) | Err(VfsError::Fenced) => break,
                         Err(error) => tracing::debug!(%inode, %error, "still locked"),
                     }
@@ -56,5 +62,32 @@ impl FileLocks {
             });
         }
         self.retire(locked);
+    }
+
+    /// Gives up all that an owner had when it closed the file. If the kernel uses its number again,
+    /// the first lock of the next owner does it, and this must not end that one.
+    pub(super) async fn finish_ending(
+        self: &Arc<Self>,
+        locked: &Arc<LockedFile>,
+        owner: u64,
+    ) -> Result<(), VfsError> {
+        if !locked.state().is_ending(owner) {
+            return Ok(());
+        }
+        let wrote = locked.state().may_write(owner, LockRange::WHOLE);
+        if wrote {
+            self.commit_before_unlock(locked.place.0).await?;
+        }
+        let (this, locked) = (self.clone(), locked.clone());
+        cancel_safe(async move {
+            let turn = locked.turn.lock().await;
+            if locked.state().is_ending(owner) {
+                let everything = Self::everything_of(owner);
+                this.attempt(&turn, &locked, &everything, None, false)
+                    .await?;
+            }
+            Ok(())
+        })
+        .await
     }
 }

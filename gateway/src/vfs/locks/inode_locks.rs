@@ -54,6 +54,10 @@ pub(super) struct InodeLocks {
     handles: BTreeMap<u64, BTreeSet<HandleId>>,
     /// Owners of whom it is not known what they hold: the servers gave no answer.
     unsure: BTreeSet<u64>,
+    /// Owners that have closed the file, whose locks are still to be given up.
+    ending: BTreeSet<u64>,
+    /// Some of the locks may be at the servers, and not all of them are.
+    handing_over: bool,
 }
 
 /// All sessions but this one are the servers' business.
@@ -118,11 +122,19 @@ impl InodeLocks {
             && self.waiting.is_empty()
             && self.handles.is_empty()
             && self.unsure.is_empty()
+            && self.ending.is_empty()
+            && !self.handing_over
     }
 
     /// How many locks are held.
     pub(super) fn count(&self) -> usize {
         self.held.len()
+    }
+
+    /// How many of them an owner holds.
+    pub(super) fn count_of(&self, number: u64) -> usize {
+        let own = self.held.iter();
+        own.filter(|held| held.owner.number == number).count()
     }
 
     /// The locks that are held, as they were asked for.
@@ -178,6 +190,7 @@ impl InodeLocks {
         self.leave_queue(ask);
         if ask.wish == LockWish::Unlock && ask.range == LockRange::WHOLE {
             self.unsure.remove(&ask.owner);
+            self.ending.remove(&ask.owner);
         }
         if !self.concerns(ask.owner) {
             self.handles.remove(&ask.owner);
@@ -197,14 +210,43 @@ impl InodeLocks {
         self.waiting.retain(|waiting| *waiting != wish);
     }
 
+    /// The locks are about to be given to the servers: this mount decides no more.
+    pub(super) const fn begin_handing_over(&mut self) {
+        self.handing_over = true;
+    }
+
+    /// Whether this mount may decide, if it acts as alone.
+    pub(super) const fn may_decide(&self) -> bool {
+        !self.at_servers && !self.handing_over
+    }
+
     /// The servers keep the queue from now on.
     pub(super) fn give_to_servers(&mut self) {
         self.at_servers = true;
+        self.handing_over = false;
         self.waiting.clear();
     }
 
+    /// An owner has closed the file.
+    pub(super) fn begin_ending(&mut self, owner: u64) {
+        if self.concerns(owner) {
+            self.ending.insert(owner);
+        }
+    }
+
+    /// Whether the locks of an owner are still to be given up because it has closed the file. The
+    /// kernel may use its number again meanwhile.
+    pub(super) fn is_ending(&self, owner: u64) -> bool {
+        self.ending.contains(&owner)
+    }
+
+    /// Whether it is not known what an owner holds.
+    pub(super) fn is_unsure(&self, owner: u64) -> bool {
+        self.unsure.contains(&owner)
+    }
+
     /// It is not known whether the servers did what an owner asked for.
-    pub(super) fn unsure(&mut self, owner: u64) {
+    pub(super) fn note_unsure(&mut self, owner: u64) {
         self.unsure.insert(owner);
     }
 
@@ -352,7 +394,7 @@ mod tests {
     #[test]
     fn an_owner_of_whom_nothing_is_known_unlocks_all_the_same() {
         let mut locks = InodeLocks::default();
-        locks.unsure(1);
+        locks.note_unsure(1);
         assert!(locks.has_to_unlock(1, LockRange { start: 0, end: 0 }));
         assert!(!locks.has_to_unlock(2, LockRange::WHOLE));
         locks.granted(&ask(1, LockWish::Unlock));

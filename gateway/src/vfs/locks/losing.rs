@@ -10,7 +10,10 @@
 use super::inode_locks::{Ask, LockedPlace};
 use super::owner::{FileLocks, LockedFile, Turn};
 use crate::error::VfsError;
+use crate::vfs::files::Departure;
 use crate::vfs::known::Invalidation;
+use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::locks::LockKind;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,13 +53,18 @@ impl FileLocks {
                 Invalidation::Pages(_) => false,
             };
             if !concerned {
+                self.retire(locked);
                 continue;
             }
             locked.wake();
-            let state = locked.state();
-            if state.at_servers && state.count() > 0 {
+            let held = {
+                let state = locked.state();
+                state.at_servers && state.count() > 0
+            };
+            if held && locked.place.1 != LockKind::Appends {
                 self.doubtful.add(locked.place);
             }
+            self.retire(locked);
         }
     }
 
@@ -75,6 +83,7 @@ impl FileLocks {
             }
             state.granted(&everything);
         }
+        self.give_up_written(inode);
         // What the kernel has of it is read without asking.
         self.known.drop_pages(inode);
         // It may have others there.
@@ -84,9 +93,25 @@ impl FileLocks {
             .lock(everything.request(locked.place, false))
             .await;
         if unlocked.is_err() {
-            locked.state().unsure(ask.owner);
+            locked.state().note_unsure(ask.owner);
         }
         locked.wake();
+    }
+
+    /// Gives up what was written under a lost lock and is not committed: another process has the lock
+    /// now. If others write the file through this mount as well, it cannot be told apart.
+    fn give_up_written(&self, inode: InodeId) {
+        let Some(node) = self.files.node(inode) else {
+            return;
+        };
+        if self.files.handles.all_writers_lost(inode) {
+            let mut state = node.state();
+            let mut written = Departure::default();
+            written.end = state.holds_written().then_some(0);
+            self.writeback
+                .lose(&node, &mut state, &written, &VfsError::LockLost);
+            self.writeback.book(&mut state);
+        }
     }
 
     /// Finds out which locks of a file have been ended.
@@ -99,7 +124,8 @@ impl FileLocks {
         let own = self.services.metadata.own_locks(locked.place).await?;
         for ask in held {
             // The owner's first loss has taken its other locks along.
-            if locked.state().has(&ask) && !own.iter().any(|lock| ask.is_granted_by(lock)) {
+            let known = locked.state().has(&ask) && !locked.state().is_unsure(ask.owner);
+            if known && !own.iter().any(|lock| ask.is_granted_by(lock)) {
                 self.lose(&turn, locked, &ask).await;
             }
         }
@@ -113,10 +139,14 @@ pub(super) fn spawn(locks: &Arc<FileLocks>) {
     tokio::spawn(async move {
         loop {
             // Once in a while, since the file system may be dropped.
-            let _ = tokio::time::timeout(60 * PAUSE, doubtful.some.notified()).await;
+            let _ = tokio::time::timeout(20 * PAUSE, doubtful.some.notified()).await;
             let Some(locks) = weak.upgrade().filter(|it| !it.services.is_stopped()) else {
                 return;
             };
+            // News of turns and of lost locks have to arrive, though nothing may use the mount.
+            if !locks.all().is_empty() {
+                locks.known.keep_hearing();
+            }
             for place in doubtful.take() {
                 let Some(locked) = locks.find(place) else {
                     continue;

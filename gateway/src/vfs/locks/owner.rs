@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How often a request that waits is repeated, in case the news of its turn were not heard.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -45,6 +46,8 @@ pub(in crate::vfs) struct FileLocks {
     inodes: Mutex<BTreeMap<LockedPlace, Arc<LockedFile>>>,
     pub(super) ends: EndsOfFiles,
     pub(super) doubtful: Arc<DoubtfulLocks>,
+    /// Since when another mount waits for this one to share.
+    pub(super) sharing: Mutex<Option<Instant>>,
     /// Locks that were lost.
     pub(super) lost: AtomicU64,
 }
@@ -85,6 +88,7 @@ impl FileLocks {
             inodes: Mutex::default(),
             ends: EndsOfFiles::default(),
             doubtful: Arc::default(),
+            sharing: Mutex::default(),
             lost: AtomicU64::new(0),
         })
     }
@@ -137,6 +141,9 @@ impl FileLocks {
         if Arc::strong_count(&locked) <= 2 && locked.state().is_idle() {
             inodes.remove(&locked.place);
         }
+        // Under the lock: of two that let go at the same time, the second one sees it.
+        drop(locked);
+        drop(inodes);
     }
 
     /// Takes a lock, or gives it up, for an owner that locks through `handle`; waits for it until
@@ -155,6 +162,7 @@ impl FileLocks {
             changed.as_mut().enable();
             if self.known.may_be_shared() {
                 // One that is alone may have been recalled; and news tell of its turn.
+                self.known.keep_hearing();
                 self.known.revalidate().await;
             }
             let (this, of) = (self.clone(), locked.clone());
@@ -195,8 +203,7 @@ impl FileLocks {
         handle: Option<HandleId>,
         wait: bool,
     ) -> Result<bool, VfsError> {
-        let at_servers = locked.state().at_servers;
-        if !at_servers {
+        if !locked.state().at_servers {
             if let Some(decision) = self.decide_alone(locked, ask, handle, wait) {
                 return decision;
             }
@@ -232,9 +239,12 @@ impl FileLocks {
             }
             Err(error) => {
                 if !matches!(error, VfsError::Refused { .. } | VfsError::Fenced) {
-                    state.unsure(ask.owner);
+                    state.note_unsure(ask.owner);
                     state.uses(ask.owner, handle);
                 }
+                drop(state);
+                // It may have been given up, and the servers tell this mount of it by no news.
+                locked.wake();
                 Err(error)
             }
         }
@@ -249,16 +259,22 @@ impl FileLocks {
         wait: bool,
     ) -> Option<Result<bool, VfsError>> {
         let mut state = locked.state();
-        if self.known.is_shared() {
+        if self.known.is_shared() || !state.may_decide() {
             return None;
         }
-        let before = state.has_to_unlock(ask.owner, ask.range);
+        let before = state.count_of(ask.owner);
+        let has = state.has_to_unlock(ask.owner, ask.range);
         let decision = state.decide(locked.place.1, ask, wait);
         if decision == Decision::Granted {
             state.uses(ask.owner, handle.filter(|_| ask.wish != LockWish::Unlock));
         }
+        // Only if something was given up: the one that waits would wake itself otherwise.
+        let gave = match decision {
+            Decision::Granted => has && ask.wish != LockWish::Exclusive,
+            Decision::Blocked(_) | Decision::Full => state.count_of(ask.owner) < before,
+        };
         drop(state);
-        if before {
+        if gave {
             locked.wake();
         }
         Some(match decision {

@@ -11,14 +11,17 @@
 //!   Clouds may be slow, and the other mount may not have to wait for long: what has not arrived
 //!   after [`COMMITS_WITHIN`] keeps the end of its file until it has, and nothing else.
 
+use super::inode_locks::Ask;
 use super::owner::{FileLocks, LockedFile, Turn};
 use crate::error::VfsError;
 use crate::vfs::files::Node;
 use crate::vfs::known::BeforeSharing;
 use async_trait::async_trait;
-use std::sync::Arc;
+use futures_util::StreamExt;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How long commits may hold up another mount: half of the time after which the servers fence one
 /// that does not share.
@@ -29,18 +32,37 @@ const AT_ONCE: usize = 32;
 #[async_trait]
 impl BeforeSharing for FileLocks {
     async fn before_sharing(self: Arc<Self>) -> Result<(), VfsError> {
+        // All tries together: the servers count from the first one.
+        let until = self.sharing_since() + COMMITS_WITHIN;
         self.hand_all_over().await?;
-        let _ = tokio::time::timeout(COMMITS_WITHIN, self.commit_marked()).await;
+        let _ = tokio::time::timeout_at(until, self.commit_marked()).await;
+        let mut kept = JoinSet::new();
         for node in self.marked() {
             let inode = node.inode;
             tracing::warn!(%inode, "is still being committed while another mount begins");
-            self.keep_end(&node).await?;
+            let this = self.clone();
+            kept.spawn(async move { this.keep_end(&node).await });
         }
-        Ok(())
+        let mut outcome = Ok(());
+        while let Some(done) = kept.join_next().await {
+            outcome = outcome.and(joined(Some(done)));
+        }
+        if outcome.is_ok() {
+            *self.sharing() = None;
+        }
+        outcome
     }
 }
 
 impl FileLocks {
+    fn sharing(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sharing_since(&self) -> Instant {
+        *self.sharing().get_or_insert_with(Instant::now)
+    }
+
     async fn hand_all_over(self: &Arc<Self>) -> Result<(), VfsError> {
         let mut tasks = JoinSet::new();
         let mut outcome = Ok(());
@@ -74,15 +96,31 @@ impl FileLocks {
         locked: &LockedFile,
     ) -> Result<(), VfsError> {
         let (held, waiting) = {
-            let state = locked.state();
+            let mut state = locked.state();
+            state.begin_handing_over();
             (state.all_held(), state.all_waiting())
         };
-        for ask in held {
+        // They do not conflict with each other, so their order does not matter.
+        let give = |ask: Ask| async move {
             let request = ask.request(locked.place, false);
-            match self.services.metadata.lock(request).await {
+            (ask, self.services.metadata.lock(request).await)
+        };
+        let mut given = futures_util::stream::iter(held)
+            .map(give)
+            .buffer_unordered(AT_ONCE);
+        let mut refused = Vec::new();
+        while let Some((ask, answer)) = given.next().await {
+            match answer {
                 Ok(None) => {}
-                Ok(Some(_)) | Err(VfsError::Refused { .. }) => self.lose(turn, locked, &ask).await,
+                Ok(Some(_)) | Err(VfsError::Refused { .. }) => refused.push(ask),
                 Err(error) => return Err(error),
+            }
+        }
+        drop(given);
+        for ask in refused {
+            // The owner's first loss takes its other locks along.
+            if locked.state().has(&ask) {
+                self.lose(turn, locked, &ask).await;
             }
         }
         for ask in waiting {
