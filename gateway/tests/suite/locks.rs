@@ -4,14 +4,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use crate::common::{OperationFault, TestVolume, content, new_file, root};
+mod faults;
+
+use crate::common::{TestVolume, content, new_file, root};
 use bytes::Bytes;
 use quorumfs_gateway::metadata::MountMode;
 use quorumfs_gateway::vfs::{
-    Caller, FileSystem, HandleId, InodeId, Interruption, LockKind, LockRange, LockWish, OpenMode,
-    TakenLock, VfsError, VfsOptions,
+    AttributeChange, Caller, FileSystem, HandleId, InodeId, Interruption, LockKind, LockRange,
+    LockWish, OpenMode, TakenLock, VfsError, VfsOptions,
 };
-use quorumfs_metadata::operation::Operation;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -462,26 +463,6 @@ async fn the_locks_of_a_mount_that_was_taken_over_are_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_whose_answer_was_lost_is_given_up_with_the_file() {
-    let is_lock = |operation: &Operation| matches!(operation, Operation::Lock(_));
-    let world = TestVolume::in_test_time();
-    let (first, wire) = world.share_over(VfsOptions::default()).await;
-    let second = shared(&world).await;
-    let inode = file(&first, b"").await;
-    let one = Process::open(&first, inode, 1).await;
-    let other = Process::open(&second, inode, 1).await;
-    wire.next(is_lock, OperationFault::AnswerLost);
-    assert!(one.attempt(RANGES, LockWish::Exclusive).await.is_err());
-    assert!(wire.all_faults_occurred());
-    assert_eq!(
-        other.attempt(RANGES, LockWish::Shared).await,
-        Err(Errno::AGAIN)
-    );
-    first.end_process_locks(one.handle, 1).await.unwrap();
-    other.attempt(RANGES, LockWish::Exclusive).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_is_in_the_way_is_named_wherever_it_is() {
     let world = TestVolume::in_test_time();
     let (first, second) = (shared(&world).await, shared(&world).await);
@@ -510,7 +491,11 @@ async fn a_lock_that_somebody_ended_is_lost_to_its_process_until_it_closes_the_f
     let (first, second) = (shared(&world).await, shared(&world).await);
     let inode = file(&first, &[1; 3000]).await;
     let one = Process::open(&first, inode, 1).await;
-    let bystander = Process::open(&first, inode, 2).await;
+    let bystander = first
+        .open(&root(), inode, OpenMode::READ)
+        .await
+        .unwrap()
+        .handle;
     let other = Process::open(&second, inode, 1).await;
     one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
     one.write(&[2; 3000]).await;
@@ -538,10 +523,27 @@ async fn a_lock_that_somebody_ended_is_lost_to_its_process_until_it_closes_the_f
     );
     assert_eq!(errno(first.fsync(one.handle).await), Err(Errno::IO));
     assert_eq!(one.attempt(RANGES, LockWish::Shared).await, Err(Errno::IO));
-    assert_eq!(bystander.read().await.len(), 3000);
+    let cut = AttributeChange {
+        size: Some(0),
+        ..AttributeChange::default()
+    };
+    let cut = first.setattr(&root(), inode, Some(one.handle), cut).await;
+    assert_eq!(errno(cut.map(drop)), Err(Errno::IO));
+    let copied = first
+        .clone_range((one.handle, 0), (one.handle, 9000), 9)
+        .await;
+    assert_eq!(errno(copied.map(drop)), Err(Errno::IO));
+    // What was written under the lock is not laid over what the next one writes.
+    assert_eq!(
+        first.read(bystander, 0, 1 << 20).await.unwrap(),
+        [1; 3000].as_slice()
+    );
+    other.write(&[4; 3000]).await;
     first.end_process_locks(one.handle, 1).await.unwrap();
-    first.release(one.handle).await.unwrap();
+    assert!(first.release(one.handle).await.is_err());
     other.unlock(RANGES).await;
+    tokio::time::sleep(10 * SOON).await;
+    assert_eq!(content(&second, inode).await, [4; 3000]);
     let again = Process::open(&first, inode, 1).await;
     again.attempt(RANGES, LockWish::Exclusive).await.unwrap();
     again.read().await;
