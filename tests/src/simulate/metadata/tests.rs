@@ -139,6 +139,7 @@ impl Bench {
         self.history.order.push(self.history.calls.len());
         self.history.calls.push(Call {
             client,
+            session: self.caller(client).session,
             kind,
             operation,
             invoked: turn - self.random.below(300),

@@ -5,16 +5,23 @@
 //! change of another client is logged; and each mount is told the log's end. So every change has a
 //! range of positions. The news up to a position have to list what certainly lies in it, and may
 //! list only what can.
+//!
+//! The bell has to follow the log within [`BELL_INTERVAL`] of agreed time and a tick. Clients read
+//! that time now and then: what was in the log at one reading has to be told at another one that is
+//! later by so much. A mount is told at once.
 
 use super::Model;
 use crate::identity::{InodeId, LogPosition};
+use crate::limits::BELL_INTERVAL;
 use crate::operation::{Compound, Step};
+use crate::simulation::locks::LockNews;
+use quorumfs_bft::identity::Time;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 /// What is kept of the past; questions about more are not judged.
-const EVENTS_MAX: usize = 256;
+const EVENTS_MAX: usize = 512;
 
 /// The last events of the change log.
 pub(super) type Events = VecDeque<Rc<MountEvent>>;
@@ -30,6 +37,10 @@ pub(super) enum MountEvent {
     Recalled { client: usize },
     /// A client has changed something.
     Changed(ModelChange),
+    /// Ticks may have added so many entries about the locks of an inode, or may still.
+    Loose { inode: InodeId, entries: u64 },
+    /// A client has read the agreed time.
+    Clock { now: Time },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +58,35 @@ pub(super) struct Told<'a> {
     pub(super) after: LogPosition,
     pub(super) position: LogPosition,
     pub(super) inodes: &'a [InodeId],
+    /// Whether there are entries behind the position that could be told too.
+    pub(super) more: bool,
+}
+
+/// How far the bell has to have been rung.
+#[derive(Default)]
+struct RungBell {
+    to: u64,
+    /// The first positions of entries, with the first reading of the agreed time after each.
+    owed: Vec<(u64, Option<Time>)>,
+}
+
+impl RungBell {
+    fn owe(&mut self, position: u64) {
+        self.owed.push((position, None));
+    }
+
+    fn pass(&mut self, now: Time) {
+        let mut to = self.to;
+        self.owed.retain_mut(|(position, since)| {
+            let is_due = since.is_some_and(|since| since.plus(BELL_INTERVAL) <= now);
+            if is_due {
+                to = to.max(*position);
+            }
+            since.get_or_insert(now);
+            !is_due
+        });
+        self.to = to;
+    }
 }
 
 impl Model {
@@ -73,8 +113,9 @@ impl Model {
                 (_, end) => end,
             };
         }
+        let loose = self.loose().1;
         self.happened(MountEvent::Mounted { client, last });
-        end.is_none_or(|end| end.contains(&last))
+        end.is_none_or(|end| (*end.start()..=end.end().saturating_add(loose)).contains(&last))
     }
 
     /// A compound was executed: `shown` are the inodes of its steps' replies.
@@ -119,9 +160,47 @@ impl Model {
                 (*by == client).then_some(true)
             }
             MountEvent::Recalled { client: by } => (*by == client).then_some(false),
-            MountEvent::Changed(_) => None,
+            MountEvent::Changed(_) | MountEvent::Loose { .. } | MountEvent::Clock { .. } => None,
         });
         last.unwrap_or(true)
+    }
+
+    /// An operation of a client, or a tick, may have told mounts of locks.
+    pub fn tells_of_locks(&mut self, client: usize, news: &LockNews) {
+        match *news {
+            LockNews::Loose { inode, entries } => {
+                self.happened(MountEvent::Loose { inode, entries });
+            }
+            LockNews::Entry {
+                inode,
+                certain,
+                own,
+            } => {
+                let possible = BTreeSet::from([inode]);
+                self.happened(MountEvent::Changed(ModelChange {
+                    client,
+                    answered: !own,
+                    certain: match certain {
+                        true => possible.clone(),
+                        false => BTreeSet::new(),
+                    },
+                    possible,
+                }));
+            }
+        }
+    }
+
+    /// The inodes of entries that may be anywhere, and the number of those entries.
+    fn loose(&self) -> (BTreeSet<InodeId>, u64) {
+        let mut inodes = BTreeSet::new();
+        let mut number = 0_u64;
+        for event in &self.events {
+            if let MountEvent::Loose { inode, entries } = &**event {
+                inodes.insert(*inode);
+                number = number.saturating_add(*entries);
+            }
+        }
+        (inodes, number)
     }
 
     /// Whether `client` can be told this.
@@ -140,18 +219,26 @@ impl Model {
         let Some((index, begin)) = since.filter(|(_, begin)| *begin <= after) else {
             return true;
         };
-        let (mut low, mut high) = (begin, begin);
-        let mut possible: BTreeSet<InodeId> = BTreeSet::new();
+        let (mut possible, loose) = self.loose();
+        let (mut low, mut high) = (begin, begin.saturating_add(loose));
+        let mut bell = RungBell::default();
         for event in self.events.iter().skip(index) {
             match &**event {
-                MountEvent::Mounted { last, .. } => (low, high) = (*last, *last),
-                MountEvent::Left { .. } | MountEvent::Recalled { .. } => {}
+                MountEvent::Mounted { last, .. } => {
+                    (low, high) = (*last, last.saturating_add(loose));
+                    bell.to = bell.to.max(*last);
+                }
+                MountEvent::Left { .. }
+                | MountEvent::Recalled { .. }
+                | MountEvent::Loose { .. } => {}
+                MountEvent::Clock { now } => bell.pass(*now),
                 MountEvent::Changed(changed) => {
                     let first = low.saturating_add(1);
                     high = high.saturating_add(1);
                     let is_own = changed.client == client;
                     if !is_own && !changed.certain.is_empty() {
                         low = first;
+                        bell.owe(first);
                         let listed = |inode| told.inodes.contains(inode);
                         let is_within = first > after && high <= to;
                         if is_within && !changed.certain.iter().all(listed) {
@@ -164,6 +251,8 @@ impl Model {
                 }
             }
         }
-        after <= to && to <= high && told.inodes.iter().all(|inode| possible.contains(inode))
+        let rung = told.more || bell.to <= to;
+        let is_within = after <= to && to <= high;
+        rung && is_within && told.inodes.iter().all(|inode| possible.contains(inode))
     }
 }
