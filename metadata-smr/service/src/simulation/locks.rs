@@ -66,6 +66,17 @@ pub enum LockNews {
         /// Their number.
         entries: u64,
     },
+    /// A mount has ended and a waiter may go on: ticks add an entry as soon as they are due, unless
+    /// an operation on the inode's locks comes first.
+    Owed {
+        /// The inode.
+        inode: InodeId,
+    },
+    /// Such an operation has come.
+    Waived {
+        /// The inode.
+        inode: InodeId,
+    },
 }
 
 /// The agreed time that the answer to an operation shows.
@@ -88,6 +99,15 @@ struct PossibleLocks {
 impl PossibleLocks {
     fn waiting(&self) -> impl Iterator<Item = &(NaiveWish, Option<u64>)> {
         self.locks.waiting.values().flatten()
+    }
+
+    /// The waiters whose turn has come since.
+    fn turns_since(&self, before: &Self) -> impl Iterator<Item = &NaiveWish> {
+        let had = before.waiting().filter(|(_, turn)| turn.is_some());
+        let had: BTreeSet<NaiveWish> = had.map(|(wish, _)| *wish).collect();
+        let free = self.waiting().filter(|(_, turn)| turn.is_some());
+        let free = free.map(|(wish, _)| wish);
+        free.filter(move |wish| !had.contains(wish))
     }
 
     fn sessions(&self) -> BTreeSet<u64> {
@@ -259,6 +279,14 @@ impl LockJudge {
             (Operation::EndLocks(end), done) => self.end_locks(session, end, done.as_ref())?,
             _ => Vec::new(),
         };
+        let (Operation::Lock(LockRequest { inode, .. })
+        | Operation::StopWaiting(StopWaiting { inode, .. })
+        | Operation::EndLocks(EndLocks { inode, .. })) = operation
+        else {
+            news.extend(told);
+            return Ok(news);
+        };
+        news.push(LockNews::Waived { inode });
         news.extend(told);
         Ok(news)
     }
@@ -272,15 +300,25 @@ impl LockJudge {
             if !known.iter().any(here) {
                 continue;
             }
-            let after = known
+            let inode = place.0;
+            news.push(LockNews::Waived { inode });
+            let before = known.clone();
+            *known = before
                 .iter()
-                .map(|it| it.ended(*place, session, self.earliest));
-            *known = after.collect();
+                .map(|it| it.ended(*place, session, self.earliest))
+                .collect();
             let entries = known.iter().map(|it| it.waiting().count()).max();
-            news.push(LockNews::Loose {
-                inode: place.0,
-                entries: entries.unwrap_or(0) as u64,
-            });
+            if let Some(entries) = entries.filter(|entries| *entries > 0) {
+                let entries = entries as u64;
+                news.push(LockNews::Loose { inode, entries });
+            }
+            if let (Some(before), Some(after)) = (single(&before), single(known)) {
+                let is_settled = before.late.is_empty()
+                    && before.sessions().iter().all(|it| !self.idle.contains(it));
+                if is_settled && after.turns_since(before).next().is_some() {
+                    news.push(LockNews::Owed { inode });
+                }
+            }
         }
         news
     }
@@ -409,13 +447,7 @@ impl LockJudge {
         if !settled {
             return Ok(vec![unknown]);
         }
-        let had: BTreeSet<NaiveWish> = only
-            .waiting()
-            .filter_map(|(wish, turn)| turn.map(|_| *wish))
-            .collect();
-        let free = after.waiting().filter(|(_, turn)| turn.is_some());
-        let free = free.filter(|(wish, _)| !had.contains(wish));
-        let free: Vec<u64> = free.map(|(wish, _)| wish.owner.0).collect();
+        let free: Vec<u64> = after.turns_since(only).map(|wish| wish.owner.0).collect();
         let own = free.contains(&session) && !gives(&only.locks);
         let certain = free.iter().any(|it| *it != session);
         Ok(match own || certain {

@@ -39,6 +39,10 @@ pub(super) enum MountEvent {
     Changed(ModelChange),
     /// Ticks may have added so many entries about the locks of an inode, or may still.
     Loose { inode: InodeId, entries: u64 },
+    /// A tick has to add an entry about the locks of an inode.
+    Owed { inode: InodeId },
+    /// It need not.
+    Waived { inode: InodeId },
     /// A client has read the agreed time.
     Clock { now: Time },
 }
@@ -86,6 +90,31 @@ impl RungBell {
             !is_due
         });
         self.to = to;
+    }
+}
+
+/// An entry that a tick has to add.
+struct OwedEntry {
+    inode: InodeId,
+    /// Its position is one of these, once the bell has to have been rung for it.
+    first: u64,
+    last: Option<u64>,
+    /// The first reading of the agreed time since it is owed.
+    since: Option<Time>,
+}
+
+impl OwedEntry {
+    fn pass(&mut self, now: Time, high: u64) {
+        let since = *self.since.get_or_insert(now);
+        if since.plus(BELL_INTERVAL) <= now {
+            self.last.get_or_insert(high);
+        }
+    }
+
+    /// Whether news have to list it.
+    fn is_within(&self, told: &Told<'_>) -> bool {
+        let within = |last| told.after.0 < self.first && last <= told.position.0;
+        self.last.is_some_and(within)
     }
 }
 
@@ -160,7 +189,7 @@ impl Model {
                 (*by == client).then_some(true)
             }
             MountEvent::Recalled { client: by } => (*by == client).then_some(false),
-            MountEvent::Changed(_) | MountEvent::Loose { .. } | MountEvent::Clock { .. } => None,
+            _ => None,
         });
         last.unwrap_or(true)
     }
@@ -171,6 +200,8 @@ impl Model {
             LockNews::Loose { inode, entries } => {
                 self.happened(MountEvent::Loose { inode, entries });
             }
+            LockNews::Owed { inode } => self.happened(MountEvent::Owed { inode }),
+            LockNews::Waived { inode } => self.happened(MountEvent::Waived { inode }),
             LockNews::Entry {
                 inode,
                 certain,
@@ -222,6 +253,7 @@ impl Model {
         let (mut possible, loose) = self.loose();
         let (mut low, mut high) = (begin, begin.saturating_add(loose));
         let mut bell = RungBell::default();
+        let mut owed: Vec<OwedEntry> = Vec::new();
         for event in self.events.iter().skip(index) {
             match &**event {
                 MountEvent::Mounted { last, .. } => {
@@ -231,7 +263,19 @@ impl Model {
                 MountEvent::Left { .. }
                 | MountEvent::Recalled { .. }
                 | MountEvent::Loose { .. } => {}
-                MountEvent::Clock { now } => bell.pass(*now),
+                MountEvent::Clock { now } => {
+                    bell.pass(*now);
+                    owed.iter_mut().for_each(|it| it.pass(*now, high));
+                }
+                MountEvent::Owed { inode } => owed.push(OwedEntry {
+                    inode: *inode,
+                    first: low.saturating_add(1),
+                    last: None,
+                    since: None,
+                }),
+                MountEvent::Waived { inode } => {
+                    owed.retain(|it| it.inode != *inode || it.last.is_some());
+                }
                 MountEvent::Changed(changed) => {
                     let first = low.saturating_add(1);
                     high = high.saturating_add(1);
@@ -250,6 +294,10 @@ impl Model {
                     }
                 }
             }
+        }
+        let mut owed = owed.iter().filter(|it| it.is_within(told));
+        if !owed.all(|it| told.inodes.contains(&it.inode)) {
+            return false;
         }
         let rung = told.more || bell.to <= to;
         let is_within = after <= to && to <= high;
