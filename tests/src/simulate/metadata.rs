@@ -128,6 +128,10 @@ fn judge_in_order(history: &History) -> Result<(), String> {
         if executed > sequence {
             judge.end_batch()?;
             sequence = executed;
+            judge
+                .models
+                .iter_mut()
+                .for_each(|it| it.begin_batch(sequence));
         }
         match call.kind {
             OperationKind::Execute => judge.execute(place, call)?,
@@ -172,7 +176,7 @@ impl<'h> OrderJudge<'h> {
         self.models = self.models.iter().flat_map(after).collect();
         for model in &mut self.models {
             for news in &told {
-                model.tells_of_locks(call.client, news);
+                model.tells_of_locks((call.client, answer.is_some()), news);
             }
         }
         self.models.sort();
@@ -183,7 +187,7 @@ impl<'h> OrderJudge<'h> {
     fn query(&mut self, place: usize, call: &'h Call) {
         for news in self.locks.pass(place, call.invoked) {
             for model in &mut self.models {
-                model.tells_of_locks(call.client, &news);
+                model.tells_of_locks((call.client, true), &news);
             }
         }
         if !self.allows(place, call) {

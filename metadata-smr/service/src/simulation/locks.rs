@@ -166,6 +166,9 @@ type PossibleStates = BTreeSet<PossibleLocks>;
 /// The states after a call, if a state allows its answer.
 type Explain<'a> = &'a dyn Fn(&NaiveLocks) -> Vec<NaiveLocks>;
 
+/// Whether the session knows by itself that it may repeat its requests.
+type Gives<'a> = &'a dyn Fn(&NaiveLocks) -> bool;
+
 /// What is known of the locks of all inodes.
 #[derive(Clone, Debug, Default)]
 pub struct LockJudge {
@@ -420,7 +423,7 @@ impl LockJudge {
         place: LockedPlace,
         (session, asked): (u64, Option<NaiveWish>),
         explain: Explain<'_>,
-        (gives, why): (&dyn Fn(&NaiveLocks) -> bool, &dyn Fn() -> String),
+        (gives, why): (Gives<'_>, &dyn Fn() -> String),
     ) -> Result<Vec<LockNews>, String> {
         let inode = place.0;
         let unknown = LockNews::Entry {

@@ -97,6 +97,8 @@ fn judged(seed: u64, loses: bool) -> Result<(), TestCaseError> {
     let mut locks = LockJudge::new(readings);
     for (place, call) in seen.iter().enumerate() {
         let (client, bytes, answer) = (call.client, call.bytes(), call.answer.as_deref());
+        let batch = place as u64 + 1;
+        models.iter_mut().for_each(|it| it.begin_batch(batch));
         let told = match &call.call {
             Call::Execute(_) => {
                 let told = locks.execute(&call.lock_call(place));
@@ -122,7 +124,7 @@ fn judged(seed: u64, loses: bool) -> Result<(), TestCaseError> {
         };
         for model in &mut models {
             for news in &told {
-                model.tells_of_locks(client, news);
+                model.tells_of_locks((client, answer.is_some()), news);
             }
         }
         if let (Call::Query(_), Some(answer)) = (&call.call, answer) {

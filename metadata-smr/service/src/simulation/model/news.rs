@@ -8,7 +8,8 @@
 //!
 //! The bell has to follow the log within [`BELL_INTERVAL`] of agreed time and a tick. Clients read
 //! that time now and then: what was in the log at one reading has to be told at another one that is
-//! later by so much. A mount is told at once.
+//! later by so much. A mount is told at once. An answer may be one from the middle of its batch, so
+//! it need not know what the bell was rung for in that.
 
 use super::Model;
 use crate::identity::{InodeId, LogPosition};
@@ -30,7 +31,11 @@ pub(super) type Events = VecDeque<Rc<MountEvent>>;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MountEvent {
     /// A client has mounted, and was told the position of the last entry.
-    Mounted { client: usize, last: u64 },
+    Mounted {
+        client: usize,
+        last: u64,
+        batch: u64,
+    },
     /// A client may not have the realm mounted any more.
     Left { client: usize },
     /// The mount of a client is alone and was asked to share the realm.
@@ -44,7 +49,7 @@ pub(super) enum MountEvent {
     /// It need not.
     Waived { inode: InodeId },
     /// A client has read the agreed time.
-    Clock { now: Time },
+    Clock { now: Time, batch: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +124,11 @@ impl OwedEntry {
 }
 
 impl Model {
+    /// What comes next is executed in this batch, or shows the state after it.
+    pub const fn begin_batch(&mut self, batch: u64) {
+        self.batch = batch;
+    }
+
     pub(super) fn happened(&mut self, event: MountEvent) {
         if !self.keeps_events {
             return;
@@ -143,7 +153,12 @@ impl Model {
             };
         }
         let loose = self.loose().1;
-        self.happened(MountEvent::Mounted { client, last });
+        let batch = self.batch;
+        self.happened(MountEvent::Mounted {
+            client,
+            last,
+            batch,
+        });
         end.is_none_or(|end| (*end.start()..=end.end().saturating_add(loose)).contains(&last))
     }
 
@@ -195,7 +210,7 @@ impl Model {
     }
 
     /// An operation of a client, or a tick, may have told mounts of locks.
-    pub fn tells_of_locks(&mut self, client: usize, news: &LockNews) {
+    pub fn tells_of_locks(&mut self, (client, answered): (usize, bool), news: &LockNews) {
         match *news {
             LockNews::Loose { inode, entries } => {
                 self.happened(MountEvent::Loose { inode, entries });
@@ -210,7 +225,7 @@ impl Model {
                 let possible = BTreeSet::from([inode]);
                 self.happened(MountEvent::Changed(ModelChange {
                     client,
-                    answered: !own,
+                    answered: answered && !own,
                     certain: match certain {
                         true => possible.clone(),
                         false => BTreeSet::new(),
@@ -239,7 +254,9 @@ impl Model {
         let mut since = None;
         for (index, event) in self.events.iter().enumerate() {
             match &**event {
-                MountEvent::Mounted { client: by, last } if *by == client => {
+                MountEvent::Mounted {
+                    client: by, last, ..
+                } if *by == client => {
                     since = Some((index, *last));
                 }
                 MountEvent::Left { client: by } if *by == client => since = None,
@@ -256,15 +273,19 @@ impl Model {
         let mut owed: Vec<OwedEntry> = Vec::new();
         for event in self.events.iter().skip(index) {
             match &**event {
-                MountEvent::Mounted { last, .. } => {
+                MountEvent::Mounted { last, batch, .. } => {
                     (low, high) = (*last, last.saturating_add(loose));
-                    bell.to = bell.to.max(*last);
+                    if *batch < self.batch {
+                        bell.to = bell.to.max(*last);
+                    }
                 }
                 MountEvent::Left { .. }
                 | MountEvent::Recalled { .. }
                 | MountEvent::Loose { .. } => {}
-                MountEvent::Clock { now } => {
-                    bell.pass(*now);
+                MountEvent::Clock { now, batch } => {
+                    if *batch < self.batch {
+                        bell.pass(*now);
+                    }
                     owed.iter_mut().for_each(|it| it.pass(*now, high));
                 }
                 MountEvent::Owed { inode } => owed.push(OwedEntry {

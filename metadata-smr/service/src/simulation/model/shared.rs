@@ -78,7 +78,8 @@ impl Model {
                 // Another judge knows which answers about locks are possible.
                 let possible = match response {
                     Some(Response(Ok(Done::JobTaken { now, .. }))) => {
-                        next.happened(MountEvent::Clock { now });
+                        let batch = next.batch;
+                        next.happened(MountEvent::Clock { now, batch });
                         true
                     }
                     None | Some(Response(Err(_))) => true,
