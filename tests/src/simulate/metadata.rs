@@ -28,6 +28,8 @@ pub struct MetadataWorkload {
     calls: workload::Workload,
     mounts: Mounts,
     locking: Locking,
+    /// Whether clients lock nothing.
+    is_unlocked: bool,
     service: PlantedMetadata,
 }
 
@@ -44,10 +46,24 @@ impl MetadataWorkload {
         }
     }
 
+    /// Clients that lock nothing, and whose mounts do not last: what they do for a seed is what they
+    /// did before there were locks.
+    #[must_use]
+    pub fn unlocked(defect: Option<ServiceDefect>) -> Self {
+        Self {
+            mounts: Mounts::brief(),
+            is_unlocked: true,
+            ..Self::planted(defect)
+        }
+    }
+
     fn call(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes) {
         let mut chance = |bound| random.below(bound);
         let next = self.mounts.next(client, &mut chance);
-        let next = next.or_else(|| self.locking.next(client, &self.mounts, &mut chance));
+        let next = next.or_else(|| match self.is_unlocked {
+            true => None,
+            false => self.locking.next(client, &self.mounts, &mut chance),
+        });
         match next.unwrap_or_else(|| self.calls.next(&mut chance)) {
             MetadataCall::Execute(bytes) => (OperationKind::Execute, Bytes::from(bytes)),
             MetadataCall::Query(bytes) => (OperationKind::Query, Bytes::from(bytes)),

@@ -54,6 +54,15 @@ fn any_mode(chance: Chance<'_>) -> MountMode {
 }
 
 impl Mounts {
+    /// Mounts that do not last in any run.
+    #[must_use]
+    pub fn brief() -> Self {
+        Self {
+            lasting: Some(false),
+            ..Self::default()
+        }
+    }
+
     /// Whether the client has the realm mounted, as far as it knows.
     #[must_use]
     pub fn has(&self, client: usize) -> bool {
