@@ -46,8 +46,8 @@ impl MetadataWorkload {
         }
     }
 
-    /// Clients that lock nothing, and whose mounts do not last: what they do for a seed is what they
-    /// did before there were locks.
+    /// Clients that lock nothing, and whose mounts do not last: what they do for a seed is what
+    /// they did before there were locks.
     #[must_use]
     pub fn unlocked(defect: Option<ServiceDefect>) -> Self {
         Self {

@@ -9,8 +9,8 @@
 //!   then: so a waiter may be *late* from some call on;
 //! * whether a session that has been idle for long has ended.
 //!
-//! All of that is followed, at each call about the place: an answer is wrong if no state allows it. A
-//! place with too many states is judged no more.
+//! All of that is followed at each call about the inode and kind: an answer is wrong if no state
+//! allows it. If there are too many states, that inode and kind is judged no more.
 //!
 //! From the states follows also which operations give a waiter its turn, which has to be in the
 //! change log: see [`LockNews`].

@@ -1,9 +1,9 @@
 //! Processes of the mounts that lock files, as gateways ask on their behalf.
 //!
-//! A mount has a few owners, which lock a few inodes. A request that has to wait is asked again when
-//! the news name its inode, and after many other calls in any case. No two requests of a run that
-//! are pending at a time have the same bytes, so that each answer has its place in the order: the
-//! process's number counts them.
+//! A mount has a few owners, which lock a few inodes. A request that has to wait is asked again
+//! when the news name its inode, and after many other calls in any case. No two requests of a run
+//! that are pending at a time have the same bytes, so that each answer has its place in the order:
+//! the process's number counts them.
 
 use super::mounts::Mounts;
 use super::{Call, Chance};
@@ -28,7 +28,7 @@ const PATIENCE: u32 = 40;
 
 /// A request that waits.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct BlockedRequest {
     request: LockRequest,
     /// Whether its inode was in the news since it was asked.
     told: bool,
@@ -38,7 +38,7 @@ struct Waiting {
 /// The owners of one client.
 #[derive(Clone, Debug, Default)]
 struct Owners {
-    waiting: Vec<Waiting>,
+    waiting: Vec<BlockedRequest>,
     /// What was asked and is not answered.
     pending: BTreeSet<(InodeId, LockKind, u64)>,
     /// What may be held.
@@ -207,7 +207,7 @@ impl Locking {
                     self.sessions.push(blocker.session);
                 }
                 if request.wait {
-                    owners.waiting.push(Waiting {
+                    owners.waiting.push(BlockedRequest {
                         request: *request,
                         told: false,
                         calls: 0,
