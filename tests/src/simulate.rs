@@ -32,6 +32,9 @@ pub enum Service {
     KeyValue,
     /// The metadata service.
     Metadata,
+    /// The metadata service, whose clients lock nothing: for seeds that failed before there were
+    /// locks.
+    Unlocked,
 }
 
 impl fmt::Display for Service {
@@ -40,6 +43,7 @@ impl fmt::Display for Service {
             Self::Alternate => "alternate",
             Self::KeyValue => "key-value",
             Self::Metadata => "metadata",
+            Self::Unlocked => "unlocked",
         })
     }
 }
@@ -48,10 +52,16 @@ impl FromStr for Service {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        [Self::Alternate, Self::KeyValue, Self::Metadata]
-            .into_iter()
-            .find(|service| service.to_string() == name)
-            .ok_or_else(|| format!("there is no service {name:?}: alternate, key-value, metadata"))
+        let all = [
+            Self::Alternate,
+            Self::KeyValue,
+            Self::Metadata,
+            Self::Unlocked,
+        ];
+        let found = all.into_iter().find(|it| it.to_string() == name);
+        found.ok_or_else(|| {
+            format!("there is no service {name:?}: alternate, key-value, metadata, unlocked")
+        })
     }
 }
 
@@ -92,9 +102,12 @@ pub fn run_seed(
     let metadata = match service {
         Service::Alternate => seed % 2 == 1,
         Service::KeyValue => false,
-        Service::Metadata => true,
+        Service::Metadata | Service::Unlocked => true,
     };
     let run = || match metadata {
+        true if service == Service::Unlocked => {
+            Simulation::run(options, MetadataWorkload::unlocked(defect), trace)
+        }
         true => Simulation::run(options, MetadataWorkload::planted(defect), trace),
         false if profile == Profile::Reads => {
             Simulation::run(options, KeyValueWorkload::toggling(), trace)

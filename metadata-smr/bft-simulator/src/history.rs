@@ -2,12 +2,15 @@
 
 use bytes::Bytes;
 pub use quorumfs_bft::client::OperationKind;
+use quorumfs_bft::identity::SessionId;
 
 /// One operation as a client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The client.
     pub client: usize,
+    /// Its session.
+    pub session: SessionId,
     /// The kind: whether it could change something.
     pub kind: OperationKind,
     /// The request.

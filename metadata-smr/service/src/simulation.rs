@@ -4,6 +4,7 @@
 //! Nothing here is secret or random: names are "sealed" by copying them, and their keyed hash is so
 //! short that collisions are frequent.
 
+pub mod locks;
 pub mod model;
 pub mod workload;
 

@@ -2,8 +2,8 @@
 //!
 //! The operations and the model are the metadata crate's. A file system is one object: the effects
 //! of a rename in two directories have to appear at once, so the whole history is searched for one
-//! order that explains it. The clients mount the realm, alone or together, and ask for the news of
-//! it.
+//! order that explains it. The clients mount the realm, alone or together, ask for the news of it,
+//! and lock files. Answers about news and locks are judged in the order of execution.
 
 mod planted;
 
@@ -16,7 +16,9 @@ use quorumfs_bft_simulator::linearizability::{self, check, check_sessions};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::workload::Workload;
 use quorumfs_metadata::query::{Query, Question};
+use quorumfs_metadata::simulation::locks::{LockCall, LockJudge, agreed_time};
 use quorumfs_metadata::simulation::model::Model;
+use quorumfs_metadata::simulation::workload::locks::Locking;
 use quorumfs_metadata::simulation::workload::mounts::Mounts;
 use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
 
@@ -25,6 +27,9 @@ use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
 pub struct MetadataWorkload {
     calls: workload::Workload,
     mounts: Mounts,
+    locking: Locking,
+    /// Whether clients lock nothing.
+    is_unlocked: bool,
     service: PlantedMetadata,
 }
 
@@ -41,9 +46,24 @@ impl MetadataWorkload {
         }
     }
 
+    /// Clients that lock nothing, and whose mounts do not last: what they do for a seed is what
+    /// they did before there were locks.
+    #[must_use]
+    pub fn unlocked(defect: Option<ServiceDefect>) -> Self {
+        Self {
+            mounts: Mounts::brief(),
+            is_unlocked: true,
+            ..Self::planted(defect)
+        }
+    }
+
     fn call(&mut self, client: usize, random: &mut Random) -> (OperationKind, Bytes) {
         let mut chance = |bound| random.below(bound);
         let next = self.mounts.next(client, &mut chance);
+        let next = next.or_else(|| match self.is_unlocked {
+            true => None,
+            false => self.locking.next(client, &self.mounts, &mut chance),
+        });
         match next.unwrap_or_else(|| self.calls.next(&mut chance)) {
             MetadataCall::Execute(bytes) => (OperationKind::Execute, Bytes::from(bytes)),
             MetadataCall::Query(bytes) => (OperationKind::Query, Bytes::from(bytes)),
@@ -73,6 +93,7 @@ impl Workload for MetadataWorkload {
     fn answered(&mut self, client: usize, operation: &Bytes, answer: Option<&Bytes>) {
         let found = answer.map(AsRef::as_ref);
         self.mounts.learn(client, operation, found);
+        self.locking.learn(client, operation, found);
         if let Some(answer) = answer {
             self.calls.learn(answer);
         }
@@ -80,7 +101,7 @@ impl Workload for MetadataWorkload {
 
     fn judge(&self, history: &History) -> Result<(), String> {
         check(&FileSystem, history).map_err(|failure| failure.to_string())?;
-        judge_news(history)
+        judge_in_order(history)
     }
 
     fn judge_sessions(&self, history: &History) -> Result<(), String> {
@@ -109,13 +130,11 @@ impl linearizability::Model for FileSystem {
     }
 }
 
-/// Judges what clients were told of the changes of others, in the order in which the replicas claim
-/// to have executed. If that order does not explain the other answers there is nothing to compare
-/// with: the search has found another one. A query that was ordered as well was answered at its
-/// place in the batch or by the state after it.
-fn judge_news(history: &History) -> Result<(), String> {
-    let mut models = vec![Model::shared_in_order()];
-    let (mut sequence, mut doubtful): (u64, Vec<&Call>) = (0, Vec::new());
+/// Judges what depends on the order in which the replicas claim to have executed: what clients were
+/// told of the changes of others, and of locks.
+fn judge_in_order(history: &History) -> Result<(), String> {
+    let mut judge = OrderJudge::new(history);
+    let mut sequence = 0;
     for (place, index) in history.order.iter().enumerate() {
         let Some(call) = history.calls.get(*index) else {
             continue;
@@ -123,42 +142,107 @@ fn judge_news(history: &History) -> Result<(), String> {
         let executed = history.sequences.get(place).copied().or(call.version);
         let executed = executed.unwrap_or(sequence);
         if executed > sequence {
-            judge_all(&models, doubtful.drain(..))?;
+            judge.end_batch()?;
             sequence = executed;
+            judge
+                .models
+                .iter_mut()
+                .for_each(|it| it.begin_batch(sequence));
         }
         match call.kind {
-            OperationKind::Execute => {
-                let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
-                let after = |model: &Model| model.after(call.client, &call.operation, answer);
-                models = models.iter().flat_map(after).collect();
-                models.sort();
-                models.dedup();
-                if models.is_empty() {
-                    return Ok(());
-                }
-            }
-            _ if !may_be_told(&models, call) => doubtful.push(call),
-            _ => {}
+            OperationKind::Execute => judge.execute(place, call)?,
+            _ => judge.query(place, call),
         }
     }
-    judge_all(&models, doubtful.into_iter())
+    judge.end_batch()
 }
 
-fn judge_all<'c>(models: &[Model], calls: impl Iterator<Item = &'c Call>) -> Result<(), String> {
-    let mut wrong = calls.filter(|call| !may_be_told(models, call));
-    match wrong.next() {
-        Some(call) => Err(format!("not the changes of others: {call:?}")),
-        None => Ok(()),
+/// The states that the answers up to a place in the order allow.
+struct OrderJudge<'h> {
+    /// Of the file system. If the order does not explain the answers about it, there are none, and
+    /// nothing to compare news with: the search has found another order.
+    models: Vec<Model>,
+    locks: LockJudge,
+    /// A query that was ordered as well was answered at its place in the batch or by the state
+    /// after it: these have to be explained by the end of the batch.
+    doubtful: Vec<(usize, &'h Call)>,
+}
+
+impl<'h> OrderJudge<'h> {
+    fn new(history: &History) -> Self {
+        let readings = history
+            .order
+            .iter()
+            .enumerate()
+            .filter_map(|(place, index)| {
+                let call = history.calls.get(*index)?;
+                Some((place, agreed_time(&call.answer.as_ref()?.1)?))
+            });
+        Self {
+            models: vec![Model::shared_in_order()],
+            locks: LockJudge::new(readings),
+            doubtful: Vec::new(),
+        }
+    }
+
+    fn execute(&mut self, place: usize, call: &Call) -> Result<(), String> {
+        let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
+        let told = self.locks.execute(&lock_call(place, call))?;
+        let after = |model: &Model| model.after(call.client, &call.operation, answer);
+        self.models = self.models.iter().flat_map(after).collect();
+        for model in &mut self.models {
+            for news in &told {
+                model.tells_of_locks((call.client, answer.is_some()), news);
+            }
+        }
+        self.models.sort();
+        self.models.dedup();
+        Ok(())
+    }
+
+    fn query(&mut self, place: usize, call: &'h Call) {
+        for news in self.locks.pass(place, call.invoked) {
+            for model in &mut self.models {
+                model.tells_of_locks((call.client, true), &news);
+            }
+        }
+        if !self.allows(place, call) {
+            self.doubtful.push((place, call));
+        }
+    }
+
+    fn end_batch(&mut self) -> Result<(), String> {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let mut wrong = doubtful.iter().filter(|(at, call)| !self.allows(*at, call));
+        match wrong.next() {
+            Some((_, call)) if is_news(&call.operation) => {
+                Err(format!("not the changes of others: {call:?}"))
+            }
+            Some((_, call)) => Err(format!("not what is in the way of a lock: {call:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this answer is possible now, if it is one about news or locks.
+    fn allows(&self, place: usize, call: &Call) -> bool {
+        let Some((_, answer)) = &call.answer else {
+            return true;
+        };
+        let tells = |model: &Model| model.answers(call.client, &call.operation, answer);
+        let is_told =
+            !is_news(&call.operation) || self.models.is_empty() || self.models.iter().any(tells);
+        is_told && self.locks.allows(&lock_call(place, call))
     }
 }
 
-/// Whether this answer, if it is one about news, is possible in one of these states.
-fn may_be_told(models: &[Model], call: &Call) -> bool {
-    let Some((_, answer)) = call.answer.as_ref().filter(|_| is_news(&call.operation)) else {
-        return true;
-    };
-    let mut models = models.iter();
-    models.any(|model| model.answers(call.client, &call.operation, answer))
+fn lock_call(place: usize, call: &Call) -> LockCall<'_> {
+    LockCall {
+        place,
+        at: call.invoked,
+        session: call.session,
+        request: &call.operation,
+        answer: call.answer.as_ref().map(|(_, answer)| answer.as_ref()),
+    }
 }
 
 fn is_news(query: &[u8]) -> bool {

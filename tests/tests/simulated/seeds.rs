@@ -1,4 +1,5 @@
-//! Simulated runs that have to pass: some of each service, and the seeds that once failed.
+//! Simulated runs that have to pass: some of each service, and the seeds that once failed. Those
+//! which failed before there were locks are run without them, so that they do what they did then.
 
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft_simulator::profile::Profile;
@@ -34,7 +35,7 @@ fn the_metadata_service_holds() {
 #[test]
 fn histories_with_many_unknown_outcomes_are_decided() {
     for seed in [11, 15, 819, 953, 1701] {
-        holds(seed, Service::Metadata);
+        holds(seed, Service::Unlocked);
     }
 }
 
@@ -43,21 +44,21 @@ fn histories_with_many_unknown_outcomes_are_decided() {
 /// others waited for its votes.
 #[test]
 fn a_boundary_that_opened_late_is_opened_again_by_the_journal() {
-    holds(245, Service::Metadata);
+    holds(245, Service::Unlocked);
 }
 
 /// An observer kept the statements of replicas into the next membership epoch, where replicas have
 /// other numbers: a liar's old statement and its next one counted twice.
 #[test]
 fn an_observer_counts_no_replica_twice_across_epochs() {
-    holds_with(Profile::Membership, 40455, Service::Metadata);
+    holds_with(Profile::Membership, 40455, Service::Unlocked);
 }
 
 /// The only source notified a learner that its root had been dropped, and of the next one. The
 /// learner did not ask for that before it had been dropped as well.
 #[test]
 fn a_learner_catches_up_with_roots_that_go_soon() {
-    holds_with(Profile::Membership, 60231, Service::Metadata);
+    holds_with(Profile::Membership, 60231, Service::Unlocked);
 }
 
 #[test]
@@ -73,20 +74,20 @@ fn sessions_that_sleep_for_half_an_hour_expire() {
 /// depended on it waited indefinitely.
 #[test]
 fn a_change_that_is_given_up_cancels_the_changes_that_depend_on_it() {
-    holds_with(Profile::Membership, 72053, Service::Metadata);
+    holds_with(Profile::Membership, 72053, Service::Unlocked);
 }
 
 /// A root became durable while the leader's NEW-VIEW was on its way to the journal, which was
 /// truncated after that record: votes of the view were found without it, and forgotten.
 #[test]
 fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
-    holds_with(Profile::Mac, 105_795, Service::Alternate);
-    for seed in [500_056, 500_781] {
+    holds_with(Profile::Mac, 105_795, Service::Unlocked);
+    for (seed, service) in [(500_056, Service::KeyValue), (500_781, Service::Unlocked)] {
         let options = Options {
             fault_model: FaultModel::new(0, 0, 1).ok(),
             ..Options::new(seed, Profile::Crash)
         };
-        let report = run_seed(options, Service::Alternate, None, None);
+        let report = run_seed(options, service, None, None);
         assert!(report.passed(), "seed {seed}: {:?}", report.violations);
     }
 }
@@ -95,7 +96,7 @@ fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
 /// and waited as long at each later loss.
 #[test]
 fn a_lane_that_lost_a_request_is_quick_again() {
-    holds(321, Service::Alternate);
+    holds(321, Service::Unlocked);
 }
 
 /// Clients that sent requests in bursts had a third of the time for them, but the deadline of
@@ -111,13 +112,13 @@ fn clients_with_bursts_have_as_much_time_as_others() {
 /// asks for a missing row sees that batch, too.
 #[test]
 fn a_session_may_see_a_batch_without_an_operation_of_the_service() {
-    holds_with(Profile::Membership, 9_000_429, Service::Alternate);
-    holds_with(Profile::Clients, 9_000_221, Service::Alternate);
+    holds_with(Profile::Membership, 9_000_429, Service::Unlocked);
+    holds_with(Profile::Clients, 9_000_221, Service::Unlocked);
 }
 
 /// A liar repeated an old answer, was assumed to be far away, and delayed the transfer for longer
 /// than a transfer waits before it continues with the next checkpoint.
 #[test]
 fn a_liar_that_repeats_itself_holds_up_no_transfer() {
-    holds_with(Profile::Membership, 9_004_551, Service::Alternate);
+    holds_with(Profile::Membership, 9_004_551, Service::Unlocked);
 }

@@ -119,6 +119,7 @@ mod tests {
     use super::super::command::encode;
     use super::*;
     use crate::history::OperationKind;
+    use quorumfs_bft::identity::SessionId;
 
     fn call(command: &Command, answer: Option<(u64, bool, &[u64])>) -> Call {
         let answer = answer.map(|(time, changed, list)| {
@@ -134,6 +135,7 @@ mod tests {
         });
         Call {
             client: 0,
+            session: SessionId(1),
             kind: OperationKind::Execute,
             operation: encode(command),
             invoked: 0,

@@ -160,6 +160,7 @@ mod tests {
             workload.answered(0, &operation, Some(&answer));
             history.calls.push(Call {
                 client: 0,
+                session: SessionId(1),
                 kind,
                 operation,
                 invoked: time - 1,

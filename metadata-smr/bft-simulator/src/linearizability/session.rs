@@ -98,6 +98,7 @@ mod tests {
     use super::*;
     use crate::key_value::command::{Command, KeyValueAnswer, encode};
     use crate::key_value::model::OneKey;
+    use quorumfs_bft::identity::SessionId;
 
     fn call(command: &Command, list: &[u64], changed: bool) -> Call {
         let answer = KeyValueAnswer {
@@ -107,6 +108,7 @@ mod tests {
         };
         Call {
             client: 0,
+            session: SessionId(1),
             kind: OperationKind::Execute,
             operation: encode(command),
             invoked: 0,

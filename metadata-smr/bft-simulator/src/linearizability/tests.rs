@@ -5,6 +5,7 @@ use super::*;
 use crate::history::OperationKind;
 use bytes::Bytes;
 use proptest::prelude::*;
+use quorumfs_bft::identity::SessionId;
 
 /// A register: `w` and a byte writes it, `a` and a byte adds to it, `d` doubles it, `r` reads it.
 struct Register;
@@ -28,6 +29,7 @@ impl Model for Register {
 fn write(value: u8, invoked: u64, answered: Option<u64>) -> Call {
     Call {
         client: 0,
+        session: SessionId(1),
         kind: OperationKind::Execute,
         operation: Bytes::copy_from_slice(&[b'w', value]),
         invoked,
@@ -39,6 +41,7 @@ fn write(value: u8, invoked: u64, answered: Option<u64>) -> Call {
 fn read(value: u8, invoked: u64, answered: u64) -> Call {
     Call {
         client: 0,
+        session: SessionId(1),
         kind: OperationKind::Query,
         operation: Bytes::from_static(b"r"),
         invoked,

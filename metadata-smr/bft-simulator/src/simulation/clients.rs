@@ -228,6 +228,7 @@ impl<W: Workload> Simulation<'_, W> {
         let (seen, shown, newest) = (honest_client.seen, self.shown, self.newest.0);
         let submitted = Call {
             client,
+            session,
             kind,
             operation: operation.clone(),
             invoked: at,

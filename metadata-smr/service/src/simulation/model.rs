@@ -25,6 +25,7 @@ use crate::operation::{
 };
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
+use acl::in_group;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system in memory.
@@ -44,6 +45,7 @@ pub struct Model {
     /// Whether it judges what clients are told of the changes of others.
     keeps_events: bool,
     events: news::Events,
+    batch: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +111,7 @@ impl Default for Model {
             keeps_nameless: false,
             keeps_events: false,
             events: news::Events::new(),
+            batch: 0,
         }
     }
 }
@@ -567,10 +570,6 @@ impl Inode {
             self.mode &= !0o2000;
         }
     }
-}
-
-fn in_group(who: &Credentials, gid: u32) -> bool {
-    who.gid.0 == gid || who.groups.iter().any(|group| group.0 == gid)
 }
 
 /// The inodes that a step's reply shows, in order.

@@ -4,6 +4,7 @@
 //! are taken or missing, callers without permission, moves of a directory below itself. The caller
 //! supplies the source of chance.
 
+pub mod locks;
 pub mod mounts;
 mod shards;
 

@@ -2,6 +2,8 @@
 //!
 //! They change what the service writes or answers, and so no code of the service knows of them.
 
+mod rows;
+
 use bytes::Bytes;
 use quorumfs_bft::identity::{PublicKey, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -18,11 +20,40 @@ pub enum ServiceDefect {
     NewsOfOthersLeftOut,
     /// News say that nothing was left out though the log does not reach back so far.
     GapUntold,
+    /// A shared lock of another session does not block an exclusive one.
+    LockConflictMissed,
+    /// Locks of a mount that has ended count.
+    LocksOutliveTheirMount,
+    /// A waiter whose turn has come is not noted in the change log.
+    TurnUntold,
+    /// The change log is written, and the bell is neither rung nor owed.
+    BellNotRung,
 }
 
 impl ServiceDefect {
     /// Every defect.
-    pub const ALL: [Self; 3] = [Self::RecallLost, Self::NewsOfOthersLeftOut, Self::GapUntold];
+    pub const ALL: [Self; 7] = [
+        Self::RecallLost,
+        Self::NewsOfOthersLeftOut,
+        Self::GapUntold,
+        Self::LockConflictMissed,
+        Self::LocksOutliveTheirMount,
+        Self::TurnUntold,
+        Self::BellNotRung,
+    ];
+}
+
+impl ServiceDefect {
+    /// Whether it is in what the service writes, and not in its answers.
+    const fn is_of_rows(self) -> bool {
+        match self {
+            Self::RecallLost | Self::NewsOfOthersLeftOut | Self::GapUntold => false,
+            Self::LockConflictMissed
+            | Self::LocksOutliveTheirMount
+            | Self::TurnUntold
+            | Self::BellNotRung => true,
+        }
+    }
 }
 
 /// The metadata service, perhaps with a defect.
@@ -88,6 +119,9 @@ impl Service for PlantedMetadata {
         caller: &Caller,
         operation: &[u8],
     ) -> Result<Bytes, StateError> {
+        if let Some(defect) = self.defect.filter(|it| it.is_of_rows()) {
+            return rows::execute(defect, txn, context, (caller, operation));
+        }
         let savepoint = txn.savepoint();
         let response = Metadata.execute(txn, context, caller, operation)?;
         if self.has(ServiceDefect::RecallLost)
@@ -100,7 +134,7 @@ impl Service for PlantedMetadata {
 
     fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
         let answer = Metadata.read(view, caller, query)?;
-        if self.defect.is_none() {
+        if self.defect.is_none_or(ServiceDefect::is_of_rows) {
             return Ok(answer);
         }
         let Ok(Answer(Ok(QueryResult::News {
@@ -155,6 +189,9 @@ impl Service for PlantedMetadata {
     }
 
     fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
-        Metadata.tick(txn, context)
+        match self.defect.filter(|it| it.is_of_rows()) {
+            Some(defect) => rows::tick(defect, txn, context),
+            None => Metadata.tick(txn, context),
+        }
     }
 }

@@ -9,11 +9,22 @@ use quorumfs_bft::service::{Caller, Context, Service as _};
 use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::InodeId;
-use quorumfs_metadata::reply::{Answer, QueryResult};
+use quorumfs_metadata::locks::LockRange;
+use quorumfs_metadata::operation::{LockWish, Operation};
+use quorumfs_metadata::reply::{Answer, Done, LockBlocker, QueryResult, Response};
 
 const CALLS: usize = 300;
 const CLIENTS: usize = 5;
 const SECOND: u64 = 1_000_000_000;
+
+/// A lock of a client that is none of the run.
+const NO_LOCK: LockBlocker = LockBlocker {
+    session: SessionId(99),
+    pid: 1,
+    range: LockRange::WHOLE,
+    exclusive: true,
+    waits: false,
+};
 
 /// The flaw of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +44,10 @@ enum Flaw {
     WrongNews,
     /// A change has an earlier version than another change whose effect it shows.
     WrongVersion,
+    /// A lock was in the way that there never was.
+    WrongLock,
+    /// The same, for a question.
+    WrongBlocker,
 }
 
 /// A run of the service alone, with calls that overlap.
@@ -102,6 +117,10 @@ impl Bench {
     ) -> Bytes {
         let (caller, context) = (self.caller(client), self.context());
         let mut txn = self.space.begin(Area::Service, context.sequence);
+        let due = Metadata.next_deadline(&txn.view()).unwrap();
+        if due.is_some_and(|due| due <= context.time) {
+            Metadata.tick(&mut txn, &context).unwrap();
+        }
         let answer = match kind {
             OperationKind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
             _ => Metadata.read(&txn.view(), &caller, operation),
@@ -139,6 +158,7 @@ impl Bench {
         self.history.order.push(self.history.calls.len());
         self.history.calls.push(Call {
             client,
+            session: self.caller(client).session,
             kind,
             operation,
             invoked: turn - self.random.below(300),
@@ -263,6 +283,26 @@ fn spoil(history: &mut History, models: &[Model], flaw: Flaw) -> Option<()> {
             }
             calls[one].answer.as_mut().unwrap().1 = Bytes::from(answer.to_bytes());
         }
+        Flaw::WrongLock => {
+            let locked = Response(Ok(Done::Locked)).to_bytes();
+            let is_lock = |call: &Call| {
+                let request = Operation::from_bytes(&call.operation);
+                let wish = match request {
+                    Ok(Operation::Lock(request)) => request.wish,
+                    _ => LockWish::Unlock,
+                };
+                wish != LockWish::Unlock && result(call) == locked
+            };
+            let (one, _) = pair(calls, |one, _| is_lock(&calls[one]))?;
+            let answer = Response(Ok(Done::Blocked(NO_LOCK))).to_bytes();
+            calls[one].answer.as_mut().unwrap().1 = Bytes::from(answer);
+        }
+        Flaw::WrongBlocker => {
+            let free = Answer(Ok(QueryResult::Lock(None))).to_bytes();
+            let (one, _) = pair(calls, |one, _| result(&calls[one]) == free)?;
+            let answer = Answer(Ok(QueryResult::Lock(Some(NO_LOCK)))).to_bytes();
+            calls[one].answer.as_mut().unwrap().1 = Bytes::from(answer);
+        }
         Flaw::WrongVersion => {
             // Of two calls that create, the later one claims the earlier version.
             let creates = |at: usize| {
@@ -303,6 +343,8 @@ fn impossible_histories_are_refused_whatever_the_order() {
         Flaw::Garbage,
         Flaw::WrongNews,
         Flaw::WrongVersion,
+        Flaw::WrongLock,
+        Flaw::WrongBlocker,
     ];
     for flaw in flaws {
         let flawed = (0..60).filter_map(|seed| Some((seed, history(seed, flaw)?)));

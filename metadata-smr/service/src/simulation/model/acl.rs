@@ -65,10 +65,14 @@ impl Inode {
     fn set_access(&mut self, who: &Credentials, acl: Option<Acl>) {
         if let Some(acl) = &acl {
             self.mode = self.mode & !0o777 | acl.mode();
-            if who.uid.0 != 0 && !super::in_group(who, self.gid) {
+            if who.uid.0 != 0 && !in_group(who, self.gid) {
                 self.mode &= !0o2000;
             }
         }
         self.lists.access = acl.and_then(Acl::beyond_mode);
     }
+}
+
+pub(super) fn in_group(who: &Credentials, gid: u32) -> bool {
+    who.gid.0 == gid || who.groups.iter().any(|group| group.0 == gid)
 }

@@ -69,6 +69,30 @@ impl Model {
                 };
                 possible.then_some(next).into_iter().collect()
             }
+            Ok(
+                Operation::Lock(_)
+                | Operation::StopWaiting(_)
+                | Operation::EndLocks(_)
+                | Operation::TakeJob { .. },
+            ) => {
+                // Another judge knows which answers about locks are possible.
+                let possible = match response {
+                    Some(Response(Ok(Done::JobTaken { now, .. }))) => {
+                        let batch = next.batch;
+                        next.happened(MountEvent::Clock { now, batch });
+                        true
+                    }
+                    None | Some(Response(Err(_))) => true,
+                    Some(Response(Ok(done))) => matches!(
+                        done,
+                        Done::Locked
+                            | Done::Blocked(_)
+                            | Done::StoppedWaiting
+                            | Done::LocksEnded { .. }
+                    ),
+                };
+                possible.then_some(next).into_iter().collect()
+            }
             Ok(Operation::UnmountRealm { .. }) => {
                 next.happened(MountEvent::Left { client });
                 let possible = match response {
@@ -142,6 +166,7 @@ impl Model {
                     position,
                     gap,
                     inodes,
+                    more,
                     ..
                 }),
             ) => match after {
@@ -151,10 +176,16 @@ impl Model {
                         after,
                         position,
                         inodes,
+                        more,
                     };
                     self.may_tell(client, &told)
                 }
                 after => gap && after.is_none() && inodes.is_empty(),
+            },
+            (Question::Lock { .. }, found) => match found {
+                Ok(QueryResult::Lock(_)) => true,
+                Ok(_) => false,
+                Err(_) => true,
             },
             _ => {
                 let exhumed = || {

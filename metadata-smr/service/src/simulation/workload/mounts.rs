@@ -1,4 +1,5 @@
-//! Sessions that mount the realm alone or together and ask for its news, as gateways do.
+//! Sessions that mount the realm alone or together and ask for its news, as gateways do. In half of
+//! the runs mounts last.
 
 use super::{Call, Chance};
 use crate::attributes::Credentials;
@@ -23,6 +24,8 @@ struct ClientMount {
 #[derive(Clone, Debug, Default)]
 pub struct Mounts {
     mounted: BTreeMap<usize, ClientMount>,
+    /// Whether mounts last, once it was drawn.
+    lasting: Option<bool>,
 }
 
 const LABEL: &str = "client ";
@@ -51,11 +54,28 @@ fn any_mode(chance: Chance<'_>) -> MountMode {
 }
 
 impl Mounts {
+    /// Mounts that do not last in any run.
+    #[must_use]
+    pub fn brief() -> Self {
+        Self {
+            lasting: Some(false),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the client has the realm mounted, as far as it knows.
+    #[must_use]
+    pub fn has(&self, client: usize) -> bool {
+        self.mounted.contains_key(&client)
+    }
+
     /// A mount, its end or a question of this client; or `None`: something else is next.
-    pub fn next(&self, client: usize, chance: Chance<'_>) -> Option<Call> {
+    pub fn next(&mut self, client: usize, chance: Chance<'_>) -> Option<Call> {
         let realm = RealmId::ROOT;
+        let lasting = *self.lasting.get_or_insert_with(|| chance(2) == 0);
         let Some(own) = self.mounted.get(&client).copied() else {
             return match chance(3) {
+                0 if lasting => mount(client, MountMode::Shared),
                 0 => mount(client, any_mode(chance)),
                 _ => None,
             };
@@ -70,7 +90,11 @@ impl Mounts {
         if own.recalled && chance(2) == 0 {
             return mount(client, MountMode::Shared);
         }
-        match chance(40) {
+        let drawn = chance(40);
+        if lasting && drawn < 2 && chance(10) > 0 {
+            return None;
+        }
+        match drawn {
             0 => Some(Call::Execute(Operation::UnmountRealm { realm }.to_bytes())),
             1 => mount(client, any_mode(chance)),
             2 => news(None),
@@ -83,6 +107,14 @@ impl Mounts {
     pub fn learn(&mut self, client: usize, call: &[u8], answer: Option<&[u8]>) {
         let is_mount = match Operation::from_bytes(call) {
             Ok(Operation::MountRealm { .. } | Operation::UnmountRealm { .. }) => true,
+            Ok(Operation::Lock(_)) => {
+                if let Some(Ok(Response(Err(refusal)))) = answer.map(Response::from_bytes)
+                    && refusal.error == Error::NotMounted
+                {
+                    self.mounted.remove(&client);
+                }
+                return;
+            }
             Ok(_) => return,
             Err(_) => false,
         };

@@ -1,118 +1,20 @@
 //! The service against a naive model, with sessions that come and go.
 //!
-//! The model has one entry for each byte that an owner holds, and finds what a request waits for by
-//! going over everything until nothing changes. It is written from the rules, not from the code.
+//! The model is the one that also judges simulated clusters.
 
 use super::super::model::chance;
 use super::*;
 use crate::identity::MountEpoch;
 use crate::row::{HeldLock, LockWaiter, Row, key};
+use crate::simulation::locks::naive::{
+    BYTES, LockedPlace, NaiveLocks, NaiveOwner, NaiveWish, TURN,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const BYTES: u64 = 8;
 const SECOND: u64 = 1_000_000_000;
-const TURN: u64 = 3 * SECOND;
-
-type LockedPlace = (InodeId, LockKind);
-type NaiveOwner = (u64, u64);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct NaiveWish {
-    owner: NaiveOwner,
-    range: LockRange,
-    exclusive: bool,
-}
-
-impl NaiveWish {
-    fn of(session: u64, request: &LockRequest) -> Self {
-        Self {
-            owner: (session, request.owner),
-            range: request.range,
-            exclusive: request.wish == EXCLUSIVE,
-        }
-    }
-
-    fn bytes(&self) -> impl Iterator<Item = u64> + use<> {
-        self.range.start..=self.range.end.min(BYTES)
-    }
-
-    fn conflicts(&self, other: &Self) -> bool {
-        let both = self.bytes().any(|at| other.bytes().any(|it| it == at));
-        self.owner != other.owner && both && (self.exclusive || other.exclusive)
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-struct NaiveLocks {
-    held: BTreeMap<(LockedPlace, NaiveOwner, u64), bool>,
-    /// With the end of the turn, if it has come.
-    waiting: BTreeMap<LockedPlace, Vec<(NaiveWish, Option<u64>)>>,
-}
 
 impl NaiveLocks {
-    fn waiting(&self, place: LockedPlace) -> Vec<NaiveWish> {
-        let waiting = self.waiting.get(&place).into_iter().flatten();
-        waiting.map(|(wish, _)| *wish).collect()
-    }
-
-    /// Whether one of these owners holds what a request conflicts with.
-    fn is_held(
-        &self,
-        place: LockedPlace,
-        wish: &NaiveWish,
-        by: impl Fn(NaiveOwner) -> bool,
-    ) -> bool {
-        self.held.iter().any(|((at, owner, byte), exclusive)| {
-            let there = *at == place && wish.bytes().any(|it| it == *byte);
-            there && *owner != wish.owner && (*exclusive || wish.exclusive) && by(*owner)
-        })
-    }
-
-    /// Whether a request has to wait: for a lock, or behind another request.
-    fn obstacle(&self, place: LockedPlace, earlier: usize, wish: &NaiveWish) -> Option<bool> {
-        if self.is_held(place, wish, |_| true) {
-            return Some(false);
-        }
-        let all = self.waiting(place);
-        let mut stuck = BTreeSet::new();
-        loop {
-            let before = stuck.len();
-            for (index, one) in all.iter().enumerate() {
-                let of_stuck: Vec<NaiveOwner> =
-                    stuck.iter().map(|it: &usize| all[*it].owner).collect();
-                let by = |owner| owner == wish.owner || of_stuck.contains(&owner);
-                let behind = stuck
-                    .iter()
-                    .any(|it| *it < index && all[*it].conflicts(one));
-                if behind || self.is_held(place, one, by) {
-                    stuck.insert(index);
-                }
-            }
-            if stuck.len() == before {
-                break;
-            }
-        }
-        let mut before = all.iter().enumerate().take(earlier);
-        let waits = before.any(|(index, it)| it.conflicts(wish) && !stuck.contains(&index));
-        waits.then_some(true)
-    }
-
-    fn is_free(&self, place: LockedPlace, index: usize) -> bool {
-        let wish = self.waiting(place)[index];
-        self.obstacle(place, index, &wish).is_none()
-    }
-
-    fn set(&mut self, place: LockedPlace, wish: &NaiveWish, exclusive: Option<bool>) {
-        for byte in wish.bytes() {
-            let at = (place, wish.owner, byte);
-            match exclusive {
-                Some(exclusive) => self.held.insert(at, exclusive),
-                None => self.held.remove(&at),
-            };
-        }
-    }
-
     fn drop_late(&mut self, place: LockedPlace, now: u64, asking: Option<NaiveWish>) {
         let waiting = self.waiting.entry(place).or_default();
         waiting.retain(|(wish, turn)| {
@@ -121,57 +23,16 @@ impl NaiveLocks {
         });
     }
 
-    fn give_turns(&mut self, place: LockedPlace, now: u64) {
-        let count = self.waiting(place).len();
-        let free: Vec<bool> = (0..count).map(|it| self.is_free(place, it)).collect();
-        let waiting = self.waiting.entry(place).or_default();
-        for ((_, turn), free) in waiting.iter_mut().zip(free) {
-            *turn = free.then(|| turn.unwrap_or(now + TURN));
-        }
-    }
-
     /// What an operation is answered: what is in the way, if anything is.
     fn request(&mut self, session: u64, request: &LockRequest, now: u64) -> Option<bool> {
-        let place = (request.inode, request.kind);
-        let wish = NaiveWish::of(session, request);
         let mut after = self.clone();
-        let asking = (request.wish != UNLOCK).then_some(wish);
-        after.drop_late(place, now, asking);
-        let all = after.waiting(place);
-        let own = all.iter().position(|it| Some(*it) == asking);
-        let found = match request.wish {
-            UNLOCK => None,
-            _ => after.obstacle(place, own.unwrap_or(all.len()), &wish),
-        };
-        let exclusive = asking.map(|wish| wish.exclusive);
-        let waiting = after.waiting.entry(place).or_default();
-        match (found, own) {
-            (Some(_), _) if !request.wait => return found,
-            (Some(_), own) => {
-                if own.is_none() {
-                    waiting.push((wish, None));
-                }
-                if request.kind == LockKind::Whole {
-                    after.set(place, &wish, None);
-                }
-            }
-            (None, own) => {
-                if let Some(own) = own {
-                    waiting.remove(own);
-                }
-                after.set(place, &wish, exclusive);
-            }
+        let asking = (request.wish != UNLOCK).then(|| NaiveWish::of(session, request));
+        after.drop_late((request.inode, request.kind), now, asking);
+        let found = after.ask(session, request, now);
+        if found.is_none() || request.wait {
+            *self = after;
         }
-        after.give_turns(place, now);
-        *self = after;
         found
-    }
-
-    fn end(&mut self, session: u64) {
-        self.held.retain(|(_, owner, _), _| owner.0 != session);
-        for waiting in self.waiting.values_mut() {
-            waiting.retain(|(wish, _)| wish.owner.0 != session);
-        }
     }
 }
 
@@ -245,6 +106,7 @@ impl Run {
                 owner: (it.wish.owner.session.0, it.wish.owner.number),
                 range: it.wish.range,
                 exclusive: it.wish.exclusive,
+                pid: it.wish.pid,
             };
             (wish, it.turn.map(|turn| turn.deadline.0))
         })
@@ -287,8 +149,7 @@ impl Run {
             }
         }
         let owner = (session, request.owner);
-        let mut held = before.held.keys();
-        let holds = held.any(|(at, by, _)| (*at, *by) == (place, owner));
+        let holds = before.holds(place, owner);
         let gives = match expected {
             None => request.wish != EXCLUSIVE,
             Some(_) => request.wait && request.kind == LockKind::Whole,
@@ -464,8 +325,7 @@ impl Run {
             .run(&caller, &Operation::StopWaiting(stop))
             .unwrap();
         let now = self.world.lease_clock().0;
-        let waiting = self.naive.waiting.entry(place).or_default();
-        waiting.retain(|(wish, _)| wish.owner != (caller.session.0, owner));
+        self.naive.stop(place, (caller.session.0, owner));
         self.naive.drop_late(place, now, None);
         self.naive.give_turns(place, now);
         let of = |it: &LockRequest| (it.inode, it.kind) == place && it.owner == owner;
