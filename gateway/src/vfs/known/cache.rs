@@ -173,7 +173,10 @@ impl KnownMetadata {
         sent: Instant,
     ) -> bool {
         let mut inner = self.tables();
-        inner.validity.learn(position, changed, complete, sent)
+        let times = (sent, Instant::now());
+        inner
+            .validity
+            .learn_news(position, changed, complete, times)
     }
 
     /// Up to where news have arrived.
@@ -221,6 +224,14 @@ impl KnownMetadata {
     pub(in crate::vfs) fn attributes(&self, inode: InodeId) -> Option<Attributes> {
         let found = self.tables().attributes(inode, Instant::now());
         found.map(|(attributes, _)| attributes)
+    }
+
+    /// The same, if what others have changed up to the last news is in them.
+    pub(in crate::vfs) fn confirmed_attributes(&self, inode: InodeId) -> Option<Attributes> {
+        let inner = self.tables();
+        let (attributes, asked) = inner.attributes.get(&inode)?;
+        let confirmed = inner.validity.is_revalidated(inode, *asked, Instant::now());
+        confirmed.then_some(*attributes)
     }
 
     /// Enters attributes from an answer.

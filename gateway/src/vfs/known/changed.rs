@@ -14,7 +14,8 @@ use tokio::time::Instant;
 pub(super) struct LastChange {
     /// It lies at this position or before.
     pub(super) position: LogPosition,
-    /// When the query was sent that told of it; `None` if there was none yet.
+    /// When the answer arrived that told of it; `None` if there was none yet. A query that was sent
+    /// before that may have been answered without it.
     pub(super) told: Option<Instant>,
 }
 

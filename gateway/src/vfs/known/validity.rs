@@ -153,15 +153,15 @@ impl Validity {
         self.position
     }
 
-    /// News arrived up to `position`, as the answer to a query that was sent at `sent`; `complete`
-    /// if there were no more then. Returns whether they are news: a position before one that is
-    /// known proves nothing.
-    pub(in crate::vfs) fn learn(
+    /// News arrived up to `position`, as the answer to a query that was sent and answered at these
+    /// times; `complete` if there were no more then. Returns whether they are news: a position
+    /// before one that is known proves nothing.
+    pub(in crate::vfs) fn learn_news(
         &mut self,
         position: LogPosition,
         changed: &Changed,
         complete: bool,
-        sent: Instant,
+        (sent, answered): (Instant, Instant),
     ) -> bool {
         let known = self.position;
         if known.is_some_and(|known| position < known) {
@@ -170,7 +170,7 @@ impl Validity {
         self.position = Some(position);
         let change = LastChange {
             position,
-            told: Some(sent),
+            told: Some(answered),
         };
         match changed {
             Changed::Inodes(inodes) => {
@@ -227,6 +227,19 @@ mod tests {
 
     const HERE: InodeId = InodeId(4);
     const THERE: InodeId = InodeId(5);
+
+    impl Validity {
+        /// News that were asked for and arrived at this moment.
+        fn learn(
+            &mut self,
+            position: LogPosition,
+            changed: &Changed,
+            complete: bool,
+            at: Instant,
+        ) -> bool {
+            self.learn_news(position, changed, complete, (at, at))
+        }
+    }
 
     fn after(start: Instant, millis: u64) -> Instant {
         start + Duration::from_millis(millis)
@@ -294,6 +307,21 @@ mod tests {
             assert!(!validity.is_valid(inode, next, now));
             assert!(!validity.is_revalidated(inode, next, now));
         }
+    }
+
+    #[test]
+    fn an_answer_without_a_position_that_was_asked_for_before_news_arrived_may_lack_their_changes()
+    {
+        let (mut validity, start) = begun();
+        let removed = validity.query_stamp(after(start, 20));
+        validity.note_removal();
+        let entered = validity.entry_stamp(removed);
+        // The news were asked for before it and answered after it.
+        let others = Changed::Inodes(vec![THERE]);
+        let times = (after(start, 10), after(start, 30));
+        validity.learn_news(LogPosition(9), &others, true, times);
+        assert!(!validity.is_valid(THERE, entered, after(start, 31)));
+        assert!(validity.is_valid(HERE, entered, after(start, 31)));
     }
 
     #[test]

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 /// Tells a process that waits for a lock that it was interrupted.
 #[derive(Debug)]
-pub struct Interruption(Pending);
+pub struct Interruption(InterruptionState);
 
 #[derive(Debug)]
-enum Pending {
+enum InterruptionState {
     Never,
     Waiting(oneshot::Receiver<()>),
     Came,
@@ -46,23 +46,23 @@ impl Interruption {
     #[must_use]
     pub fn new() -> (oneshot::Sender<()>, Self) {
         let (sender, receiver) = oneshot::channel();
-        (sender, Self(Pending::Waiting(receiver)))
+        (sender, Self(InterruptionState::Waiting(receiver)))
     }
 
     /// One that never comes.
     pub(super) const fn never() -> Self {
-        Self(Pending::Never)
+        Self(InterruptionState::Never)
     }
 
     /// Waits until it has come. May be cancelled.
     pub(super) async fn wait(&mut self) {
         match &mut self.0 {
-            Pending::Never => std::future::pending().await,
-            Pending::Waiting(receiver) => {
+            InterruptionState::Never => std::future::pending().await,
+            InterruptionState::Waiting(receiver) => {
                 let _ = receiver.await;
-                self.0 = Pending::Came;
+                self.0 = InterruptionState::Came;
             }
-            Pending::Came => {}
+            InterruptionState::Came => {}
         }
     }
 }
@@ -169,7 +169,7 @@ impl FileLocks {
             // Also of names and of other files: a database looks for the journal of the last one
             // that held the lock.
             self.known.hear_all().await?;
-            match self.known.attributes(inode) {
+            match self.known.confirmed_attributes(inode) {
                 Some(attributes) => drop(self.files.seen(&attributes)),
                 None => self.files.refresh_attributes(inode).await?,
             }
