@@ -19,13 +19,14 @@
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
 //! * While others may mount the volume, the attributes of an open file are valid for no time, and
-//!   the first open drops those that the kernel has ([`KernelCache::opens`]). So the kernel asks for
-//!   the length at each read, and a file grows for its readers as soon as this mount knows. They
-//!   cannot be invalidated instead: the kernel ignores an answer that an invalidation has overtaken,
-//!   and reads on to the old length.
-//! * A read that ends at the end of the file is answered within the gate, alone, and only if the file
-//!   has not grown meanwhile ([`KernelCache::ends`]). Otherwise attributes with a new length could
-//!   reach the kernel before the bytes of the old one, and the rest of the page reads as zeros.
+//!   the first open drops those that the kernel has ([`KernelCache::opens`]). So the kernel asks
+//!   for the length at each read, and a file grows for its readers as soon as this mount knows.
+//!   They cannot be invalidated instead: the kernel ignores an answer that an invalidation has
+//!   overtaken, and reads on to the old length.
+//! * A read that ends at the end of the file is answered within the gate, alone, and only if the
+//!   file has not grown meanwhile ([`KernelCache::ends`]). Otherwise attributes with a new length
+//!   could reach the kernel before the bytes of the old one, and the rest of the page reads as
+//!   zeros.
 //! * The kernel takes its entry of a name along to the new name when a process renames it. So the
 //!   new name is recorded with the reply. It is invalidated after the reply if others changed the
 //!   directory, and always if others may mount the volume: another one may have just given the old

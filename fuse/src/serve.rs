@@ -37,9 +37,9 @@ pub const BACKGROUND_MAX: u16 = 128;
 pub const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// The capabilities to ask the kernel for, as far as it offers them. Locks are not among them: in
-/// an exclusive mount the kernel handles them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O
-/// (`FUSE_ASYNC_DIO`): only after a direct write that it waits for does the kernel forget the pages
-/// that readers cached meanwhile.
+/// an exclusive mount the kernel handles them itself, `flock` and `fcntl` apart. Nor is
+/// asynchronous direct I/O (`FUSE_ASYNC_DIO`): only after a direct write that it waits for does the
+/// kernel forget the pages that readers cached meanwhile.
 #[must_use]
 pub const fn capabilities() -> [InitFlags; 10] {
     [

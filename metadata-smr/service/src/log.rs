@@ -176,6 +176,17 @@ fn ring(
     change.put(key::changes(realm), &log)
 }
 
+/// Rings a bell that is owed, so that the news that are asked for from now on tell of everything.
+pub(crate) fn ring_if_owed(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<()> {
+    match change.find::<Changes>(&key::changes(realm))? {
+        Some(log) if log.owed => {
+            let bell: Bell = change.find(&key::bell(realm))?.unwrap_or_default();
+            ring(change, realm, log, bell)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A mount of the realm has begun or ended, or has changed, or is recalled: counts them, and rings
 /// the bell.
 pub(crate) fn count_mounts(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<LogPosition> {

@@ -30,7 +30,14 @@ const HOUSES: [House; 2] = [
         page: "docs/architecture/gateway.md",
         folder: "gateway/src/vfs/",
         absolute: "crate::vfs::",
-        above: &["assemble", "background", "data", "kernel_cache", "rescue"],
+        above: &[
+            "assemble",
+            "background",
+            "data",
+            "kernel_cache",
+            "locking",
+            "rescue",
+        ],
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Writing at the end of a file that other mounts write to as well (`O_APPEND`).
 //!
-//! The end of a file is where the last write has left it, so whoever appends has to know of all
-//! earlier writes. A mount that shares therefore takes the servers' lock of the file's end
+//! The end of a file is where the last write has left it, so a mount that appends has to know of
+//! all earlier writes. A mount that shares therefore takes the servers' lock of the file's end
 //! ([`LockKind::Appends`]), asks for the file's length, and then appends for a moment without
 //! asking:
 //!
@@ -126,7 +126,7 @@ impl FileLocks {
             if self.known.is_shared() {
                 return Ok(None);
             }
-            // Whoever lets another mount in looks for the mark after this.
+            // Before another mount is let in, the marks are looked for, which is after this.
             state.commits_before_sharing = true;
             place(state, length).map(Some)
         };

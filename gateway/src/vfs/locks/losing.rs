@@ -1,8 +1,8 @@
-//! Locks that are lost: those that the servers did not take over, and those that somebody has ended.
+//! Locks that are lost: those that the servers did not take over, and those that a user has ended.
 //!
-//! Whoever ends a lock (`quorumfs lease revoke`) supposes that its process hangs. The process may go
-//! on all the same, and would write where another one has the lock now. So the mount answers every
-//! call on the files through which the lock was taken with an error, until they are closed.
+//! A user who ends a lock (`quorumfs lease revoke`) supposes that its process hangs. The process
+//! may go on all the same, and would write where another one has the lock now. So the mount answers
+//! every call on the files through which the lock was taken with an error, until they are closed.
 //!
 //! Of an end the news tell, as of any change of the inode. The mount then asks which locks it has,
 //! of each file at most twice a second.
@@ -71,7 +71,7 @@ impl FileLocks {
     /// A lock is lost: its process learns of it by the next call on the file.
     pub(super) async fn lose(&self, _turn: &Turn<'_>, locked: &LockedFile, ask: &Ask) {
         let (inode, pid) = (locked.place.0, ask.pid);
-        tracing::error!(%inode, pid, "a lock is lost; its process gets errors until it closes the file");
+        tracing::error!(%inode, pid, "a lock is lost: its process gets errors");
         self.lost.fetch_add(1, Ordering::Relaxed);
         let everything = Self::everything_of(ask.owner);
         {
@@ -98,8 +98,8 @@ impl FileLocks {
         locked.wake();
     }
 
-    /// Gives up what was written under a lost lock and is not committed: another process has the lock
-    /// now. If others write the file through this mount as well, it cannot be told apart.
+    /// Gives up what was written under a lost lock and is not committed: another process has the
+    /// lock now. If others write the file through this mount as well, it cannot be told apart.
     fn give_up_written(&self, inode: InodeId) {
         let Some(node) = self.files.node(inode) else {
             return;

@@ -4,7 +4,7 @@
 //!   process ──fcntl, flock──► LockedFile ──alone──► decided here
 //!                                 │  └─────shared─► decided by the servers ──► refresh
 //!                                 └ commit before an exclusive lock is given up
-//!   process ──O_APPEND──────► EndOfFile ──shared──► the servers' lock of the end ──► refresh, write
+//!   process ──O_APPEND──────► EndOfFile ──shared──► the servers' lock of the end ──► write
 //! ```
 //!
 //! While this mount is alone it decides by itself, and the servers know of no lock. Before it lets
@@ -25,15 +25,15 @@
 //! What always holds:
 //! * **Who takes a lock sees what was written under it**, on whichever mount: an exclusive lock is
 //!   given up after what was written to the file is committed, and a lock that is granted is
-//!   answered after the news were asked for and the kernel has dropped what they name, and the pages
-//!   of the file if it has changed.
+//!   answered after the news were asked for and the kernel has dropped what they name, and the
+//!   pages of the file if it has changed.
 //! * **One after the other**: the servers are asked about one inode and kind by one task at a time,
 //!   so the copy here is what they have granted.
 //! * **Nothing is granted here unless this mount acts as alone** ([`standing`]).
 //! * **Waiting costs nothing.** A request that waits is repeated when the news name the inode, when
 //!   a process of this mount gives something up there, and every ten seconds in case neither was
 //!   heard. It ends at once when its process is interrupted.
-//! * **A lock that is lost is told.** If the servers refuse to take over a lock, or somebody has
+//! * **A lock that is lost is told.** If the servers refuse to take over a lock, or a user has
 //!   ended it, every call on the files through which it was taken answers `EIO` until they are
 //!   closed.
 //! * `fcntl` locks belong to a process and end when it closes any descriptor of the file; `flock`

@@ -338,7 +338,7 @@ impl FileLocks {
             let mut state = node.state();
             state.commits_before_sharing |= state.is_waiting();
         }
-        // Afterwards: whoever lets another mount in after this looks for the mark.
+        // Afterwards: before another mount is let in, the marks are looked for.
         if self.known.is_shared() {
             self.writeback.flush(&node).await?;
         }

@@ -6,10 +6,10 @@
 //!
 //! * From the moment this mount acts as shared, nothing is decided here any more. So what is handed
 //!   over then is all that there is.
-//! * While it was alone, locks were given up, and ends of files written to, before the commit.
-//!   Whoever takes such a lock next may be on the other mount, so these files are committed first.
-//!   Clouds may be slow, and the other mount may not have to wait for long: what has not arrived
-//!   after [`COMMITS_WITHIN`] keeps the end of its file until it has, and nothing else.
+//! * While it was alone, locks were given up, and ends of files written to, before the commit. The
+//!   process that takes such a lock next may be on the other mount, so these files are committed
+//!   first. Clouds may be slow, and the other mount may not have to wait for long: what has not
+//!   arrived after [`COMMITS_WITHIN`] keeps the end of its file until it has, and nothing else.
 
 use super::inode_locks::Ask;
 use super::owner::{FileLocks, LockedFile, Turn};

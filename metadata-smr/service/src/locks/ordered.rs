@@ -72,6 +72,10 @@ pub(crate) fn lock(
     });
     stored.locks = apply(&stored.locks, owner, wish.range, grant);
     stored.save(change, holds && !wish.exclusive)?;
+    if !unlocks {
+        // Its process relies on what was changed before, and asks for the news of it now.
+        log::ring_if_owed(change, realm)?;
+    }
     Ok(Done::Locked)
 }
 

@@ -350,6 +350,25 @@ fn the_owner_of_a_file_ends_its_locks_and_their_mounts_are_told() {
 }
 
 #[test]
+fn news_after_a_lock_tell_of_everything_from_before_it() {
+    let (mut world, [a, b, _], file) = shared();
+    let (position, _) = news(&mut world, &b, LogPosition(0));
+    // The first one rings the bell, and the others come too soon after it.
+    for name in ["one", "two", "three"] {
+        world.create(&a, InodeId::ROOT, name);
+    }
+    locked(&mut world, &a, whole(file, EXCLUSIVE));
+    locked(&mut world, &a, whole(file, UNLOCK));
+    world.create(&a, InodeId::ROOT, "four");
+    locked(&mut world, &b, whole(file, EXCLUSIVE));
+    let (after, told) = news(&mut world, &b, position);
+    assert_eq!(
+        (told.first(), after.0),
+        (Some(&InodeId::ROOT), position.0 + 4)
+    );
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let (mut world, [one, other], file) = shared();
     let command = world.open(OWNER);
