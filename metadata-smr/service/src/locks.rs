@@ -42,8 +42,8 @@
 //! * A waiter that can go on and does not is dropped after 3 s of the lease clock, by the next
 //!   operation on that inode or by a tick. So one that hangs holds up others for a bounded time. It
 //!   can ask again, and is at the end of the queue then. One that has to wait costs nothing.
-//! * What was changed before a lock is granted is told to who has it: the grant rings a bell that is
-//!   owed, so the news that are asked for after it leave nothing out.
+//! * What was changed before a lock is granted is told to who has it: the grant rings a bell that
+//!   is owed, so the news that are asked for after it leave nothing out.
 //! * The owner of a file, and the superuser, may end its locks. The inode is in the news then, and
 //!   a mount that has lost a lock finds that out by a question about its locks.
 //! * All locks and waiters of an inode and kind are read by each operation on them, so their
