@@ -486,7 +486,7 @@ async fn what_is_in_the_way_is_named_wherever_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_somebody_ended_is_lost_to_its_process_until_it_closes_the_file() {
+async fn a_lock_that_a_user_ended_is_lost_to_its_process_until_it_closes_the_file() {
     let world = TestVolume::in_test_time();
     let (first, second) = (shared(&world).await, shared(&world).await);
     let inode = file(&first, &[1; 3000]).await;

@@ -190,8 +190,8 @@ fn the_lock_of_a_program_that_hangs_is_listed_and_ended() {
     assert_eq!(lock["pid"], std::process::id());
     let id = lock["id"].as_str().unwrap();
 
-    lease(&["revoke", "/none"]).fails(7, "/none", "");
-    lease(&["revoke", "here"]).fails(7, "/here", "");
+    lease(&["revoke", "/none"]).fails(9, "/none", "");
+    lease(&["revoke", "here"]).fails(9, "here", "");
     let revoked = lease(&["revoke", id]).ok().records("revoked").remove(0);
     assert_eq!(revoked["locks"], 1);
     let granted = waits.join().unwrap();
