@@ -11,6 +11,8 @@
 //! | `mount` | mounting with checks first, unmounting, waiting |
 //! | `adapter` | each kernel request as a call of the file system |
 //! | `extents` | requests about the extents of files |
+//! | `data` | reads and writes |
+//! | `locks` | locks of processes, and the signals that end their waiting |
 //! | `serve` | a request while it is served: its task, its deadline, its answer |
 //! | `kernel_cache` | what the kernel may cache, and how it is invalidated |
 //! | `convert` | attributes, flags and errors, translated between the kernel and the file system |
@@ -22,7 +24,7 @@
 //! # Locks
 //!
 //! In an exclusive mount locks stay with the kernel. One that may share the volume handles them for
-//! the kernel, since other mounts may lock the same files ([`locks`]).
+//! the kernel, since other mounts may lock the same files.
 
 mod adapter;
 mod convert;

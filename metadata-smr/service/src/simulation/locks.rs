@@ -1,7 +1,7 @@
 //! Judges what clients are answered about locks, call by call in the order of execution.
 //!
 //! It knows no rows. Of each inode and kind it keeps the states that the answers so far allow, as
-//! [naive] locks and queues. Most of the time that is one state. What the answers do not show is:
+//! naive locks and queues. Most of the time that is one state. What the answers do not show is:
 //!
 //! * whether an operation without an answer was refused;
 //! * whether a waiter that did not take its turn has been dropped. The turn is a time of the lease
