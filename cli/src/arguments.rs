@@ -8,6 +8,7 @@ mod cost;
 mod doctor;
 mod key;
 mod lease;
+mod path_or_id;
 mod quota;
 mod reconcile;
 mod scrub;
@@ -25,14 +26,14 @@ pub(crate) use cluster::{
 pub(crate) use cost::{CostArguments, CostCommand, CostPlanArguments};
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
-pub(crate) use lease::{LeaseCommand, LeaseLsArguments, LeaseRevokeArguments, Locked};
+pub(crate) use lease::{LeaseCommand, LeaseLsArguments, LeaseRevokeArguments};
+pub(crate) use path_or_id::PathOrId;
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use takeover::TakeoverFrom;
 pub(crate) use trash::{
-    Removed, TrashCommand, TrashEmptyArguments, TrashKeepArguments, TrashLsArguments,
-    TrashRestoreArguments,
+    TrashCommand, TrashEmptyArguments, TrashKeepArguments, TrashLsArguments, TrashRestoreArguments,
 };
 pub(crate) use volume::{
     AcceptRollbackArguments, LockSetting, RenewKitArguments, VolumeBackupArguments, VolumeCommand,

@@ -302,7 +302,9 @@ impl Filesystem for Adapter {
         owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.close_descriptor(HandleId(handle.0), owner.0, reply);
+        let fs = self.file_system.clone();
+        let work = async move { fs.close_descriptor(HandleId(handle.0), owner.0).await };
+        self.empty("flush", work, reply);
     }
 
     fn getlk(

@@ -12,7 +12,7 @@
 use crate::serve::Adapter;
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyLock, RequestId};
 use quorumfs_gateway::vfs::{
-    HandleId, Interruption, LockKind, LockRange, LockWish, LockedBy, TakenLock, VfsError,
+    HandleId, Interruption, LockKind, LockRange, LockWish, LockedBy, TakenLock,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -215,27 +215,6 @@ impl Adapter {
             Ok(None) => reply.locked(0, 0, UNLOCK, 0),
             Err(error) => reply.error(error),
         });
-    }
-
-    /// A process has closed a descriptor.
-    pub(crate) fn close_descriptor(&self, handle: HandleId, owner: u64, reply: ReplyEmpty) {
-        let fs = self.file_system.clone();
-        let work = async move {
-            if !fs.may_be_shared() {
-                return fs.flush(handle).await;
-            }
-            // Both run to their end, also past the deadline.
-            let both = tokio::spawn(async move {
-                let flushed = fs.flush(handle).await;
-                fs.end_process_locks(handle, owner).await?;
-                flushed
-            });
-            both.await.unwrap_or_else(|error| {
-                let reason = error.to_string();
-                Err(VfsError::Internal { reason })
-            })
-        };
-        self.empty("flush", work, reply);
     }
 }
 

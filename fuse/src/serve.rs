@@ -22,8 +22,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 
-/// How long the kernel may use an answer unless it is invalidated (`kernel_cache`). A realm has one
-/// mount, and commands may change things meanwhile: both sides agree on a second.
+/// How long the kernel may use an answer that is not invalidated (`kernel_cache`), while only
+/// commands may change things: both sides agree on a second.
 pub const VALID_FOR: Duration = Duration::from_secs(1);
 /// The kernel may cache a directory's listing, and list from there.
 pub const KEEP_LISTING: FopenFlags =

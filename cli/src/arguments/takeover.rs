@@ -18,6 +18,12 @@ impl TakeoverFrom {
     pub(crate) const ALL: &'static str = "all";
 }
 
+/// The number of a session.
+pub(super) fn session(text: &str) -> Result<SessionId, String> {
+    let number = text.parse().map(SessionId);
+    number.map_err(|_| "the number of a session, as `quorumfs mounts` shows it".to_owned())
+}
+
 impl FromStr for TakeoverFrom {
     type Err = String;
 
@@ -25,10 +31,9 @@ impl FromStr for TakeoverFrom {
         if text == Self::ALL {
             return Ok(Self::All);
         }
-        let number = text.parse().map_err(|_| {
-            "the number of a session, as `quorumfs mounts` shows it, or `all`".to_owned()
-        })?;
-        Ok(Self::Session(SessionId(number)))
+        session(text)
+            .map(Self::Session)
+            .map_err(|expected| format!("{expected}, or `all`"))
     }
 }
 

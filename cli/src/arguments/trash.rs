@@ -1,8 +1,8 @@
 //! The command line of `quorumfs trash`.
 
+use super::path_or_id::PathOrId;
 use super::reconcile::time;
 use clap::{Args, Subcommand};
-use quorumfs_gateway::vfs::InodeId;
 use quorumfs_metadata::limits::TRASH_SECONDS_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub(crate) struct TrashLsArguments {
 pub(crate) struct TrashRestoreArguments {
     /// What was removed: its former path (of several the newest), or its id as `trash ls` shows
     /// it. A directory that is not in the trash stands for all that was removed from it
-    #[arg(value_name = "PATH|ID", required = true, value_parser = removed)]
-    pub(crate) what: Vec<Removed>,
+    #[arg(value_name = "PATH|ID", required = true)]
+    pub(crate) what: Vec<PathOrId>,
     /// Put it into this directory of the volume instead of its old place
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
@@ -46,8 +46,8 @@ pub(crate) struct TrashRestoreArguments {
 #[derive(Debug, Args)]
 pub(crate) struct TrashEmptyArguments {
     /// Only this and what was removed below it: a former path, or an id as `trash ls` shows it
-    #[arg(value_name = "PATH|ID", value_parser = removed)]
-    pub(crate) what: Vec<Removed>,
+    #[arg(value_name = "PATH|ID")]
+    pub(crate) what: Vec<PathOrId>,
     /// Only what was removed longer ago: a number and s, m, h or d
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) older_than: Option<Duration>,
@@ -62,27 +62,6 @@ pub(crate) struct TrashKeepArguments {
     /// The number of days; or `off`: what is removed is gone, and what is in the trash goes
     #[arg(value_name = "DAYS", value_parser = trash_age)]
     pub(crate) age: TrashAge,
-}
-
-/// Something that was removed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Removed {
-    /// Where it was.
-    Path(PathBuf),
-    /// Its inode.
-    Id(InodeId),
-}
-
-pub(super) fn removed(text: &str) -> Result<Removed, String> {
-    match text.strip_prefix("id:") {
-        None => Ok(Removed::Path(text.into())),
-        Some(number) => {
-            let number = number.parse().map_err(|_| {
-                "an id is `id:` and a number; a path that begins so is written with a slash first"
-            })?;
-            Ok(Removed::Id(InodeId(number)))
-        }
-    }
 }
 
 /// For how many days the trash is kept; 0: there is none.
@@ -108,14 +87,6 @@ pub(super) fn trash_age(text: &str) -> Result<TrashAge, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_id_is_marked_and_everything_else_is_a_path() {
-        assert_eq!(removed("id:77"), Ok(Removed::Id(InodeId(77))));
-        assert_eq!(removed("/id:77"), Ok(Removed::Path("/id:77".into())));
-        assert_eq!(removed("77"), Ok(Removed::Path("77".into())));
-        assert!(removed("id:").is_err() && removed("id:x").is_err());
-    }
 
     #[test]
     fn an_age_is_a_number_of_days_or_off() {

@@ -42,11 +42,8 @@ impl MountLine {
     }
 
     fn text(&self) -> String {
-        let shown: String = self.host.chars().filter(|it| !it.is_control()).collect();
-        let host = match shown.is_empty() {
-            true => "a machine without a name",
-            false => &shown,
-        };
+        let host = host_name(&self.host);
+        let host = host.as_deref().unwrap_or("a machine without a name");
         let (since, session) = (seconds_ago(self.since), self.session);
         let principal: String = self.principal.chars().take(16).collect();
         let mode = match self.recalled {
@@ -60,6 +57,12 @@ impl MountLine {
         };
         format!("{host}  mounted {since}, {mode}, session {session} of {principal}{here}")
     }
+}
+
+/// What a machine calls itself, if it has a name, safe on a terminal.
+pub(in crate::commands) fn host_name(label: &str) -> Option<String> {
+    let shown: String = label.chars().filter(|it| !it.is_control()).collect();
+    (!shown.is_empty()).then_some(shown)
 }
 
 /// The word for a mode.

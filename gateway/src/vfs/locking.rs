@@ -116,18 +116,23 @@ impl FileSystem {
         self.inner.locks.in_the_way(&lock).await
     }
 
-    /// A process has closed a descriptor of an open file: its `fcntl` locks of the file end. Called
-    /// for each `close`, after [`FileSystem::flush`].
+    /// A process has closed a descriptor of an open file: as [`FileSystem::flush`], and its `fcntl`
+    /// locks of the file end, whatever becomes of what was written. Both run to their end.
     ///
     /// # Errors
-    /// If the handle is no file's.
+    /// As [`FileSystem::flush`].
     #[boxed]
-    pub async fn end_process_locks(&self, handle: HandleId, owner: u64) -> Result<(), VfsError> {
-        let inode = self.inner.files.handles.file(handle)?.node.inode;
-        let locks = self.inner.locks.clone();
+    pub async fn close_descriptor(&self, handle: HandleId, owner: u64) -> Result<(), VfsError> {
+        if !self.may_be_shared() {
+            // The kernel keeps the locks.
+            return self.flush(handle).await;
+        }
+        let fs = self.clone();
         cancel_safe(async move {
-            locks.close_process(inode, owner).await;
-            Ok(())
+            let inode = fs.inner.files.handles.file(handle)?.node.inode;
+            let flushed = fs.flush(handle).await;
+            fs.inner.locks.close_process(inode, owner).await;
+            flushed
         })
         .await
     }

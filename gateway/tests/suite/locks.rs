@@ -252,9 +252,9 @@ async fn a_process_loses_its_locks_when_it_closes_a_file_and_an_open_file_when_i
         one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
         one.attempt(WHOLE, LockWish::Exclusive).await.unwrap();
         free(RANGES, false).await;
-        fs.end_process_locks(again.handle, 2).await.unwrap();
+        fs.close_descriptor(again.handle, 2).await.unwrap();
         free(RANGES, false).await;
-        fs.end_process_locks(again.handle, 1).await.unwrap();
+        fs.close_descriptor(again.handle, 1).await.unwrap();
         free(RANGES, true).await;
         free(WHOLE, false).await;
         // Of an open file: its end, though no process told.
@@ -539,7 +539,7 @@ async fn a_lock_that_a_user_ended_is_lost_to_its_process_until_it_closes_the_fil
         [1; 3000].as_slice()
     );
     other.write(&[4; 3000]).await;
-    first.end_process_locks(one.handle, 1).await.unwrap();
+    assert!(first.close_descriptor(one.handle, 1).await.is_err());
     assert!(first.release(one.handle).await.is_err());
     other.unlock(RANGES).await;
     tokio::time::sleep(10 * SOON).await;

@@ -182,7 +182,7 @@ fn the_lock_of_a_program_that_hangs_is_listed_and_ended() {
         listed[0]["waiting"] == 1
     });
     let lock = lease(&["ls", "/file"]).ok().records("lock").remove(0);
-    assert_eq!(lock["path"], "/file");
+    assert_eq!(lock["file"], "/file");
     assert_eq!(
         (&lock["kind"], &lock["exclusive"]),
         (&"flock".into(), &true.into())
@@ -191,7 +191,7 @@ fn the_lock_of_a_program_that_hangs_is_listed_and_ended() {
     let id = lock["id"].as_str().unwrap();
 
     lease(&["revoke", "/none"]).fails(9, "/none", "");
-    lease(&["revoke", "here"]).fails(9, "here", "");
+    lease(&["revoke", "here"]).fails(9, "/here", "");
     let revoked = lease(&["revoke", id]).ok().records("revoked").remove(0);
     assert_eq!(revoked["locks"], 1);
     let granted = waits.join().unwrap();

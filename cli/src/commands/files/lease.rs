@@ -3,9 +3,10 @@
 //! The servers know an inode and no path of it, since it may have several. So a lock is shown with
 //! the path that was asked about, or with its inode alone.
 
-use super::walk::{find, shown};
-use super::{caller, closing, refused};
-use crate::arguments::{General, LeaseCommand, LeaseLsArguments, LeaseRevokeArguments, Locked};
+use super::walk::{find, named, shown};
+use super::{caller, closing, printable, refused};
+use crate::arguments::{General, LeaseCommand, LeaseLsArguments, LeaseRevokeArguments, PathOrId};
+use crate::commands::mounts::host_name;
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::explain::vfs_failure;
@@ -15,15 +16,16 @@ use quorumfs_gateway::vfs::{FileSystem, HeldByProcess, InodeId, LockKind};
 use quorumfs_metadata::row::Mount;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// A lock.
 #[derive(Serialize)]
 struct LockLine {
+    /// The path that was asked about, or else the inode.
+    #[serde(serialize_with = "crate::output::paths::serialize")]
+    file: PathBuf,
     id: String,
-    /// If it was asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
     kind: &'static str,
     exclusive: bool,
     first_byte: u64,
@@ -37,11 +39,12 @@ struct LockLine {
 }
 
 impl LockLine {
-    fn of(lock: &HeldByProcess, path: Option<&PathBuf>, mounts: &[Mount]) -> Self {
+    fn of(lock: &HeldByProcess, asked: Option<&PathBuf>, mounts: &[Mount]) -> Self {
         let mount = mounts.iter().find(|mount| mount.session == lock.session);
+        let id = format!("id:{}", lock.inode.0);
         Self {
-            id: format!("id:{}", lock.inode.0),
-            path: path.map(|path| path.display().to_string()),
+            file: asked.cloned().unwrap_or_else(|| PathBuf::from(&id)),
+            id,
             kind: match lock.kind {
                 LockKind::Ranges => "fcntl",
                 LockKind::Whole => "flock",
@@ -58,7 +61,7 @@ impl LockLine {
     }
 
     fn text(&self) -> String {
-        let file = self.path.as_ref().unwrap_or(&self.id);
+        let file = printable(self.file.as_os_str().as_bytes());
         let mode = if self.exclusive {
             "exclusive"
         } else {
@@ -73,11 +76,8 @@ impl LockLine {
             0 => "the mount".to_owned(),
             pid => format!("process {pid}"),
         };
-        let shown: String = self.host.chars().filter(|it| !it.is_control()).collect();
-        let on = match shown.is_empty() {
-            true => String::new(),
-            false => format!(" on {shown}"),
-        };
+        let host = host_name(&self.host);
+        let on = host.map_or_else(String::new, |host| format!(" on {host}"));
         let waiting = match self.waiting {
             0 => String::new(),
             1 => ", 1 waits".to_owned(),
@@ -107,13 +107,14 @@ impl Locks {
 /// Locks of a file that have ended.
 #[derive(Serialize)]
 struct Revoked {
-    file: String,
+    #[serde(serialize_with = "crate::output::paths::serialize")]
+    file: PathBuf,
     locks: u32,
 }
 
 impl Revoked {
     fn text(&self) -> String {
-        let file = &self.file;
+        let file = printable(self.file.as_os_str().as_bytes());
         match self.locks {
             0 => format!("{file}: no lock was held."),
             1 => format!("{file}: 1 lock has ended; its program gets I/O errors."),
@@ -135,10 +136,13 @@ pub(crate) async fn lease(
 }
 
 /// The inode that is meant.
-async fn inode(fs: &FileSystem, what: &Locked) -> CommandResult<InodeId> {
+async fn inode(fs: &FileSystem, what: &PathOrId) -> CommandResult<InodeId> {
     match what {
-        Locked::Id(inode) => Ok(*inode),
-        Locked::Path(path) => find(fs, path).await.map(|found| found.inode),
+        PathOrId::Id(inode) => Ok(*inode),
+        PathOrId::Path(path) => {
+            let found = find(fs, &shown(path)).await?;
+            Ok(found.inode)
+        }
     }
 }
 
@@ -148,11 +152,7 @@ async fn ls(general: &General, arguments: &LeaseLsArguments, output: Output) -> 
         let fs = opened.file_system();
         let mut wanted = BTreeMap::new();
         for what in &arguments.what {
-            let path = match what {
-                Locked::Path(path) => Some(shown(path)),
-                Locked::Id(_) => None,
-            };
-            wanted.insert(inode(fs, what).await?, path);
+            wanted.insert(inode(fs, what).await?, named(what));
         }
         let mounts = opened.metadata().mounts().await;
         let mounts = mounts.map_err(|error| vfs_failure(&error))?;
@@ -163,7 +163,7 @@ async fn ls(general: &General, arguments: &LeaseLsArguments, output: Output) -> 
             for lock in &locks {
                 let asked = wanted.get(&lock.inode);
                 if wanted.is_empty() || asked.is_some() {
-                    let line = LockLine::of(lock, asked.and_then(Option::as_ref), &mounts);
+                    let line = LockLine::of(lock, asked, &mounts);
                     output.record("lock", &line, LockLine::text)?;
                     count += 1;
                 }
@@ -188,17 +188,13 @@ async fn revoke(
     let revoked = async {
         let fs = opened.file_system();
         for what in &arguments.what {
-            let file = match what {
-                Locked::Path(path) => shown(path),
-                Locked::Id(inode) => PathBuf::from(format!("id:{}", inode.0)),
-            };
+            let file = named(what);
             let inode = inode(fs, what).await?;
             let ended = fs.end_locks(&caller(), inode, arguments.session).await;
             let locks = ended.map_err(|error| {
                 let refused: Failure = refused(&file, &error);
                 refused.hint("the owner of a file and root end its locks")
             })?;
-            let file = file.display().to_string();
             output.record("revoked", &Revoked { file, locks }, Revoked::text)?;
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! command elsewhere. `.` is skipped and `..` goes back, as typed.
 
 use super::{caller, refused};
+use crate::arguments::PathOrId;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use quorumfs_gateway::vfs::{Attributes, DirectoryEntry, FileSystem, HandleId, InodeId};
@@ -32,6 +33,14 @@ pub(super) fn shown(path: &Path) -> PathBuf {
     let mut shown = PathBuf::from("/");
     shown.extend(names(path));
     shown
+}
+
+/// Something in messages: its path, or its id.
+pub(super) fn named(what: &PathOrId) -> PathBuf {
+    match what {
+        PathOrId::Path(path) => shown(path),
+        PathOrId::Id(inode) => format!("id:{}", inode.0).into(),
+    }
 }
 
 /// The inode at `path`.

@@ -219,7 +219,10 @@ impl FileLocks {
         match answer {
             Ok(None) => {
                 let gives = state.has_to_unlock(ask.owner, ask.range);
-                note_granted(&mut state, ask, handle);
+                state.granted(ask);
+                if ask.wish != LockWish::Unlock {
+                    state.uses(ask.owner, handle);
+                }
                 drop(state);
                 if gives && ask.wish != LockWish::Exclusive {
                     locked.wake();
@@ -265,8 +268,8 @@ impl FileLocks {
         let before = state.count_of(ask.owner);
         let has = state.has_to_unlock(ask.owner, ask.range);
         let decision = state.decide(locked.place.1, ask, wait);
-        if decision == Decision::Granted {
-            state.uses(ask.owner, handle.filter(|_| ask.wish != LockWish::Unlock));
+        if decision == Decision::Granted && ask.wish != LockWish::Unlock {
+            state.uses(ask.owner, handle);
         }
         // Only if something was given up: the one that waits would wake itself otherwise.
         let gave = match decision {
@@ -354,12 +357,6 @@ impl FileLocks {
             pid: 0,
         }
     }
-}
-
-/// The servers have granted it.
-pub(super) fn note_granted(state: &mut InodeLocks, ask: &Ask, handle: Option<HandleId>) {
-    state.granted(ask);
-    state.uses(ask.owner, handle.filter(|_| ask.wish != LockWish::Unlock));
 }
 
 /// Follows the news until the file system is shut down or dropped.

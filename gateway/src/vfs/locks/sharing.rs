@@ -20,13 +20,12 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// How long commits may hold up another mount: half of the time after which the servers fence one
 /// that does not share.
 const COMMITS_WITHIN: Duration = Duration::from_secs(5);
-/// Files whose locks are handed over at once.
+/// Files, or locks of one, that are handed over at once.
 const AT_ONCE: usize = 32;
 
 #[async_trait]
@@ -36,21 +35,15 @@ impl BeforeSharing for FileLocks {
         let until = self.sharing_since() + COMMITS_WITHIN;
         self.hand_all_over().await?;
         let _ = tokio::time::timeout_at(until, self.commit_marked()).await;
-        let mut kept = JoinSet::new();
-        for node in self.marked() {
+        let this = &self;
+        let keep = |node: Arc<Node>| async move {
             let inode = node.inode;
             tracing::warn!(%inode, "is still being committed while another mount begins");
-            let this = self.clone();
-            kept.spawn(async move { this.keep_end(&node).await });
-        }
-        let mut outcome = Ok(());
-        while let Some(done) = kept.join_next().await {
-            outcome = outcome.and(joined(Some(done)));
-        }
-        if outcome.is_ok() {
-            *self.sharing() = None;
-        }
-        outcome
+            this.keep_end(&node).await
+        };
+        all_of(self.marked(), keep).await?;
+        *self.sharing() = None;
+        Ok(())
     }
 }
 
@@ -64,29 +57,17 @@ impl FileLocks {
     }
 
     async fn hand_all_over(self: &Arc<Self>) -> Result<(), VfsError> {
-        let mut tasks = JoinSet::new();
-        let mut outcome = Ok(());
-        for locked in self.all() {
+        let hand_over = |locked: Arc<LockedFile>| async move {
             if locked.state().at_servers {
-                continue;
+                return Ok(());
             }
-            if tasks.len() >= AT_ONCE {
-                outcome = outcome.and(joined(tasks.join_next().await));
+            let turn = locked.turn.lock().await;
+            if locked.state().at_servers {
+                return Ok(());
             }
-            let this = self.clone();
-            tasks.spawn(async move {
-                let turn = locked.turn.lock().await;
-                let at_servers = locked.state().at_servers;
-                match at_servers {
-                    true => Ok(()),
-                    false => this.hand_over(&turn, &locked).await,
-                }
-            });
-        }
-        while let Some(done) = tasks.join_next().await {
-            outcome = outcome.and(joined(Some(done)));
-        }
-        outcome
+            self.hand_over(&turn, &locked).await
+        };
+        all_of(self.all(), hand_over).await
     }
 
     /// Gives the locks and requests of an inode and kind to the servers, which decide from then on.
@@ -148,24 +129,20 @@ impl FileLocks {
     }
 
     async fn commit_marked(&self) {
-        let mut commits = JoinSet::new();
-        for node in self.marked() {
-            let writeback = self.writeback.clone();
-            commits.spawn(async move { writeback.flush(&node).await });
-        }
+        let commit = |node: Arc<Node>| async move { self.writeback.flush(&node).await };
         // Those that fail are still marked.
-        while commits.join_next().await.is_some() {}
+        let _ = all_of(self.marked(), commit).await;
     }
 }
 
-fn joined(
-    done: Option<Result<Result<(), VfsError>, tokio::task::JoinError>>,
+/// Does something for all, many at once; the first error, after all were tried.
+async fn all_of<T, F: Future<Output = Result<(), VfsError>>>(
+    of: Vec<T>,
+    each: impl Fn(T) -> F,
 ) -> Result<(), VfsError> {
-    match done {
-        None => Ok(()),
-        Some(Ok(outcome)) => outcome,
-        Some(Err(error)) => Err(VfsError::Internal {
-            reason: error.to_string(),
-        }),
-    }
+    let done = futures_util::stream::iter(of)
+        .map(each)
+        .buffer_unordered(AT_ONCE);
+    done.fold(Ok(()), |first, next| async move { first.and(next) })
+        .await
 }

@@ -23,7 +23,7 @@ async fn the_locks_of_a_closed_file_do_not_end_those_of_who_has_its_number_next(
     one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
     // The process closes the file, and that is not answered.
     wire.next(is_lock, OperationFault::NotSent);
-    first.end_process_locks(one.handle, 1).await.unwrap();
+    first.close_descriptor(one.handle, 1).await.unwrap();
     assert!(wire.all_faults_occurred());
     assert_eq!(
         other.attempt(RANGES, LockWish::Shared).await,
@@ -40,7 +40,7 @@ async fn the_locks_of_a_closed_file_do_not_end_those_of_who_has_its_number_next(
     }
     // Without one, what could not be ended is ended later.
     wire.next(is_lock, OperationFault::NotSent);
-    first.end_process_locks(next.handle, 1).await.unwrap();
+    first.close_descriptor(next.handle, 1).await.unwrap();
     tokio::time::sleep(SOON).await;
     other.attempt(RANGES, LockWish::Exclusive).await.unwrap();
 }
@@ -168,6 +168,6 @@ async fn a_lock_whose_answer_was_lost_is_given_up_with_the_file() {
         other.attempt(RANGES, LockWish::Shared).await,
         Err(Errno::AGAIN)
     );
-    first.end_process_locks(one.handle, 1).await.unwrap();
+    first.close_descriptor(one.handle, 1).await.unwrap();
     other.attempt(RANGES, LockWish::Exclusive).await.unwrap();
 }

@@ -6,7 +6,7 @@
 use super::super::walk::shown;
 use super::super::{CommandProgress, caller, closing, counted, refused};
 use super::path::Paths;
-use crate::arguments::{General, Removed, TrashEmptyArguments};
+use crate::arguments::{General, PathOrId, TrashEmptyArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// What is deleted.
 struct Selection {
     /// Nothing but this and what was below it; all if it is empty.
-    what: Vec<Removed>,
+    what: Vec<PathOrId>,
     /// Removed by then, in nanoseconds since the epoch.
     until: Option<u64>,
     uid: u32,
@@ -28,8 +28,8 @@ struct Selection {
 impl Selection {
     fn of(arguments: &TrashEmptyArguments) -> Self {
         let what = arguments.what.iter().map(|what| match what {
-            Removed::Path(path) => Removed::Path(shown(path)),
-            Removed::Id(inode) => Removed::Id(*inode),
+            PathOrId::Path(path) => PathOrId::Path(shown(path)),
+            PathOrId::Id(inode) => PathOrId::Id(*inode),
         });
         let until = |older: Duration| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -51,8 +51,8 @@ impl Selection {
         }
         let place = paths.place(item).await?;
         let named = self.what.iter().any(|what| match what {
-            Removed::Path(path) => place.path.starts_with(path),
-            Removed::Id(inode) => item.inode.inode == *inode || place.above.contains(inode),
+            PathOrId::Path(path) => place.path.starts_with(path),
+            PathOrId::Id(inode) => item.inode.inode == *inode || place.above.contains(inode),
         });
         Ok((named || self.what.is_empty()).then_some(place.path))
     }

@@ -5,10 +5,10 @@
 //! command that was killed has restored a part of the tree; the same command goes on with it,
 //! because a directory that is not in the trash stands for all that was removed from it.
 
-use super::super::walk::{Listed, child, find, shown};
+use super::super::walk::{Listed, child, find, named, shown};
 use super::super::{CommandProgress, caller, closing, counted, refused};
 use super::path::{name_of, removed_at, removed_from};
-use crate::arguments::{General, Removed, TrashRestoreArguments};
+use crate::arguments::{General, PathOrId, TrashRestoreArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -81,10 +81,7 @@ impl Restoring<'_> {
             Some(directory) => Some(self.directory(directory).await?),
         };
         for what in &arguments.what {
-            let path = match what {
-                Removed::Path(path) => shown(path),
-                Removed::Id(inode) => format!("id:{}", inode.0).into(),
-            };
+            let path = named(what);
             if let Err(failure) = self.one(what, &path, to.as_ref()).await {
                 self.progress.failed(&path, failure)?;
             }
@@ -104,13 +101,13 @@ impl Restoring<'_> {
 
     async fn one(
         &mut self,
-        what: &Removed,
+        what: &PathOrId,
         path: &Path,
         to: Option<&(InodeId, PathBuf)>,
     ) -> CommandResult<()> {
         let item = match what {
-            Removed::Path(path) => removed_at(self.fs, path).await?,
-            Removed::Id(inode) => self.in_trash(*inode, path).await?,
+            PathOrId::Path(path) => removed_at(self.fs, path).await?,
+            PathOrId::Id(inode) => self.in_trash(*inode, path).await?,
         };
         let Some(item) = item else {
             return self.below_live(what, path).await;
@@ -145,14 +142,14 @@ impl Restoring<'_> {
     }
 
     /// It is not in the trash: a directory stands for what was removed from it.
-    async fn below_live(&mut self, what: &Removed, path: &Path) -> CommandResult<()> {
+    async fn below_live(&mut self, what: &PathOrId, path: &Path) -> CommandResult<()> {
         let nothing = || {
             let message = format!("{} is not in the trash", path.display());
             Failure::new(Exit::Path, message).hint("`quorumfs trash ls` shows what is")
         };
         let found = match what {
-            Removed::Path(path) => find(self.fs, path).await,
-            Removed::Id(inode) => {
+            PathOrId::Path(path) => find(self.fs, path).await,
+            PathOrId::Id(inode) => {
                 let found = self.fs.by_number(*inode).await;
                 found.map_err(|error| refused(path, &error))
             }
