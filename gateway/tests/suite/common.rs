@@ -249,6 +249,8 @@ pub(crate) struct Wire {
     session: EmbeddedSession<Metadata>,
     faults: Mutex<Vec<(Which, OperationFault)>>,
     late: Mutex<Vec<Bytes>>,
+    /// No query is answered.
+    pub(crate) unheard: AtomicBool,
     /// Every operation that was answered.
     pub(crate) sent: Mutex<Vec<Operation>>,
 }
@@ -313,6 +315,11 @@ impl Transport for Wire {
     }
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        if self.unheard.load(Ordering::Relaxed) {
+            return Err(MetadataError::NotExecuted {
+                reason: "set to fail".into(),
+            });
+        }
         self.session.query(query).await
     }
 
@@ -341,6 +348,7 @@ impl TestVolume {
             session: self.session(),
             faults: Mutex::default(),
             late: Mutex::default(),
+            unheard: AtomicBool::new(false),
             sent: Mutex::default(),
         });
         let own = self.volume.own_credentials();
@@ -363,6 +371,7 @@ impl TestVolume {
             session: self.session(),
             faults: Mutex::default(),
             late: Mutex::default(),
+            unheard: AtomicBool::new(false),
             sent: Mutex::default(),
         });
         let own = self.volume.own_credentials();

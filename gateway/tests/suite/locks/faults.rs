@@ -83,7 +83,7 @@ async fn the_end_of_a_file_is_given_up_whatever_answers_are_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_fails_half_way_leaves_the_decision_to_the_servers() {
+async fn a_hand_over_that_fails_half_way_is_tried_again() {
     let world = TestVolume::in_test_time();
     let (first, wire) = world.over(MountMode::Alone, VfsOptions::default()).await;
     tokio::time::sleep(SOON).await;
@@ -136,21 +136,50 @@ async fn a_request_that_waits_for_more_is_not_repeated_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_in_a_mount_that_nothing_else_uses_keeps_its_place() {
+async fn a_mount_that_handed_over_in_a_silence_decides_no_more_when_it_is_alone_again() {
     let world = TestVolume::in_test_time();
-    let (first, second) = (shared(&world).await, shared(&world).await);
+    let (first, wire) = world.over(MountMode::Alone, VfsOptions::default()).await;
+    tokio::time::sleep(SOON).await;
     let inode = file(&first, b"").await;
     let one = Process::open(&first, inode, 1).await;
-    let other = Process::open(&second, inode, 1).await;
+    let next = Process::open(&first, inode, 2).await;
     one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
-    let (_interrupt, waits) = other.wait_for(RANGES, LockWish::Exclusive);
-    for _ in 0..70 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        first.getattr(inode).await.unwrap();
-    }
+    // It hears nothing, so there may be others. The servers get a lock, and do not say so.
+    wire.unheard.store(true, Ordering::Relaxed);
+    tokio::time::sleep(2 * SOON).await;
+    wire.next(is_lock, OperationFault::AnswerLost);
+    let refused = next.attempt(RANGES, LockWish::Exclusive).await;
+    assert!(refused.is_err() && wire.all_faults_occurred());
+    wire.unheard.store(false, Ordering::Relaxed);
+    first.getattr(inode).await.unwrap();
+    tokio::time::sleep(SOON).await;
+    assert!(!first.is_shared());
     one.unlock(RANGES).await;
-    // No bell is heard here: the news are asked for.
-    timeout(SOON, waits).await.unwrap().unwrap().unwrap();
+    let second = alone(&world).await;
+    let other = Process::open(&second, inode, 1).await;
+    other.attempt(RANGES, LockWish::Exclusive).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_in_a_mount_that_nothing_else_uses_is_told_soon() {
+    // At every moment between the repetitions of its request, which are ten seconds apart.
+    for seconds in 30..75 {
+        let world = TestVolume::in_test_time();
+        let (first, second) = (shared(&world).await, shared(&world).await);
+        let inode = file(&first, b"").await;
+        let one = Process::open(&first, inode, 1).await;
+        let other = Process::open(&second, inode, 1).await;
+        one.attempt(RANGES, LockWish::Exclusive).await.unwrap();
+        let (_interrupt, waits) = other.wait_for(RANGES, LockWish::Exclusive);
+        for _ in 0..seconds {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            first.getattr(inode).await.unwrap();
+        }
+        one.unlock(RANGES).await;
+        // No bell is heard here: the news are asked for.
+        let waited = timeout(SOON, waits).await;
+        waited.expect("after so many seconds").unwrap().unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
