@@ -1,6 +1,7 @@
 //! A cluster that is set up by hand as an operator does: `replica init`, `volume create`, `replica
 //! run`.
 
+use super::clock::SteppedClock;
 use super::command::Quorumfs;
 use super::running::{Reaped, terminate};
 use quorumfs_backends::loopback::{free_address, free_addresses};
@@ -138,12 +139,23 @@ impl Cluster {
     /// If it does not start.
     #[track_caller]
     pub fn start_with(&mut self, number: usize, options: &[&str]) {
-        let command = Quorumfs::on(&self.replica(number))
+        self.start_as(number, self.run_replica(number).args(options).command());
+    }
+
+    /// Starts one replica with a clock of its own.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn start_with_clock(&mut self, number: usize, clock: &SteppedClock) {
+        let run = clock.shown_to(self.run_replica(number));
+        self.start_as(number, run.command());
+    }
+
+    fn run_replica(&self, number: usize) -> Quorumfs {
+        Quorumfs::on(&self.replica(number))
             .args(["replica", "run", "--genesis"])
             .args([self.volume().join("volume.genesis")])
-            .args(options)
-            .command();
-        self.start_as(number, command);
     }
 
     /// Starts another program as a replica; it reports that it is ready as the usual one does.

@@ -51,6 +51,7 @@ pub struct Quorumfs {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     view: View,
+    network: Option<u32>,
     user: Option<u32>,
 }
 
@@ -82,6 +83,7 @@ impl Quorumfs {
             arguments,
             variables: Vec::new(),
             view: View::Shared,
+            network: None,
             user: None,
         }
     }
@@ -115,6 +117,13 @@ impl Quorumfs {
         self
     }
 
+    /// Runs it in the network namespace of a running process.
+    #[must_use]
+    pub(super) fn in_network_of(mut self, process: u32) -> Self {
+        self.network = Some(process);
+        self
+    }
+
     /// Runs it as the user and the group of this number, without other groups and without any right
     /// of the superuser, which this process needs. That user has to be able to reach the program.
     #[must_use]
@@ -144,6 +153,10 @@ impl Quorumfs {
                 words.into_iter().map(OsString::from).collect()
             }
         };
+        if let Some(process) = self.network {
+            let process = process.to_string();
+            words.extend(["nsenter", "--target", &process, "--net", "--"].map(OsString::from));
+        }
         if let Some(user) = self.user {
             let options = [format!("--reuid={user}"), format!("--regid={user}")];
             words.push("setpriv".into());

@@ -5,8 +5,10 @@
 //! machine is dropped, whether it ran, was stopped, or was dead already.
 
 use super::Cluster;
+use super::clock::SteppedClock;
 use super::command::{Quorumfs, binary};
 use super::mounted::{kill_mount, mount_from};
+use super::network::{Cable, OwnNetwork};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -18,6 +20,14 @@ pub struct RecoveredMachine {
     state: PathBuf,
     point: PathBuf,
     process: Option<Pid>,
+    own: Option<Own>,
+}
+
+/// A network and a clock of its own.
+#[derive(Debug)]
+struct Own {
+    network: OwnNetwork,
+    clock: SteppedClock,
 }
 
 impl RecoveredMachine {
@@ -42,7 +52,39 @@ impl RecoveredMachine {
             state,
             point,
             process: None,
+            own: None,
         }
+    }
+
+    /// The same with a network that can be cut and a clock that can be stepped, for its mount.
+    ///
+    /// # Panics
+    /// If that cannot be made.
+    #[must_use]
+    #[track_caller]
+    pub fn recover_apart(cluster: &Cluster, number: usize, configuration: &str) -> Self {
+        let mut machine = Self::recover(cluster, number, configuration);
+        machine.own = Some(Own {
+            network: OwnNetwork::reaching(&cluster.addresses),
+            clock: SteppedClock::new(cluster.directory(), &format!("machine-{number}")),
+        });
+        machine
+    }
+
+    /// Cuts the cable between its mount and the replicas, or makes it whole.
+    ///
+    /// # Panics
+    /// If it has no network of its own.
+    pub fn set_cable(&self, cable: Cable) {
+        self.own.as_ref().unwrap().network.set(cable);
+    }
+
+    /// Sets the clock that its mount sees so many seconds ahead.
+    ///
+    /// # Panics
+    /// If it has no clock of its own.
+    pub fn set_ahead(&self, seconds: i64) {
+        self.own.as_ref().unwrap().clock.set_ahead(seconds);
     }
 
     /// `quorumfs --json --state …` on this machine.
@@ -69,7 +111,11 @@ impl RecoveredMachine {
     /// If it cannot be mounted.
     #[track_caller]
     pub fn mount(&mut self) {
-        self.process = Some(mount_from(self.quorumfs(), &self.point, &[]));
+        let run = match &self.own {
+            Some(own) => own.network.holds(own.clock.shown_to(self.quorumfs())),
+            None => self.quorumfs(),
+        };
+        self.process = Some(mount_from(run, &self.point, &[]));
     }
 
     /// Sends a signal to the process behind the mount.

@@ -13,6 +13,7 @@
     clippy::indexing_slicing
 )]
 
+mod clock;
 mod cluster;
 mod command;
 mod demo;
@@ -21,10 +22,12 @@ mod gateway;
 mod machine;
 mod mounted;
 mod needles;
+mod network;
 mod running;
 mod signed;
 mod terminal;
 
+pub use clock::SteppedClock;
 pub use cluster::Cluster;
 pub use command::{Private, Quorumfs, binary};
 pub use demo::Demo;
@@ -33,6 +36,7 @@ pub use gateway::{Gateway, slice_keys, unlocked};
 pub use machine::RecoveredMachine;
 pub use mounted::{StoppedProcess, kill_mount, mount_in_background};
 pub use needles::{Needle, NeedleHit, search};
+pub use network::{Cable, OwnNetwork};
 pub(crate) use running::Reaped;
 pub use running::{Finished, OVERHEAD_MIB, Running, peak_mib, run_in_view_of};
 pub use signed::{Answer, Keys, Request};

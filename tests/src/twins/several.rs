@@ -17,7 +17,7 @@
 //!   bound, and none goes back. Each change of a name is atomic, for all mounts together.
 //! * *Ranges.* Writes of two mounts to different bytes are both there after both closed.
 //! * *Open files* show what is appended within the bound; one without a name stays until its close.
-//! * *Trouble* (`trouble`) loses nothing that was closed, and lets no mount show what is out of
+//! * *Trouble* (`trouble`, `doubtful`) loses nothing that was closed, and lets no mount show what is out of
 //!   date once it answers again.
 //! * *In the end* all mounts show the same tree, byte by byte.
 //!
@@ -30,6 +30,7 @@
 //! What is drawn follows from the seed; which of two wins, and what a mount has seen already, does
 //! not.
 
+mod doubtful;
 mod duels;
 mod hand;
 mod held;
@@ -80,7 +81,7 @@ pub struct SeveralPlan {
     pub steps: usize,
     /// Decides what the steps are.
     pub seed: u64,
-    /// Whether mounts are killed and stopped, and a replica is killed.
+    /// Whether mounts are killed, stopped and cut off, a replica is killed, and clocks are set.
     pub attack: bool,
     /// How old a name or an attribute may be that a mount shows.
     pub bound: Duration,
@@ -120,7 +121,7 @@ pub struct SeveralReport {
     pub attributes: DelaySummary,
     /// How long a reader took to see what was appended.
     pub appended: DelaySummary,
-    /// Kills and stops.
+    /// What was done to mounts, to a replica, and to clocks.
     pub troubles: Troubles,
     /// Files that were compared, and their bytes.
     pub files: u64,

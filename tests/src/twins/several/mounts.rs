@@ -1,12 +1,13 @@
 //! The mounts of a run, each on a machine of its own, and what may be expected of each at a moment.
 //!
 //! What always holds: every call on a mount has a deadline. A watchdog kills the process behind a
-//! mount that answers too late, so that the call returns; that is a broken promise. A stopped mount
-//! may show what was current a bound before it was stopped, until a bound after it goes on.
+//! mount that answers too late, so that the call returns; that is a broken promise. A mount that is
+//! stopped or cut off may show what was current a bound before that, until a bound after it goes
+//! on. But one that is cut off opens nothing that is out of date.
 
 use super::SeveralPlan;
 use super::hand::Hand;
-use crate::harness::{Cluster, Quorumfs, RecoveredMachine};
+use crate::harness::{Cable, Cluster, Quorumfs, RecoveredMachine, SteppedClock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -22,18 +23,24 @@ const CONFIGURATION: &str = "[cache]\nsize_mib = 0\n\n[journal]\nalways = true\n
 const CALL_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// When a mount was stopped last.
+/// The replica that is killed and whose clock is set: one and the same, so that no second one is
+/// behind when it is killed.
+pub(super) const VICTIM: usize = 2;
+
+/// When a mount was away last.
 #[derive(Clone, Copy, Debug)]
-struct Stop {
+struct Away {
     since: Instant,
     until: Option<Instant>,
+    /// It was cut off, and knows that by itself: so what it opens is as it is.
+    opens_exactly: bool,
 }
 
 #[derive(Debug)]
 struct OneMount {
     machine: Mutex<RecoveredMachine>,
     point: PathBuf,
-    stop: Mutex<Option<Stop>>,
+    away: Mutex<Option<Away>>,
 }
 
 /// The calls that have not returned.
@@ -65,6 +72,8 @@ pub(super) struct Mounts {
     // Before the cluster: mounts end while its replicas run.
     each: Vec<OneMount>,
     cluster: Mutex<Cluster>,
+    /// Of the replica that is killed.
+    victims_clock: SteppedClock,
     pub(super) bound: Duration,
     allow_stale_opens: bool,
     stale_opens: AtomicU64,
@@ -77,11 +86,14 @@ impl Mounts {
     pub(super) fn new(cluster: Cluster, plan: &SeveralPlan) -> Self {
         let count = plan.mounts;
         let each = (0..count).map(|number| {
-            let machine = RecoveredMachine::recover(&cluster, number, CONFIGURATION);
+            let machine = match plan.attack {
+                true => RecoveredMachine::recover_apart(&cluster, number, CONFIGURATION),
+                false => RecoveredMachine::recover(&cluster, number, CONFIGURATION),
+            };
             OneMount {
                 point: machine.point().to_owned(),
                 machine: Mutex::new(machine),
-                stop: Mutex::new(None),
+                away: Mutex::new(None),
             }
         });
         let each = each.collect();
@@ -89,6 +101,7 @@ impl Mounts {
         let watching = calls.clone();
         let mounts = Self {
             each,
+            victims_clock: SteppedClock::new(cluster.directory(), "replica"),
             cluster: Mutex::new(cluster),
             bound: plan.bound,
             allow_stale_opens: plan.allow_stale_opens,
@@ -126,8 +139,38 @@ impl Mounts {
         self.each[mount].machine.lock().unwrap()
     }
 
-    fn stopped(&self, mount: usize) -> MutexGuard<'_, Option<Stop>> {
-        self.each[mount].stop.lock().unwrap()
+    fn away(&self, mount: usize) -> MutexGuard<'_, Option<Away>> {
+        self.each[mount].away.lock().unwrap()
+    }
+
+    fn begin_away(&self, mount: usize, opens_exactly: bool) {
+        *self.away(mount) = Some(Away {
+            since: Instant::now(),
+            until: None,
+            opens_exactly,
+        });
+    }
+
+    fn end_away(&self, mount: usize) {
+        if let Some(away) = self.away(mount).as_mut() {
+            away.until = Some(Instant::now());
+        }
+    }
+
+    /// Starts the replica that was killed.
+    pub(super) fn start_victim(&self) {
+        let mut cluster = self.cluster();
+        cluster.start_with_clock(VICTIM, &self.victims_clock);
+    }
+
+    /// Sets the clock that this replica sees from its next start on so many seconds ahead.
+    pub(super) fn set_victim_ahead(&self, seconds: i64) {
+        self.victims_clock.set_ahead(seconds);
+    }
+
+    /// Sets the clock that a mount sees so many seconds ahead.
+    pub(super) fn set_ahead(&self, mount: usize, seconds: i64) {
+        self.machine(mount).set_ahead(seconds);
     }
 
     /// Mounts; the mount knows nothing from before.
@@ -136,7 +179,7 @@ impl Mounts {
         machine.mount();
         let process = machine.process().unwrap();
         self.calls.processes.lock().unwrap().insert(mount, process);
-        *self.stopped(mount) = None;
+        *self.away(mount) = None;
     }
 
     /// Kills the process behind a mount, if it runs.
@@ -150,17 +193,26 @@ impl Mounts {
 
     /// Stops the process behind a mount: its calls wait from then on.
     pub(super) fn stop(&self, mount: usize) {
-        let since = Instant::now();
-        *self.stopped(mount) = Some(Stop { since, until: None });
+        self.begin_away(mount, false);
         self.machine(mount).signal(Signal::STOP);
     }
 
     /// Lets a stopped process go on.
     pub(super) fn resume(&self, mount: usize) {
         self.machine(mount).signal(Signal::CONT);
-        if let Some(stop) = self.stopped(mount).as_mut() {
-            stop.until = Some(Instant::now());
-        }
+        self.end_away(mount);
+    }
+
+    /// Cuts a mount off from the replicas.
+    pub(super) fn cut(&self, mount: usize, cable: Cable) {
+        self.begin_away(mount, true);
+        self.machine(mount).set_cable(cable);
+    }
+
+    /// Lets it reach them again.
+    pub(super) fn mend(&self, mount: usize) {
+        self.machine(mount).set_cable(Cable::Whole);
+        self.end_away(mount);
     }
 
     /// Whether an open of a name that is being replaced may fail with this; it is counted.
@@ -197,12 +249,12 @@ impl Mounts {
     /// A call that begins now: it may show what was current at this moment or later. An exact call
     /// has no bound.
     pub(super) fn horizon(&self, mount: usize, began: Instant, exact: bool) -> Instant {
-        let stop = *self.stopped(mount);
-        let over = |stop: &Stop| stop.until.is_some_and(|until| began > until + self.bound);
-        match stop.filter(|stop| !over(stop)) {
-            Some(stop) => stop.since - self.bound,
-            None if exact => began,
-            None => began - self.bound,
+        let is_over = |away: &Away| away.until.is_some_and(|until| began > until + self.bound);
+        let away = self.away(mount).filter(|away| !is_over(away));
+        match away {
+            Some(away) if !(exact && away.opens_exactly) => away.since - self.bound,
+            _ if exact => began,
+            _ => began - self.bound,
         }
     }
 

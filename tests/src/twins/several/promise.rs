@@ -15,6 +15,7 @@
 //! Of an inode, each attribute is a thing of its own. Two of them that two mounts changed within
 //! the bound may be shown in a mixture that was never there as a whole.
 
+use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
@@ -48,6 +49,9 @@ pub struct BrokenPromise {
     pub seen: String,
     /// The last steps on that path.
     pub steps: Vec<String>,
+    /// The error of a call that has to succeed.
+    #[serde(skip)]
+    pub(super) failure: Option<Errno>,
 }
 
 impl fmt::Display for BrokenPromise {
@@ -312,6 +316,7 @@ impl StepRecord {
             expected: expected.into(),
             seen: seen.into(),
             steps,
+            failure: None,
         })
     }
 }

@@ -72,7 +72,7 @@ pub(super) struct Stage<'a> {
     pub(super) tree: ExpectedTree,
     pub(super) held: Vec<HeldFile>,
     pub(super) counts: StageCounts,
-    /// The mount that is stopped, if one is.
+    /// The mounts that take part in no step now: stopped, cut off, or ended.
     pub(super) away: Vec<usize>,
     /// Names that a call is changing which has not returned.
     pub(super) reserved: BTreeSet<NamePlace>,
@@ -154,16 +154,16 @@ impl<'a> Stage<'a> {
 
     fn draw_mount(&mut self) -> usize {
         let mounts: Vec<_> = self.answering().collect();
-        *self.random.pick(&mounts).expect("not all are stopped")
+        *self.random.pick(&mounts).expect("one takes part")
     }
 
-    /// The mounts that are not stopped.
+    /// The mounts that take part in steps.
     pub(super) fn answering(&self) -> impl Iterator<Item = usize> + use<> {
         let away = self.away.clone();
         (0..self.mounts.count()).filter(move |mount| !away.contains(mount))
     }
 
-    /// The mounts that are not stopped, other than this one.
+    /// The others that take part in steps.
     pub(super) fn others(&self, than: usize) -> Vec<usize> {
         self.answering().filter(|mount| *mount != than).collect()
     }
@@ -271,7 +271,9 @@ impl<'a> Stage<'a> {
     ) -> Box<BrokenPromise> {
         let seen = format!("{call} failed: {error} {}", self.mounts.overdue());
         let promise = "a call that can be executed succeeds";
-        self.record.broken(mount, promise, path, "success", seen)
+        let mut broken = self.record.broken(mount, promise, path, "success", seen);
+        broken.failure = Some(error);
+        broken
     }
 
     pub(super) fn broken(

@@ -1,20 +1,26 @@
-//! Trouble: mounts are killed and stopped, a replica is killed, while steps go on.
+//! Trouble: mounts are killed, stopped and cut off, a replica is killed, and clocks are set, while
+//! steps go on.
 //!
-//! A call that a mount was executing when it was killed or stopped may have been executed or not.
-//! Its names take part in no other step until the mount runs again from the same state directory,
-//! which ends the old one for good. Then they are read once, and have to be as before or after the
-//! call, or for content a mixture of both, byte by byte.
+//! A call that a mount was executing meanwhile is `doubtful`.
 //!
 //! A stopped mount answers nothing. Its kernel may show what it had cached, and no promise is
 //! checked. Once it goes on, it may fail and is then mounted again; or it answers, and from the
 //! bound on everything that it shows has to be as new as on the other mounts.
+//!
+//! A mount that is cut off from the replicas, in one direction or in both, still reaches the
+//! clouds. It may show names and attributes as they were before the cut. What it opens it has to
+//! show as it is, or not at all.
+//!
+//! A clock that is set to another time changes nothing that is promised. One replica's is, the one
+//! that is killed, and every mount's.
 
-use super::hand::{CallResult, Hand};
-use super::look::{Changed, POLL_EVERY};
-use super::promise::{FileBytes, Kept, is_mixture};
+use super::doubtful::NOTHING_LOST;
+use super::hand::CallResult;
+use super::look::POLL_EVERY;
+use super::mounts::VICTIM;
+use super::promise::Kept;
 use super::stage::Stage;
-use super::tree::NamePlace;
-use rustix::fs::OFlags;
+use crate::harness::Cable;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -26,17 +32,23 @@ const KILL_EVERY: usize = 60;
 const KILLS_MAX: usize = 40;
 const STOP_EVERY: usize = 200;
 const STOPS_MAX: usize = 8;
+const CUT_EVERY: usize = 200;
+const CUTS_MAX: usize = 8;
 const LEAVE_EVERY: usize = 800;
-const LEAVES_MAX: usize = 1;
+const LEAVES_MAX: usize = 2;
+const CLOCK_EVERY: usize = 70;
 /// Steps that a replica is away.
 const REPLICA_AWAY: usize = 40;
-/// One and the same replica, so that no second one is behind when it is killed.
-const VICTIM: usize = 2;
-/// A mount is stopped for this long.
-const STOPPED_MIN_MS: u64 = 1000;
+/// A mount is stopped for this long, or cut off.
+const AWAY_MIN_MS: u64 = 1000;
 const STOPPED_MAX_MS: u64 = 20_000;
-/// A mount with no other one is stopped shortly, as nothing else happens meanwhile.
-const STOPPED_ALONE_MS: u64 = 2500;
+const CUT_OFF_MAX_MS: u64 = 12_000;
+/// A mount with no other one is away shortly, as nothing else happens meanwhile.
+const AWAY_ALONE_MS: u64 = 2500;
+/// In one of so many steps a mount that is cut off is asked.
+const ASK_CUT_OFF_IN: u64 = 16;
+/// Clocks are set at most so many seconds ahead, or behind.
+const AHEAD_MAX: i64 = 3 * 3600;
 /// A mount is alone half a minute after the others have gone; this is for the wait until then.
 const ALONE_WITHIN: Duration = Duration::from_secs(50);
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -44,7 +56,9 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const ALONE_FOR: Duration = Duration::from_secs(3);
 /// A mount is killed at most so long after a call began.
 const KILLED_WITHIN_MS: u64 = 40;
-/// What a mount that was stopped may answer.
+/// How long the others are at work after a mount that was alone was cut off.
+const CUT_OFF_FOR: Duration = Duration::from_secs(3);
+/// What a mount that is or was away may answer.
 const GIVEN_UP: [Errno; 5] = [
     Errno::STALE,
     Errno::IO,
@@ -52,8 +66,6 @@ const GIVEN_UP: [Errno; 5] = [
     Errno::CONNABORTED,
     Errno::TIMEDOUT,
 ];
-const NOTHING_LOST: &str = "a mount that was killed or stopped loses nothing that was closed or \
-                            synced, and a call is executed as a whole or not at all";
 
 /// How often there was trouble.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -64,12 +76,24 @@ pub struct Troubles {
     pub kills_in_calls: u64,
     /// Mounts that were stopped and went on.
     pub stops: u64,
-    /// Of these, mounts that failed after that, and were mounted again.
+    /// Mounts that were cut off from the replicas.
+    pub cuts: u64,
+    /// Of these, in one direction.
+    pub cuts_one_way: u64,
+    /// Questions that a mount answered while it was cut off, and those that it refused.
+    pub cut_off_answers: u64,
+    /// See there.
+    pub cut_off_refusals: u64,
+    /// Mounts that failed after they had been stopped or cut off, and were mounted again.
     pub given_up: u64,
+    /// Clocks that were set.
+    pub clocks: u64,
     /// Replicas that were killed and started again.
     pub replicas: u64,
     /// All mounts but one were ended, and came back when it had been alone.
     pub left_alone: u64,
+    /// Of these, while that one was cut off.
+    pub left_alone_cut_off: u64,
 }
 
 /// After how many steps each kind of trouble comes again.
@@ -77,6 +101,7 @@ pub struct Troubles {
 pub(super) struct Schedule {
     kill: usize,
     stop: usize,
+    cut: usize,
     leave: usize,
 }
 
@@ -90,6 +115,7 @@ impl Schedule {
         Self {
             kill: at_most(KILL_EVERY, KILLS_MAX),
             stop: at_most(STOP_EVERY, STOPS_MAX),
+            cut: at_most(CUT_EVERY, CUTS_MAX),
             leave: at_most(LEAVE_EVERY, LEAVES_MAX),
         }
     }
@@ -103,8 +129,11 @@ impl Troubles {
         let wanted = [
             (self.kills, schedule.kill),
             (self.stops, schedule.stop),
+            (self.cuts, schedule.cut),
+            (self.clocks, CLOCK_EVERY),
             (self.replicas, REPLICA_EVERY),
             (self.left_alone, schedule.leave),
+            (self.left_alone_cut_off, 2 * schedule.leave),
         ];
         wanted
             .iter()
@@ -112,53 +141,11 @@ impl Troubles {
     }
 }
 
-/// A call during which its mount is killed or stopped.
-#[derive(Clone, Debug)]
-enum DoubtfulCall {
-    Write(NamePlace, FileBytes, FileBytes),
-    Create(NamePlace, FileBytes),
-    Unlink(NamePlace),
-    Rename(NamePlace, NamePlace),
-    SetMode(NamePlace, u32),
-}
-
-impl DoubtfulCall {
-    fn places(&self) -> Vec<NamePlace> {
-        match self {
-            Self::Write(place, ..)
-            | Self::Create(place, _)
-            | Self::Unlink(place)
-            | Self::SetMode(place, _) => vec![place.clone()],
-            Self::Rename(from, to) => vec![from.clone(), to.clone()],
-        }
-    }
-
-    fn perform(&self, hand: &Hand<'_>, paths: &[String]) -> CallResult {
-        let path = &paths[0];
-        let file = match self {
-            Self::Write(_, _, after) => {
-                let file = hand.open(path, OFlags::RDWR)?;
-                hand.write_at(&file, 0, &after.0)?;
-                hand.sync(&file)?;
-                file
-            }
-            Self::Create(_, after) => {
-                let file = hand.create(path)?;
-                hand.write(&file, &after.0)?;
-                hand.sync(&file)?;
-                file
-            }
-            Self::SetMode(_, mode) => {
-                let file = hand.open(path, OFlags::RDONLY)?;
-                hand.set_mode(&file, *mode)?;
-                file
-            }
-            Self::Unlink(_) => return hand.unlink(path),
-            Self::Rename(..) => return hand.rename(path, &paths[1]),
-        };
-        hand.close(file);
-        Ok(())
-    }
+/// How a mount is away.
+#[derive(Clone, Copy, Debug)]
+enum Absence {
+    Stopped,
+    CutOff(Cable),
 }
 
 impl Stage<'_> {
@@ -169,16 +156,27 @@ impl Stage<'_> {
         match step % REPLICA_EVERY {
             20 => self.mounts.cluster().kill_one(VICTIM),
             at if at == 20 + REPLICA_AWAY => {
-                self.mounts.cluster().start_some(VICTIM..VICTIM + 1);
+                self.mounts.start_victim();
                 troubles.replicas += 1;
             }
             _ => {}
+        }
+        if is_due(CLOCK_EVERY) {
+            self.set_a_clock(troubles);
         }
         if is_due(schedule.kill) {
             self.kill(troubles)?;
         }
         if is_due(schedule.stop) {
-            self.stop(troubles)?;
+            self.be_away(Absence::Stopped, troubles)?;
+        }
+        if is_due(schedule.cut + 1) {
+            let cable = match self.random.below(4) {
+                0 => Cable::OnlyIn,
+                1 => Cable::OnlyOut,
+                _ => Cable::Cut,
+            };
+            self.be_away(Absence::CutOff(cable), troubles)?;
         }
         if is_due(schedule.leave) {
             self.leave_alone(troubles)?;
@@ -186,8 +184,22 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Sets the clock of a mount or of the replica to another time.
+    fn set_a_clock(&mut self, troubles: &mut Troubles) {
+        let ahead = self.random.below(2 * AHEAD_MAX as u64) as i64 - AHEAD_MAX;
+        let count = self.mounts.count();
+        let whose = self.random.index(count + 1);
+        match whose < count {
+            true => self.mounts.set_ahead(whose, ahead),
+            false => self.mounts.set_victim_ahead(ahead),
+        }
+        troubles.clocks += 1;
+    }
+
     /// Ends all mounts but one, which goes on until it is alone, and then lets them come back while
-    /// it is at work: they have to see all that it did as if they had been there.
+    /// it is at work: they have to see all that it did as if they had been there. Every second time
+    /// it is cut off before: then they wait until it is fenced, and it has to notice by itself that
+    /// it may no longer act as alone.
     fn leave_alone(&mut self, troubles: &mut Troubles) -> Kept {
         let (mounts, stays) = (self.mounts, self.random.index(self.mounts.count()));
         self.note(stays, "left alone", &[]);
@@ -211,19 +223,61 @@ impl Stage<'_> {
                 return Err(self.broken(stays, promise, "", "alone", "shared"));
             }
         }
+        let is_cut_off = troubles.left_alone % 2 == 1 && !others.is_empty();
+        if is_cut_off {
+            self.note(stays, "cut off while alone", &[]);
+            mounts.cut(stays, Cable::Cut);
+            self.away.push(stays);
+            troubles.left_alone_cut_off += 1;
+        }
         for other in others {
             std::thread::scope(|scope| {
                 let coming = scope.spawn(|| mounts.mount(other));
                 let mut meanwhile = Ok(());
                 while meanwhile.is_ok() && !coming.is_finished() {
-                    meanwhile = self.ordinary();
+                    meanwhile = match self.answering().next() {
+                        Some(_) => self.ordinary(),
+                        None => self.ask_cut_off(stays, troubles),
+                    };
                 }
                 coming.join().unwrap();
                 meanwhile
             })?;
             self.away.retain(|away| *away != other);
         }
+        if is_cut_off {
+            let began = Instant::now();
+            while began.elapsed() < CUT_OFF_FOR {
+                self.ordinary()?;
+                self.ask_cut_off(stays, troubles)?;
+            }
+            mounts.mend(stays);
+            self.away.clear();
+            if !self.still_answers(stays)? {
+                troubles.given_up += 1;
+                self.mount_again(stays);
+            }
+        }
         troubles.left_alone += 1;
+        Ok(())
+    }
+
+    /// A mount that is cut off answers what is right, or does not answer.
+    fn ask_cut_off(&mut self, mount: usize, troubles: &mut Troubles) -> Kept {
+        let Some(place) = self.draw_leaf() else {
+            return Ok(());
+        };
+        let asked = match self.random.chance(1, 2) {
+            true => self.look(mount, &place).map(drop),
+            false => self.read_at(mount, &place),
+        };
+        match asked {
+            Ok(()) => troubles.cut_off_answers += 1,
+            Err(broken) if broken.failure.is_some_and(|it| GIVEN_UP.contains(&it)) => {
+                troubles.cut_off_refusals += 1;
+            }
+            Err(broken) => return Err(broken),
+        }
         Ok(())
     }
 
@@ -231,50 +285,8 @@ impl Stage<'_> {
     pub(super) fn end_of_trouble(&mut self, steps: usize) {
         let last = steps.saturating_sub(1) % REPLICA_EVERY;
         if steps > 20 && (20..20 + REPLICA_AWAY).contains(&last) {
-            self.mounts.cluster().start_some(VICTIM..VICTIM + 1);
+            self.mounts.start_victim();
         }
-    }
-
-    /// A call on names about which this mount is certain.
-    fn draw_doubtful(&mut self, mount: usize) -> Option<DoubtfulCall> {
-        let (from, to) = (self.draw_file(), self.draw_free_name());
-        let certain = |this: &mut Self, place: &Option<NamePlace>| {
-            let place = place.clone();
-            place.filter(|place| this.is_certain(mount, place))
-        };
-        let (from, to) = (certain(self, &from), certain(self, &to));
-        let only_name = |this: &Self, place: &NamePlace| {
-            let number = this.tree.at(place);
-            number.is_some_and(|number| *this.tree.inodes[&number].links.now() == 1)
-        };
-        let from = from.filter(|place| only_name(self, place));
-        match (self.random.below(5), from, to) {
-            (0 | 1, Some(place), _) => {
-                let number = self.tree.at(&place)?;
-                let before = self.tree.inodes[&number].content.now().clone();
-                let mut after = before.0.to_vec();
-                let bytes = self.draw_bytes();
-                after.resize(after.len().max(bytes.len()), 0);
-                after[..bytes.len()].copy_from_slice(&bytes);
-                Some(DoubtfulCall::Write(place, before, FileBytes::of(after)))
-            }
-            (2, Some(place), _) => Some(DoubtfulCall::Unlink(place)),
-            (3, Some(from), Some(to)) => Some(DoubtfulCall::Rename(from, to)),
-            (3, Some(place), None) => {
-                let mode = self.random.below(0o1000) as u32;
-                Some(DoubtfulCall::SetMode(place, mode))
-            }
-            (_, _, Some(place)) => {
-                let bytes = self.draw_bytes();
-                Some(DoubtfulCall::Create(place, FileBytes::of(bytes)))
-            }
-            _ => None,
-        }
-    }
-
-    fn paths_of(&self, call: &DoubtfulCall) -> Vec<String> {
-        let places = call.places().into_iter();
-        places.map(|place| self.tree.path(&place)).collect()
     }
 
     /// Kills a mount, sometimes in the middle of a call, and mounts again.
@@ -305,18 +317,6 @@ impl Stage<'_> {
         self.resolve(mount, call, result)
     }
 
-    fn note_doubtful(
-        &mut self,
-        mount: usize,
-        kind: &'static str,
-        call: &DoubtfulCall,
-        paths: &[String],
-    ) {
-        let paths: Vec<_> = paths.iter().map(String::as_str).collect();
-        self.note(mount, kind, &paths);
-        self.record.note(mount, &format!("{call:?}"), &paths);
-    }
-
     /// Mounts from the same state directory: what the old process was asked for is over.
     fn mount_again(&mut self, mount: usize) {
         self.close_all(mount);
@@ -324,46 +324,61 @@ impl Stage<'_> {
         self.mounts.mount(mount);
     }
 
-    /// Stops a mount while the others go on, sometimes in the middle of a call.
-    fn stop(&mut self, troubles: &mut Troubles) -> Kept {
+    /// A mount is away while the others go on, sometimes in the middle of a call.
+    fn be_away(&mut self, absence: Absence, troubles: &mut Troubles) -> Kept {
         let mount = self.random.index(self.mounts.count());
         let call = self.draw_doubtful(mount);
         let paths = call.as_ref().map(|call| self.paths_of(call));
         let paths = paths.unwrap_or_default();
-        self.note(mount, "stop", &[]);
+        let (kind, kind_in_call, most) = match absence {
+            Absence::Stopped => ("stop", "stop in a call", STOPPED_MAX_MS),
+            Absence::CutOff(_) => ("cut off", "cut off in a call", CUT_OFF_MAX_MS),
+        };
+        self.note(mount, kind, &[]);
         if let Some(call) = &call {
-            self.note_doubtful(mount, "stop in a call", call, &paths);
+            self.note_doubtful(mount, kind_in_call, call, &paths);
             self.reserved = call.places().into_iter().collect();
         }
         let most = match self.mounts.count() {
-            1 => STOPPED_ALONE_MS,
-            _ => STOPPED_MAX_MS,
+            1 => AWAY_ALONE_MS,
+            _ => most,
         };
-        let over = Duration::from_millis(self.random.between(STOPPED_MIN_MS, most));
+        let over = Duration::from_millis(self.random.between(AWAY_MIN_MS, most));
         let (hand, began) = (self.hand(mount), Instant::now());
         let calls_first = self.random.chance(1, 2);
+        let mounts = self.mounts;
+        let begin = || match absence {
+            Absence::Stopped => mounts.stop(mount),
+            Absence::CutOff(cable) => mounts.cut(mount, cable),
+        };
         let (result, meanwhile) = std::thread::scope(|scope| {
             if !calls_first {
-                self.mounts.stop(mount);
+                begin();
             }
             let calling = scope.spawn(|| call.as_ref().map(|call| call.perform(&hand, &paths)));
             if calls_first {
                 std::thread::sleep(Duration::from_millis(self.random.below(10)));
-                self.mounts.stop(mount);
+                begin();
             }
             self.away.push(mount);
             let mut meanwhile = Ok(());
             while meanwhile.is_ok() && began.elapsed() < over {
-                match self.mounts.count() {
-                    1 => std::thread::sleep(POLL_EVERY),
-                    _ => meanwhile = self.ordinary(),
-                }
+                meanwhile = self.while_away(mount, absence, troubles);
             }
-            self.mounts.resume(mount);
+            match absence {
+                Absence::Stopped => mounts.resume(mount),
+                Absence::CutOff(_) => mounts.mend(mount),
+            }
             (calling.join().unwrap(), meanwhile)
         });
         meanwhile?;
-        troubles.stops += 1;
+        match absence {
+            Absence::Stopped => troubles.stops += 1,
+            Absence::CutOff(cable) => {
+                troubles.cuts += 1;
+                troubles.cuts_one_way += u64::from(cable != Cable::Cut);
+            }
+        }
         self.away.clear();
         let fails = !self.still_answers(mount)?;
         if fails || matches!(result, Some(Err(_))) {
@@ -378,12 +393,26 @@ impl Stage<'_> {
         }
     }
 
-    /// Whether a mount works after a stop: it commits a file. Until the bound has passed it is only
-    /// looked at, as it may still show what was before the stop.
+    /// One step of the other mounts, or a question to the one that is cut off.
+    fn while_away(&mut self, mount: usize, absence: Absence, troubles: &mut Troubles) -> Kept {
+        match absence {
+            Absence::CutOff(_) if self.random.chance(1, ASK_CUT_OFF_IN) => {
+                self.ask_cut_off(mount, troubles)
+            }
+            _ if self.mounts.count() > 1 => self.ordinary(),
+            _ => {
+                std::thread::sleep(POLL_EVERY);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a mount works after it was away: it commits a file. Until the bound has passed it is
+    /// only looked at, as it may still show what was before.
     fn still_answers(&mut self, mount: usize) -> Kept<bool> {
         // At the root, where no other step looks.
         let hand = self.mounts.hand(mount, "");
-        let path = format!("after-a-stop-{}", self.record.step);
+        let path = format!("after-step-{}", self.record.step);
         let works = || -> CallResult {
             let file = hand.create(&path)?;
             let synced = hand.write(&file, b"works").and_then(|()| hand.sync(&file));
@@ -416,117 +445,5 @@ impl Stage<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Finds out whether a call was executed, by its mount, which knows nothing from before or has
-    /// answered.
-    fn resolve(&mut self, mount: usize, call: DoubtfulCall, result: CallResult) -> Kept {
-        let (paths, hand, places) = (self.paths_of(&call), self.hand(mount), call.places());
-        let path = paths[0].clone();
-        let unless_missing = |answer: CallResult<_>| match answer {
-            Err(Errno::NOENT) => Ok(None),
-            answer => answer.map(Some),
-        };
-        let failed = |error| self.failed(mount, "stat", &path, error);
-        let seen = unless_missing(hand.stat(&path)).map_err(failed)?;
-        let content = match &seen {
-            Some(seen) if seen.is_file() => {
-                let content = hand.read(&path);
-                content.map_err(|error| self.failed(mount, "read", &path, error))?
-            }
-            _ => Vec::new(),
-        };
-        let number = seen.as_ref().map(|seen| seen.inode);
-        let before = self.tree.at(&places[0]);
-        let wrong = |expected: &str, seen: String| {
-            let seen = format!("{seen}, after {call:?} with the result {result:?}");
-            Err(self.broken(mount, NOTHING_LOST, &path, expected, seen))
-        };
-        let is_done = match (&call, &seen) {
-            (DoubtfulCall::Write(_, old, new), Some(seen)) => {
-                let states = [&old.0[..], &new.0[..]];
-                let allowed = if result.is_ok() {
-                    &states[1..]
-                } else {
-                    &states
-                };
-                if number != before || !is_mixture(allowed, &content) {
-                    return wrong(
-                        "the old content, the new one, or a mixture",
-                        format!("{seen:?}"),
-                    );
-                }
-                true
-            }
-            (DoubtfulCall::Create(_, new), Some(seen)) => {
-                let is_whole = content == *new.0;
-                if !is_whole && (result.is_ok() || !is_mixture(&[&[], &new.0], &content)) {
-                    return wrong(
-                        "no file, an empty one, or a part of it",
-                        format!("{seen:?}"),
-                    );
-                }
-                true
-            }
-            (DoubtfulCall::SetMode(_, mode), Some(seen)) => {
-                let old = before.map(|number| *self.tree.inodes[&number].mode.now());
-                if number != before || seen.mode != *mode && Some(seen.mode) != old {
-                    return wrong("the old mode or the new one", format!("{seen:?}"));
-                }
-                seen.mode == *mode
-            }
-            (DoubtfulCall::Create(..) | DoubtfulCall::Unlink(_), None) => {
-                matches!(call, DoubtfulCall::Unlink(_))
-            }
-            (DoubtfulCall::Unlink(_), Some(_)) if number == before => false,
-            (DoubtfulCall::Rename(..), _) => {
-                let other = unless_missing(hand.stat(&paths[1])).map_err(failed)?;
-                match (number, other.map(|other| other.inode)) {
-                    (None, other) if other == before => true,
-                    (number, None) if number == before => false,
-                    both => return wrong("one of the two names", format!("{both:?}")),
-                }
-            }
-            _ => return wrong("the inode that was there", format!("{seen:?}")),
-        };
-        if result.is_ok() && !is_done {
-            return wrong("what the call has acknowledged", format!("{seen:?}"));
-        }
-        if is_done {
-            self.note_resolved(mount, &call, seen, content)?;
-        }
-        let places: Vec<_> = places.iter().collect();
-        self.watch(mount, &places, Changed::Names)
-    }
-
-    fn note_resolved(
-        &mut self,
-        mount: usize,
-        call: &DoubtfulCall,
-        seen: Option<super::super::picture::Picture>,
-        content: Vec<u8>,
-    ) -> Kept {
-        match (call, seen) {
-            (DoubtfulCall::Write(..), Some(seen)) => {
-                let inode = self.tree.inode(seen.inode);
-                inode.changed(mount, &seen, FileBytes::of(content));
-            }
-            (DoubtfulCall::Create(place, _), Some(seen)) => {
-                let added = self.tree.add(&seen, FileBytes::of(content));
-                let path = self.tree.path(place);
-                added.map_err(|error| {
-                    self.broken(mount, NOTHING_LOST, &path, "a new inode", error)
-                })?;
-                self.tree.bind_new(mount, place, seen.inode);
-            }
-            (DoubtfulCall::SetMode(_, mode), Some(seen)) => {
-                let inode = self.tree.inode(seen.inode);
-                inode.mode.change(Some(mount), *mode);
-            }
-            (DoubtfulCall::Unlink(place), _) => self.tree.remove(mount, place, true),
-            (DoubtfulCall::Rename(from, to), _) => self.tree.rename(mount, from, to, true),
-            _ => {}
-        }
-        Ok(())
     }
 }
