@@ -23,7 +23,8 @@
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
 //! | `rekey` | beginning a new key epoch |
 //! | `recovered` | the genesis of a further incarnation, after all servers were lost |
-//! | `succession` | the principals, and the replacement of the owner's key |
+//! | `roster` | who is a principal, and whose signature counts |
+//! | `succession` | the replacement of the owner's key |
 
 mod fleet;
 mod founding;
@@ -32,6 +33,7 @@ mod membership;
 mod realm;
 mod recovered;
 mod rekey;
+mod roster;
 mod succession;
 
 pub use fleet::{AddedCloud, KnownCloud, LearnedChange};
@@ -59,8 +61,8 @@ use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, Cloud, Member, SliceSalt};
 use quorumfs_metadata::statement::Statement;
 use quorumfs_metadata::succession::SignedSuccession;
+use roster::Roster;
 use std::sync::{Arc, OnceLock};
-use succession::Principals;
 
 /// A volume that cannot be made, opened or given a new key.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +113,7 @@ pub enum VolumeError {
 pub struct Volume {
     genesis: Genesis,
     root_key: RootKey,
-    principals: Principals,
+    roster: Roster,
     principal: Principal,
     realm: Realm,
     /// The secrets of the genesis' clouds.
@@ -166,17 +168,13 @@ impl Volume {
             )
             .into());
         }
-        let principals = Principals::of(&genesis, key.root);
-        principals.learn(successions)?;
+        let roster = Roster::of(&genesis, key.root);
+        roster.learn(successions)?;
         let me = key.principal.id().signing;
         let realm = Realm::first();
         let not_a_member = || no_member(&key.principal, realm.id());
-        let since = principals.succession_of(&me);
-        let mine = match &since {
-            Some(succession) => Some(&succession.successor),
-            None => genesis.principals.iter().find(|it| it.key == me),
-        };
-        let mine = mine.ok_or_else(not_a_member)?;
+        let mine = roster.find(&me).ok_or_else(not_a_member)?;
+        let is_founding = roster.succession_of(&me).is_none();
         let clouds = genesis
             .clouds
             .iter()
@@ -195,11 +193,11 @@ impl Volume {
             fleet: KnownFleet::founding(&genesis.clouds),
             genesis,
             root_key: key.root,
-            principals,
+            roster,
             kept: OnceLock::new(),
         };
         // A later principal gets its membership from the servers.
-        if since.is_none() {
+        if is_founding {
             volume.open_founding()?;
         }
         Ok(volume)
@@ -238,7 +236,7 @@ impl Volume {
     /// The principals that may administer the volume, to this process's knowledge.
     #[must_use]
     pub fn administrators(&self) -> Vec<Statement> {
-        let principals = self.principals.now();
+        let principals = self.roster.now();
         let administers = |it: &Statement| it.rights.administer;
         principals.into_iter().filter(administers).collect()
     }
@@ -246,10 +244,8 @@ impl Volume {
     /// Whether a key is of a principal that may reconcile.
     #[must_use]
     pub fn may_reconcile(&self, key: &PrincipalId) -> bool {
-        let principals = self.principals.now();
-        principals
-            .iter()
-            .any(|it| it.key == *key && it.rights.reconcile)
+        let principal = self.roster.principal(key);
+        principal.is_some_and(|it| it.rights.reconcile)
     }
 
     /// The genesis that it began with.
@@ -314,10 +310,8 @@ impl Volume {
     /// Credentials that this principal may speak for: the superuser's, if it may.
     #[must_use]
     pub fn own_credentials(&self) -> Credentials {
-        let me = self.principal.id().signing;
-        let principals = self.principals.now();
-        let mut mine = principals.iter().filter(|row| row.key == me);
-        let rights = mine.next().map(|row| &row.rights);
+        let mine = self.roster.principal(&self.principal.id().signing);
+        let rights = mine.as_ref().map(|row| &row.rights);
         let uid = match rights.map(|rights| &rights.uids) {
             Some(Assertable::Only(uids)) if !uids.contains(&Uid::ROOT) => uids.first().copied(),
             _ => None,

@@ -17,7 +17,6 @@
 //! Possible failure: *servers hide a change*. New objects then go to the cloud that was replaced,
 //! and are moved later.
 
-use super::succession::Principals;
 use super::{Volume, VolumeError, parse};
 use crate::keys::{CloudSecret, KeyError, wrap};
 use crate::metadata::MetadataClient;
@@ -28,7 +27,6 @@ use quorumfs_metadata::fleet::{
 };
 use quorumfs_metadata::identity::{CloudIndex, PrincipalId};
 use quorumfs_metadata::row::{Cloud, CloudSecretRow, SignedBy};
-use quorumfs_metadata::statement::Statement;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -107,16 +105,6 @@ impl KnownFleet {
     fn known(&self) -> RwLockReadGuard<'_, Known> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether this key may have signed in this key epoch: before its succession, or after it
-/// succeeded another.
-fn may_sign(principals: &Principals, signer: &PrincipalId, change: &CloudChange) -> bool {
-    let administers = |it: &Statement| it.key == *signer && it.rights.administer;
-    let next = change.epoch.0.saturating_add(1);
-    let epochs = [change.epoch, quorumfs_metadata::identity::RealmEpoch(next)];
-    let mut signers = epochs.into_iter().flat_map(|epoch| principals.at(epoch));
-    signers.any(|it| administers(&it))
 }
 
 impl Volume {
@@ -207,7 +195,8 @@ impl Volume {
         let change = signed
             .verified(self.id())
             .ok_or_else(|| untrusted("its signature is not valid"))?;
-        if !may_sign(&self.principals, &signed.signed.signer, &change) {
+        let signer = &signed.signed.signer;
+        if !self.roster.signs_during(signer, change.epoch) {
             return Err(untrusted("its signer is no administrator of this volume").into());
         }
         let mut known = self.fleet.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +264,7 @@ impl Volume {
             description: sealed,
         };
         let info = CloudSecret::wrapping_info(&self.id(), new.index);
-        let principals = self.principals.now();
+        let principals = self.roster.now();
         let wrapped = principals.iter().map(|it| {
             let to = it.wrapping_key.into();
             let wrapped = wrap("cloud secret", new.secret.secret(), &to, &info)?;

@@ -93,7 +93,7 @@ impl Volume {
     pub(super) fn open_founding(&self) -> Result<(), VolumeError> {
         let member = self.founding_member()?;
         let signed = self.signed(RealmEpoch(0), &self.genesis.epoch);
-        signed.check(&self.principals, &self.principal.id().signing, member)?;
+        signed.check(&self.roster, &self.principal.id().signing, member)?;
         let secret = signed.open(&self.principal, member)?;
         if self.genesis.epoch.lock == Lock::Members {
             let key = secret.realm_epoch_key(None, signed.volume, signed.realm, signed.number);
@@ -157,8 +157,7 @@ impl Volume {
         let epoch = epochs
             .get(&number)
             .ok_or_else(|| untrusted_epoch("the servers did not show the newest one"))?;
-        let signers = self.principals.at(number);
-        if signers.iter().all(|it| it.key != member.signer) {
+        if !self.roster.signs_epoch(&member.signer, number) {
             // Perhaps the signer has succeeded another principal since this process began.
             self.learn_successions(metadata).await?;
         }
@@ -193,7 +192,7 @@ impl Volume {
         clouds: Option<&ShareStore>,
     ) -> Result<RealmEpochKey, VolumeError> {
         let signed = self.signed(number, epoch);
-        signed.check(&self.principals, &self.principal.id().signing, member)?;
+        signed.check(&self.roster, &self.principal.id().signing, member)?;
         if !epoch.is_sound(number, &self.policy()) {
             return Err(untrusted_epoch("it does not match its lock").into());
         }

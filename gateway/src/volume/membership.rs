@@ -11,9 +11,9 @@
 //! number. The member's role is signed too; it follows from the principal's rights, so a member in
 //! another role is refused, as is one whose membership ends. Administrators may sign: the owner and
 //! `recovery` of the genesis, or the principals that succeeded them before that epoch
-//! (`succession`).
+//! (`roster`).
 
-use super::succession::Principals;
+use super::roster::Roster;
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::Signature;
@@ -85,7 +85,7 @@ impl Signed<'_> {
     /// principal's.
     pub(super) fn check(
         &self,
-        principals: &Principals,
+        roster: &Roster,
         id: &PrincipalId,
         member: &Member,
     ) -> Result<(), KeyError> {
@@ -98,17 +98,15 @@ impl Signed<'_> {
                 "it belongs to another key epoch than the realm's",
             ));
         }
-        let administers = |it: &Statement| it.key == member.signer && it.rights.administer;
         let message = self.message(id, member);
-        let signers = principals.at(self.number);
-        if !signers.iter().any(administers) || !verify(&member.signer, &message, &member.signature)
-        {
+        let counts = roster.signs_epoch(&member.signer, self.number);
+        if !counts || !verify(&member.signer, &message, &member.signature) {
             return Err(untrusted(
                 "the owner's signature over it and its key epoch is not valid: \
                  one of them was changed, or is not the owner's",
             ));
         }
-        let principal = principals.find(id);
+        let principal = roster.find(id);
         if !principal.is_some_and(|it| member.fits(&it.rights)) {
             return Err(untrusted(
                 "its role is not that of the principal's rights, or it expires: \
@@ -148,7 +146,7 @@ mod tests {
         let volume = Volume::open(&created.genesis, &created.owner).unwrap();
         let signed = volume.signed(RealmEpoch(0), &volume.genesis.epoch);
         let (id, honest) = &volume.genesis.members[0];
-        signed.check(&volume.principals, id, honest).unwrap();
+        signed.check(&volume.roster, id, honest).unwrap();
         let changes: [Change; 3] = [
             |it| it.role = MemberRole::Write,
             |it| it.role = MemberRole::Read,
@@ -159,10 +157,10 @@ mod tests {
             change(&mut member);
             let message = signed.message(id, &member);
             assert_ne!(message, signed.message(id, honest), "{at}");
-            let forged = signed.check(&volume.principals, id, &member);
+            let forged = signed.check(&volume.roster, id, &member);
             assert!(forged.unwrap_err().to_string().contains("signature"));
             member.signature = volume.principal.sign(&message);
-            let unknown = signed.check(&volume.principals, id, &member);
+            let unknown = signed.check(&volume.roster, id, &member);
             assert!(unknown.unwrap_err().to_string().contains("its role"));
         }
     }

@@ -91,7 +91,7 @@ impl Volume {
         let mut members = self.signed_members(metadata).await?;
         members.retain(|id| !without.contains(id));
         let left_out = |it: &&Statement| it.rights.administer && !members.contains(&it.key);
-        if let Some(who) = self.principals.now().iter().find(left_out) {
+        if let Some(who) = self.roster.now().iter().find(left_out) {
             let label = who.label.clone();
             return Err(VolumeError::CannotLeaveOut { label });
         }
@@ -147,7 +147,7 @@ impl Volume {
             previous: key.seal_previous(&prepared.previous, &volume, realm)?,
             shares: prepared.shared.map(|(_, shares)| shares),
         };
-        let principals = self.principals.now();
+        let principals = self.roster.now();
         let stays = |it: &&Statement| prepared.members.contains(&it.key);
         let signed = self.signed(number, &epoch);
         let members = signed.wrap_for(
@@ -199,7 +199,7 @@ impl Volume {
         let signed = self.signed(number, epoch);
         let members = metadata.members().await?;
         for (id, member) in &members {
-            signed.check(&self.principals, id, member)?;
+            signed.check(&self.roster, id, member)?;
         }
         Ok(members.into_iter().map(|(id, _)| id).collect())
     }
