@@ -3,6 +3,7 @@
 
 use super::clock::SteppedClock;
 use super::command::Quorumfs;
+use super::mounted::end_mounts_below;
 use super::running::{Reaped, terminate};
 use quorumfs_backends::loopback::{free_address, free_addresses};
 use serde_json::Value;
@@ -317,6 +318,13 @@ impl Cluster {
     #[must_use]
     pub fn quorumfs(&self) -> Quorumfs {
         Quorumfs::on(&self.volume())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Only what a test has left: it unmounts what it has mounted.
+        end_mounts_below(self.directory.path());
     }
 }
 

@@ -4,8 +4,11 @@ use super::command::{Quorumfs, binary};
 use super::{Cluster, eventually};
 use quorumfs_backends::emulators::is_stopped;
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,6 +47,32 @@ pub fn kill_mount(process: Pid, point: &Path) {
         let dead = fs::metadata(point).map_err(|error| error.raw_os_error());
         dead.is_err_and(|code| code == Some(Errno::NOTCONN.raw_os_error()))
     });
+}
+
+/// Kills the processes of the program that work below a directory, and removes the mounts there. A
+/// mount in the background is no child of the test, which may end before it unmounts.
+pub(super) fn end_mounts_below(directory: &Path) {
+    let mentions = |process: &str| {
+        let program = fs::read_link(format!("/proc/{process}/exe")).ok();
+        let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        let below = |word: &[u8]| Path::new(OsStr::from_bytes(word)).starts_with(directory);
+        program.as_deref() == Some(binary()) && words.any(below)
+    };
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = process.file_name();
+        let Some(name) = name.to_str().filter(|name| mentions(name)) else {
+            continue;
+        };
+        if let Some(process) = name.parse().ok().and_then(Pid::from_raw) {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    for point in points.filter(|point| Path::new(point).starts_with(directory)) {
+        let _ = unmount(point, UnmountFlags::DETACH);
+    }
 }
 
 /// A process that is stopped, and goes on when this is dropped. A test that fails meanwhile could

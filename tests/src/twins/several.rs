@@ -17,8 +17,8 @@
 //!   bound, and none goes back. Each change of a name is atomic, for all mounts together.
 //! * *Ranges.* Writes of two mounts to different bytes are both there after both closed.
 //! * *Open files* show what is appended within the bound; one without a name stays until its close.
-//! * *Trouble* (`trouble`, `doubtful`) loses nothing that was closed, and lets no mount show what is out of
-//!   date once it answers again.
+//! * *Trouble* (`trouble`, `doubtful`) loses nothing that was closed, and lets no mount show what
+//!   is out of date once it answers again.
 //! * *In the end* all mounts show the same tree, byte by byte.
 //!
 //! A run has three acts. In the first, one driver (`stage`) executes steps one after the other,

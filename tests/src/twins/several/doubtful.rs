@@ -14,8 +14,9 @@ use super::tree::NamePlace;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-pub(super) const NOTHING_LOST: &str = "a mount that was killed or stopped loses nothing that was closed or \
-                            synced, and a call is executed as a whole or not at all";
+pub(super) const NOTHING_LOST: &str = "a mount that was killed, stopped or cut off loses nothing \
+                                       that was closed or synced, and a call is executed as a \
+                                       whole or not at all";
 
 /// A call during which its mount is killed, stopped or cut off.
 #[derive(Clone, Debug)]
