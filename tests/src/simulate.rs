@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 mod clouds;
 mod metadata;
+mod people;
 mod recorded;
 mod summary;
 
@@ -20,6 +21,7 @@ pub use clouds::{
     MEASURED_MIN as CLOUDS_MEASURED_MIN, POLICIES, run_clouds,
 };
 pub use metadata::{FileSystem, MetadataWorkload, PlantedMetadata, ServiceDefect};
+pub use people::{PeopleDefect, PeopleService, PeopleWorkload};
 pub use recorded::{replay, replay_flawed};
 pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
 
@@ -35,6 +37,8 @@ pub enum Service {
     /// The metadata service, whose clients lock nothing: for seeds that failed before there were
     /// locks.
     Unlocked,
+    /// The metadata service, whose clients admit and dismiss each other.
+    People,
 }
 
 impl fmt::Display for Service {
@@ -44,6 +48,7 @@ impl fmt::Display for Service {
             Self::KeyValue => "key-value",
             Self::Metadata => "metadata",
             Self::Unlocked => "unlocked",
+            Self::People => "people",
         })
     }
 }
@@ -57,10 +62,13 @@ impl FromStr for Service {
             Self::KeyValue,
             Self::Metadata,
             Self::Unlocked,
+            Self::People,
         ];
         let found = all.into_iter().find(|it| it.to_string() == name);
         found.ok_or_else(|| {
-            format!("there is no service {name:?}: alternate, key-value, metadata, unlocked")
+            format!(
+                "there is no service {name:?}: alternate, key-value, metadata, unlocked, people"
+            )
         })
     }
 }
@@ -102,9 +110,12 @@ pub fn run_seed(
     let metadata = match service {
         Service::Alternate => seed % 2 == 1,
         Service::KeyValue => false,
-        Service::Metadata | Service::Unlocked => true,
+        Service::Metadata | Service::Unlocked | Service::People => true,
     };
     let run = || match metadata {
+        true if service == Service::People => {
+            Simulation::run(options, PeopleWorkload::default(), trace)
+        }
         true if service == Service::Unlocked => {
             Simulation::run(options, MetadataWorkload::unlocked(defect), trace)
         }

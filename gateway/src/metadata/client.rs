@@ -21,8 +21,8 @@ use quorumfs_metadata::reply::{
 };
 use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -41,7 +41,7 @@ pub struct MetadataClient {
     pub(super) transport: Arc<dyn Transport>,
     realm: RealmId,
     /// The credentials for queries on no particular user's behalf.
-    own: Credentials,
+    own: RwLock<Credentials>,
     fenced: AtomicBool,
     pub(super) mounting: Mounting,
     operations: AtomicU64,
@@ -69,7 +69,7 @@ impl MetadataClient {
         Self {
             transport,
             realm: RealmId::ROOT,
-            own,
+            own: RwLock::new(own),
             fenced: AtomicBool::new(false),
             mounting: Mounting::default(),
             operations: AtomicU64::new(0),
@@ -138,7 +138,14 @@ impl MetadataClient {
 
     /// Credentials that the session's principal may speak for.
     pub(crate) fn own(&self) -> Credentials {
-        self.own.clone()
+        let own = self.own.read();
+        own.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses other credentials for queries on no particular user's behalf from now on: the
+    /// principal may act for another user than before.
+    pub fn act_as(&self, own: Credentials) {
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = own;
     }
 
     fn unanswered(&self, error: MetadataError) -> VfsError {
@@ -309,7 +316,7 @@ impl MetadataClient {
     /// The attributes that `stat` shows of an inode.
     pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         let question = Question::Attributes(inode);
-        match self.ask("getattr", self.own.clone(), question).await? {
+        match self.ask("getattr", self.own(), question).await? {
             QueryResult::Attributes(attributes) => Ok(attributes),
             other => Err(self.mismatch("getattr", &other)),
         }
@@ -343,7 +350,7 @@ impl MetadataClient {
             limit,
             by_handle: true,
         };
-        match self.ask("readdir", self.own.clone(), question).await? {
+        match self.ask("readdir", self.own(), question).await? {
             QueryResult::Directory(page) => Ok(page),
             other => Err(self.mismatch("readdir", &other)),
         }
@@ -357,7 +364,7 @@ impl MetadataClient {
             to: u64::MAX,
             limit: EXTENT_PAGE_MAX,
         };
-        match self.ask("read", self.own.clone(), question).await? {
+        match self.ask("read", self.own(), question).await? {
             QueryResult::Content(page) => Ok(page),
             other => Err(self.mismatch("read", &other)),
         }
@@ -366,7 +373,7 @@ impl MetadataClient {
     /// A symlink's sealed target.
     pub(crate) async fn symlink(&self, inode: InodeId) -> Result<Sealed, VfsError> {
         let question = Question::Symlink(inode);
-        match self.ask("readlink", self.own.clone(), question).await? {
+        match self.ask("readlink", self.own(), question).await? {
             QueryResult::Symlink(target) => Ok(target),
             other => Err(self.mismatch("readlink", &other)),
         }
@@ -379,7 +386,7 @@ impl MetadataClient {
     ) -> Result<(Vec<InodeId>, bool), VfsError> {
         let limit = QUEUE_PAGE_MAX;
         let question = Question::Orphans { after, limit };
-        match self.ask("orphans", self.own.clone(), question).await? {
+        match self.ask("orphans", self.own(), question).await? {
             QueryResult::Orphans { inodes, more } => Ok((inodes, more)),
             other => Err(self.mismatch("orphans", &other)),
         }
@@ -388,7 +395,7 @@ impl MetadataClient {
     /// Inodes that exist and bytes that extents cover.
     pub(crate) async fn usage(&self) -> Result<(u64, u64), VfsError> {
         let question = Question::Usage(self.realm);
-        match self.ask("statfs", self.own.clone(), question).await? {
+        match self.ask("statfs", self.own(), question).await? {
             QueryResult::Usage { inodes, allocated } => Ok((inodes, allocated)),
             other => Err(self.mismatch("statfs", &other)),
         }
@@ -472,7 +479,7 @@ impl MetadataClient {
 
     /// Gives back ids that were granted in lost answers.
     async fn give_back_unknown(&self, ids: &IdPool) -> Result<(), VfsError> {
-        let asked = self.ask("allocation", self.own.clone(), Question::WhoAmI);
+        let asked = self.ask("allocation", self.own(), Question::WhoAmI);
         let QueryResult::WhoAmI { row, .. } = asked.await? else {
             return Err(VfsError::refused("allocation", Errno::BUSY));
         };

@@ -20,6 +20,7 @@ mod ids;
 mod locks;
 mod mounting;
 mod ordered;
+mod people;
 mod placement;
 mod quota;
 mod transport;

@@ -6,31 +6,29 @@
 //! such a row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::{evidence, extents_after, fates, garbage, numbered, retained};
+use crate::content::{evidence, extents_after, fates, numbered};
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
 use crate::fleet;
-use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
+use crate::identity::{Cookie, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
 use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, MOUNTS_MAX, QUEUE_PAGE_MAX,
-    SLICES_COUNTED_MAX,
 };
 use crate::locks;
 use crate::log;
 use crate::mount::mounts;
 use crate::namespace::lookup;
 use crate::operation::EntryPlace;
+use crate::people;
 use crate::permission::{assert_credentials, check, check_handle};
 use crate::query::{Query, Question};
 use crate::quota;
-use crate::reply::{
-    ContentPage, DirectoryPage, ListedEntry, ListedExtent, QueryResult, SealedUnder,
-    UnderReplicatedObject,
-};
+use crate::reply::{ContentPage, DirectoryPage, ListedEntry, ListedExtent, QueryResult};
+use crate::roles::Needs;
 use crate::row::{
     Cloud, Content, EntryRow, Epoch, FileBody, Format, HomeCounters, InodeBody, Mount, Numbered,
-    Object, Principal, Session, Slice, Sparse, key,
+    Object, Principal, Session, Slice, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
@@ -38,6 +36,8 @@ use crate::succession;
 use crate::trash;
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
+
+mod queues;
 
 /// Answers a query of `caller`.
 pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult> {
@@ -55,7 +55,11 @@ fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
         Error::Stale(inode) => {
             let _: Option<HomeCounters> = rows.find(&key::home(inode.home()))?;
         }
-        Error::NoObject(_) | Error::NoRealm | Error::NoRight | Error::NoSession => {
+        Error::NoObject(_)
+        | Error::NoRealm
+        | Error::NoRight
+        | Error::NoSession
+        | Error::NotMember => {
             rows.view().depend_on_everything();
         }
         _ => {}
@@ -66,7 +70,13 @@ fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
 fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult> {
     let principal = rows.principal(&caller.principal)?;
     refuse_fenced(rows, caller, &query.question)?;
-    assert_credentials(&principal.rights, &query.credentials)?;
+    let needs = Needs::of_question(&query.question);
+    needs.require(rows, &caller.principal, &principal.rights)?;
+    // What every principal may ask it may ask in any name: one that acts for another user from now
+    // on has to learn of it.
+    if needs > Needs::Principal {
+        assert_credentials(&principal.rights, &query.credentials)?;
+    }
     let who = &query.credentials;
     match &query.question {
         Question::Lookup(place) => find_entry(rows, query, place),
@@ -178,12 +188,14 @@ fn answer_about_volume(
             None => Err(Error::NoObject(*id).into()),
         },
         Question::UnderReplicated { after, limit } => {
-            under_replicated(rows, caller, *after, *limit)
+            queues::under_replicated(rows, caller, *after, *limit)
         }
-        Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
-        Question::Objects { after, limit } => all_objects(rows, *after, *limit),
-        Question::SparsePacks { after, limit } => sparse_packs(rows, *after, *limit),
-        Question::PackedSlices { pack, after, limit } => packed_slices(rows, *pack, *after, *limit),
+        Question::Unreferenced { after, limit } => queues::unreferenced(rows, *after, *limit),
+        Question::Objects { after, limit } => queues::all_objects(rows, *after, *limit),
+        Question::SparsePacks { after, limit } => queues::sparse_packs(rows, *after, *limit),
+        Question::PackedSlices { pack, after, limit } => {
+            queues::packed_slices(rows, *pack, *after, *limit)
+        }
         Question::Orphans { after, limit } => {
             rows.view().depend_on_everything();
             let limit = page(*limit, QUEUE_PAGE_MAX);
@@ -226,7 +238,7 @@ fn answer_about_volume(
             after,
             limit,
         } => quota::of_users(rows, &principal.rights, *realm, *after, *limit),
-        Question::SlicesByEpoch { after, limit } => slices_by_epoch(rows, *after, *limit),
+        Question::SlicesByEpoch { after, limit } => queues::slices_by_epoch(rows, *after, *limit),
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),
         Question::Successions => {
@@ -245,6 +257,7 @@ fn answer_about_volume(
         }
         Question::TrashSize(realm) => trash::size(rows, *realm),
         Question::CloudChanges { after } => fleet::answer(rows, *after),
+        Question::People { after } => people::answer(rows, *after),
         Question::Mounted(realm) => {
             // A mount's own row has a version of its own, so that the replicas' answers match while
             // others change the volume.
@@ -381,131 +394,6 @@ fn map(
     Ok(())
 }
 
-fn under_replicated(
-    rows: &impl Rows,
-    caller: &Caller,
-    after: Option<(u8, ObjectId)>,
-    limit: u32,
-) -> Outcome<QueryResult> {
-    let limit = page(limit, QUEUE_PAGE_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_under_replicated();
-    let from = match after {
-        None => prefix.clone(),
-        Some((priority, id)) => key_after(key::under_replicated(priority, id)),
-    };
-    let mut objects = Vec::new();
-    let mut more = false;
-    for (row_key, _) in rows.scan(&prefix, &from, limit.saturating_add(1))? {
-        if objects.len() == limit {
-            more = true;
-            break;
-        }
-        let priority = row_key.get(prefix.len()).copied().unwrap_or_default();
-        if let Some(id) = key::trailing_object(&row_key) {
-            let row: Object = rows.expect_row(&key::object(id))?;
-            let writer = rows.find::<Session>(&key::session(row.writer))?;
-            objects.push(UnderReplicatedObject {
-                priority,
-                object: id,
-                writer_lives: row.writer != caller.session
-                    && writer.is_some_and(|session| session.fenced_by.is_none()),
-                row,
-            });
-        }
-    }
-    Ok(QueryResult::UnderReplicated { objects, more })
-}
-
-fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
-    let limit = page(limit, QUEUE_PAGE_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_unreferenced();
-    let from = match after {
-        None => prefix.clone(),
-        Some(id) => key_after(key::unreferenced(id)),
-    };
-    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
-    let retained = retained(rows)?;
-    let more = found.len() > limit;
-    let mut objects = Vec::with_capacity(limit.min(found.len()));
-    for (row_key, _) in found.iter().take(limit) {
-        if let Some(id) = key::trailing_object(row_key) {
-            objects.extend(garbage(rows, &retained, id)?);
-        }
-    }
-    Ok(QueryResult::Unreferenced { objects, more })
-}
-
-fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
-    let limit = page(limit, QUEUE_PAGE_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_objects();
-    let from = match after {
-        None => prefix.clone(),
-        Some(id) => key_after(key::object(id)),
-    };
-    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
-    let more = found.len() > limit;
-    let mut objects = Vec::with_capacity(limit.min(found.len()));
-    for (row_key, bytes) in found.iter().take(limit) {
-        if let Some(id) = key::trailing_object(row_key) {
-            objects.push((id, decode(row_key, bytes)?));
-        }
-    }
-    Ok(QueryResult::Objects { objects, more })
-}
-
-fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<QueryResult> {
-    let limit = page(limit, QUEUE_PAGE_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_sparse();
-    let from = match after {
-        None => prefix.clone(),
-        Some(id) => key_after(key::sparse(id)),
-    };
-    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
-    let more = found.len() > limit;
-    let mut packs = Vec::with_capacity(limit.min(found.len()));
-    for (row_key, bytes) in found.iter().take(limit) {
-        let Sparse { since } = decode(row_key, bytes)?;
-        if let Some(id) = key::trailing_object(row_key) {
-            packs.push((id, rows.expect_row(&key::object(id))?, since));
-        }
-    }
-    Ok(QueryResult::SparsePacks { packs, more })
-}
-
-fn packed_slices(
-    rows: &impl Rows,
-    pack: ObjectId,
-    after: Option<(Home, SliceId)>,
-    limit: u32,
-) -> Outcome<QueryResult> {
-    let limit = page(limit, QUEUE_PAGE_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_packed(pack);
-    let from = match after {
-        None => prefix.clone(),
-        Some((home, slice)) => key_after(key::packed(pack, home, slice)),
-    };
-    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
-    let more = found.len() > limit;
-    let mut slices = Vec::with_capacity(limit.min(found.len()));
-    for (row_key, bytes) in found.iter().take(limit) {
-        if let Some((home, slice)) = key::trailing_slice(row_key) {
-            slices.push((home, slice, decode(row_key, bytes)?));
-        }
-    }
-    Ok(QueryResult::PackedSlices { slices, more })
-}
-
-/// The first key after `row_key`.
-fn key_after(mut row_key: Vec<u8>) -> Vec<u8> {
-    row_key.push(0);
-    row_key
-}
-
 fn volume(rows: &impl Rows) -> Outcome<QueryResult> {
     let format: Format = rows.expect_row(&key::format())?;
     rows.view().depend_on_everything();
@@ -554,41 +442,4 @@ fn epochs(
     numbers
         .map(|number| Ok((number, rows.expect_row(&key::epoch(realm, number))?)))
         .collect()
-}
-
-/// Counts at most `limit` slices after `after`.
-fn slices_by_epoch(
-    rows: &impl Rows,
-    after: Option<(Home, SliceId)>,
-    limit: u32,
-) -> Outcome<QueryResult> {
-    let limit = page(limit, SLICES_COUNTED_MAX);
-    rows.view().depend_on_everything();
-    let prefix = key::all_slices();
-    let from = match after {
-        None => prefix.clone(),
-        Some((home, slice)) => key_after(key::slice(home, slice)),
-    };
-    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
-    let more = found.len() > limit;
-    let mut counted: BTreeMap<RealmEpoch, (u64, u64)> = BTreeMap::new();
-    let mut last = None;
-    for (row_key, bytes) in found.iter().take(limit) {
-        let slice: Slice = decode(row_key, bytes)?;
-        let (slices, length) = counted.entry(slice.epoch()).or_default();
-        *slices = slices.saturating_add(1);
-        *length = length.saturating_add(u64::from(slice.length));
-        last = key::trailing_slice(row_key);
-    }
-    let epochs = counted
-        .into_iter()
-        .map(|(epoch, (slices, bytes))| SealedUnder {
-            epoch,
-            slices,
-            bytes,
-        });
-    Ok(QueryResult::SlicesByEpoch {
-        epochs: epochs.collect(),
-        next: last.filter(|_| more),
-    })
 }

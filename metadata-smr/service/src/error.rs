@@ -252,6 +252,13 @@ pub enum Error {
     /// The cloud holds a share of the newest key epoch's second lock.
     #[error("cloud {0} holds a share of the newest key: begin another key epoch first")]
     CloudHoldsShare(CloudIndex),
+    /// The change of the principals is not its sender's, exceeds a bound, or is about a principal
+    /// that is not an administrator's to change.
+    #[error("the change of the principals is not signed by its sender, or not its to make")]
+    BadPeopleChange,
+    /// The principal is no member of the realm: its key epoch was begun without it.
+    #[error("the principal is no member of the realm")]
+    NotMember,
 }
 
 /// A Linux error number.
@@ -296,15 +303,19 @@ impl Error {
             Self::IsDirectory => Errno::EISDIR,
             Self::NotEmpty => Errno::ENOTEMPTY,
             Self::Denied => Errno::EACCES,
-            Self::NotPermitted | Self::NoRight | Self::BadSuccession | Self::NotLoading => {
-                Errno::EPERM
-            }
+            Self::NotPermitted
+            | Self::NoRight
+            | Self::NotMember
+            | Self::BadSuccession
+            | Self::NotLoading => Errno::EPERM,
             Self::Stale(_) | Self::Fenced { .. } | Self::NoSession => Errno::ESTALE,
             Self::CrossRealm => Errno::EXDEV,
             Self::TooManyLinks => Errno::EMLINK,
-            Self::IntoItself | Self::WrongKind | Self::Invalid | Self::BadCloudChange => {
-                Errno::EINVAL
-            }
+            Self::IntoItself
+            | Self::WrongKind
+            | Self::Invalid
+            | Self::BadCloudChange
+            | Self::BadPeopleChange => Errno::EINVAL,
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
             Self::LimitReached | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,

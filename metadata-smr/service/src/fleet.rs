@@ -33,10 +33,12 @@ use crate::error::Error;
 use crate::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId, VolumeId};
 use crate::limits::{
     CLOUD_CHANGE_BYTES_MAX, CLOUD_CHANGES_MAX, CLOUD_DESCRIPTION_BYTES_MAX, CLOUDS_MAX,
-    LABEL_BYTES_MAX, MEMBERS_MAX, WRAPPED_KEY_BYTES_MAX,
+    LABEL_BYTES_MAX, MEMBERS_MAX, PRINCIPALS_READ_MAX, WRAPPED_KEY_BYTES_MAX,
 };
 use crate::reply::{Done, QueryResult};
-use crate::row::{Cloud, CloudSecretRow, Drain, Epoch, Format, Principal, Row, SignedBy, key};
+use crate::row::{
+    Cloud, CloudSecretRow, Drain, Epoch, Format, FormerPrincipal, Principal, Row, SignedBy, key,
+};
 use crate::rows::{Outcome, Rows, decode, require};
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_zebra::VerificationKey;
@@ -387,9 +389,22 @@ fn give_secrets(
         && secrets.iter().all(fits)
         && principals.contains(&ordered.signed.signed.signer);
     require(sound, Error::BadCloudChange)?;
+    // Without the secret a principal could not follow the changes of the clouds any more. One that
+    // was admitted since the sender looked is a reason to look again.
+    let prefix = key::principals();
+    for (row_key, _) in change.scan(&prefix, &prefix, PRINCIPALS_READ_MAX)? {
+        let present = key::trailing_principal(&row_key);
+        let named = present.is_none_or(|present| principals.contains(&present));
+        require(named, Error::Changed)?;
+    }
     for (principal, bytes) in secrets {
         let row = change.find::<Principal>(&key::principal(principal))?;
-        require(row.is_some(), Error::BadCloudChange)?;
+        if row.is_none() {
+            // It may have gone since the sender looked.
+            let former: Option<FormerPrincipal> = change.find(&key::former(principal))?;
+            require(former.is_some(), Error::BadCloudChange)?;
+            continue;
+        }
         let row = CloudSecretRow {
             bytes: bytes.clone(),
             signed: Some(ordered.signed.signed),

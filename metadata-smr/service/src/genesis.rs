@@ -230,7 +230,7 @@ impl Genesis {
         }
         for principal in &self.principals {
             principal
-                .check(self.clouds.len())
+                .check_lasting(self.clouds.len())
                 .map_err(GenesisError::Nonsense)?;
         }
         let fits = |(key, member): &(PrincipalId, Member)| {

@@ -43,7 +43,7 @@ pub(crate) fn install(
         ..Counters::default()
     };
     for (number, principal) in (0..).map(PrincipalNumber).zip(&genesis.principals) {
-        statement::install(change, principal, number)?;
+        statement::install(change, principal, number, None)?;
         counters.next_principal = counters.next_principal.saturating_add(1);
     }
     change.put(key::counters(), &counters)?;
@@ -79,7 +79,7 @@ pub(crate) fn install(
 fn recovering(change: &mut Change<'_, '_>, genesis: &Genesis, by: PrincipalId) -> Outcome<()> {
     let numbered = (0..).map(PrincipalNumber).zip(&genesis.principals);
     for (number, principal) in numbered.filter(|(_, principal)| principal.key == by) {
-        statement::install(change, principal, number)?;
+        statement::install(change, principal, number, None)?;
     }
     let state = Loading {
         by,

@@ -32,6 +32,8 @@
 //! | [`statement`] | what a principal is |
 //! | [`fleet`] | the clouds, which of them take new shards, and signed changes of both |
 //! | [`succession`] | replacement of a principal by another |
+//! | [`people`] | principals that administrators admit and dismiss, and signed changes of them |
+//! | `roles` | which principals may order and ask what |
 //! | `reap` | work that is too large for one operation |
 //! | `grave` | what lost its last name and some mount may have open |
 //! | `trash` | what was removed and can be restored |
@@ -67,12 +69,14 @@ mod log;
 mod mount;
 mod namespace;
 pub mod operation;
+pub mod people;
 mod permission;
 pub mod placement;
 pub mod query;
 mod quota;
 mod reap;
 pub mod reply;
+mod roles;
 pub mod row;
 mod rows;
 mod service;

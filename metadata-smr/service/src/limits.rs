@@ -225,8 +225,22 @@ pub const GENESIS_PRINCIPALS_MAX: usize = 64;
 
 /// Members of one realm.
 pub const MEMBERS_MAX: usize = GENESIS_PRINCIPALS_MAX;
-/// Principals that are read when a key epoch begins: all that a volume can have now.
-pub const PRINCIPALS_READ_MAX: usize = 2 * GENESIS_PRINCIPALS_MAX;
+/// Principals of a volume at a time: each can be a member.
+pub const PRINCIPALS_MAX: usize = MEMBERS_MAX;
+/// Principals that are read when a key epoch begins, and that finish a recovery: more than a volume
+/// can have.
+pub const PRINCIPALS_READ_MAX: usize = 2 * PRINCIPALS_MAX;
+const _: () = assert!(GENESIS_PRINCIPALS_MAX <= PRINCIPALS_MAX);
+/// Changes of a volume's principals and names of groups in its life: a client reads all of them
+/// once.
+pub const PEOPLE_CHANGES_MAX: u32 = 4096;
+/// Bytes of one change of the principals: a wrapped secret for each cloud is most of it.
+pub const PEOPLE_CHANGE_BYTES_MAX: usize = 24 << 10;
+/// Bytes of a cloud's credentials that are sealed for a principal: a file as providers hand it out.
+pub const SEALED_CREDENTIALS_BYTES_MAX: usize = 16 << 10;
+/// Changes of the principals in one answer, which has less than 1 MiB.
+pub const PEOPLE_PAGE_MAX: usize = 32;
+const _: () = assert!(PEOPLE_PAGE_MAX * (PEOPLE_CHANGE_BYTES_MAX + 128) < 1 << 20);
 
 /// How often principals of a volume can be replaced: all successions are one answer.
 pub const SUCCESSIONS_MAX: usize = 32;

@@ -19,6 +19,8 @@
 //! * **Sessions are over**, and with them mounts, locks, change logs, allocations and
 //!   jobs. Their orphans
 //!   are queued, and what is in the grave is due.
+//! * **Expiries are queued anew**, with their principals. Those whose time has come meanwhile are
+//!   dismissed by the first tick.
 //! * **Ids go on with those of the incarnation**, so that none is assigned twice.
 //! * **Sequences begin anew**: all objects are as old as the first point, which is retained until
 //!   it is released, so that the copy stays usable until there is another one.
@@ -31,15 +33,17 @@ use crate::codec::DecodeError;
 use crate::error::Error;
 use crate::fleet::{Fleet, SignedCloudChange};
 use crate::limits::{LOAD_ROWS_MAX, PRINCIPALS_READ_MAX};
+use crate::people::SignedPeopleChange;
 use crate::reply::Done;
 use crate::row::{
     Cloud, CloudSecretRow, Counters, Drain, EntryRow, Epoch, Evidence, EvidenceCount,
-    ExtendedAttribute, Extent, Format, Grave, GravePlace, HomeCounters, Inode, Loading, Member,
-    Numbered, Object, Orphan, PackedSlice, Parting, Principal, Realm, RealmQuota, Reap, Retention,
-    RetentionKind, Row, Slice, Sparse, TrashPlace, TrashSize, Trashed, UnderReplicated,
-    Unreferenced, UserQuota, key,
+    ExtendedAttribute, Extent, Format, FormerPrincipal, Grave, GravePlace, HomeCounters, Inode,
+    Loading, Member, Numbered, Object, Orphan, PackedSlice, Parting, PeopleChanges, Principal,
+    Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse, TrashPlace, TrashSize,
+    Trashed, UnderReplicated, Unreferenced, UserQuota, key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
+use crate::statement;
 use crate::succession::SignedSuccession;
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::state::KEY_BYTES_MAX;
@@ -80,6 +84,9 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"PN/", _) => RowFate::Kept(decodes::<Numbered>),
         (b"PS/", _) => RowFate::Kept(decodes::<SignedSuccession>),
         (b"PC/", _) => RowFate::Kept(decodes::<CloudSecretRow>),
+        (b"PH/", _) => RowFate::Kept(decodes::<SignedPeopleChange>),
+        (b"PL/", _) => RowFate::Kept(decodes::<PeopleChanges>),
+        (b"PF/", _) => RowFate::Kept(decodes::<FormerPrincipal>),
         (b"R/", _) => RowFate::Kept(decodes::<Realm>),
         (b"RE/", _) => RowFate::Kept(decodes::<Epoch>),
         (b"RM/", _) => RowFate::Kept(decodes::<Member>),
@@ -104,6 +111,8 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
         (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _)
         | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _)
+        // They come with their principals.
+        | (b"PX/", _)
         | (b"K/" | b"KW/" | b"KT/" | b"KO/" | b"KN/", _) => RowFate::Dropped,
         (b"GR/", _) => RowFate::Grave,
         (b"GI/", _) => RowFate::GravePlace,
@@ -249,6 +258,9 @@ pub(crate) fn finish(
         require(named.as_ref() == Some(row_key), Error::Invalid)?;
         principal.sessions = if *row_key == own { sessions } else { 0 };
         change.put(row_key.clone(), &principal)?;
+        if let Some(id) = key::trailing_principal(row_key) {
+            statement::expire_at(change, &id, principal.expires)?;
+        }
     }
     let first = Retention {
         kind: RetentionKind::RecoveryPoint,

@@ -18,6 +18,7 @@
 //! batch on every operation of a fenced session is refused, however late it arrives. If one session
 //! is in the way that the takeover does not name, nothing is fenced. A takeover of a named session
 //! fences it even if it could share: its process has ended, and what it holds is released sooner.
+//! All but a shared mount that takes nothing over needs the right to mount.
 //!
 //! What always holds: a realm with an exclusive mount, or one that is alone, has no other mount. A
 //! recall stays until its mount shares or ends, so a mount that is told of none in an answer was
@@ -34,13 +35,13 @@
 
 use crate::change::{Asker, Change};
 use crate::error::Error;
-use crate::identity::{MountEpoch, RealmId};
+use crate::identity::{MountEpoch, PrincipalId, RealmId};
 use crate::limits::{LABEL_BYTES_MAX, MOUNTS_MAX, RECALL_TIME};
 use crate::locks;
 use crate::log;
 use crate::operation::Takeover;
 use crate::reply::Done;
-use crate::row::{Mount, MountMode, Realm, Recall, key};
+use crate::row::{Mount, MountMode, Realm, Recall, Session, key};
 use crate::rows::{Outcome, Rows, decode, require};
 use crate::session::fence;
 use quorumfs_bft::identity::SessionId;
@@ -62,7 +63,10 @@ pub(crate) fn mount(
     realm_id: RealmId,
     (takeover, wish, label): (Takeover, MountMode, &str),
 ) -> Outcome<Done> {
-    require(asker.rights.mount, Error::NoRight)?;
+    require(
+        asker.rights.mount || may_share(change, asker, takeover, wish)?,
+        Error::NoRight,
+    )?;
     require(label.len() <= LABEL_BYTES_MAX, Error::Invalid)?;
     let realm = change.realm(realm_id)?;
     let elsewhere = asker
@@ -106,6 +110,26 @@ pub(crate) fn mount(
         position: log::count_mounts(change, realm_id)?,
         mode: mount.mode,
     })
+}
+
+/// Whether this is a mount with others, which keeps none of them out that acts as it should. Any
+/// member may ask for it: it ends at most a mount of its own principal's, and one that is alone and
+/// does not answer.
+fn may_share(
+    change: &Change<'_, '_>,
+    asker: &Asker,
+    takeover: Takeover,
+    wish: MountMode,
+) -> Outcome<bool> {
+    let ends_none = match takeover {
+        Takeover::Refused | Takeover::OfUnresponsive => true,
+        Takeover::OfAny => false,
+        Takeover::Of(holder) => {
+            let holder: Option<Session> = change.find(&key::session(holder))?;
+            holder.is_some_and(|holder| holder.principal == asker.caller.principal)
+        }
+    };
+    Ok(ends_none && wish == MountMode::Shared)
 }
 
 /// A session's new mount, not written yet.
@@ -191,6 +215,20 @@ fn make_way(
     }
     require(!full || !fenced.is_empty(), Error::LimitReached)?;
     Ok(Way::Free(fenced))
+}
+
+/// Fences all sessions by which a principal has the volume's realm mounted.
+pub(crate) fn fence_all_of(
+    change: &mut Change<'_, '_>,
+    principal: &PrincipalId,
+    by: SessionId,
+) -> Outcome<()> {
+    for mount in mounts(change, RealmId::ROOT, MOUNTS_MAX)? {
+        if mount.principal == *principal {
+            fence(change, mount.session, by)?;
+        }
+    }
+    Ok(())
 }
 
 /// Asks a mount that is alone to share. That is not a refusal, by which nothing would be written.

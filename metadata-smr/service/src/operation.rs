@@ -23,6 +23,7 @@ use crate::identity::{
     PrincipalId, RealmEpoch, RealmId, SliceId,
 };
 use crate::limits::OPERATION_BYTES_MAX;
+use crate::people::ChangePeople;
 use crate::placement::{Policy, Shard};
 use crate::row::{Epoch, Inline, Job, Member, MountMode, RetentionKind, Sealed, SliceKey};
 use crate::succession::Succeed;
@@ -231,6 +232,9 @@ pub enum Operation {
     StopWaiting(StopWaiting),
     /// Ends locks that processes hold.
     EndLocks(EndLocks),
+    /// Admits, changes or dismisses a principal, or names a group, as an administrator has signed.
+    /// Needs the right to administer. The same bytes again are the same success.
+    ChangePeople(ChangePeople),
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.

@@ -248,6 +248,12 @@ pub enum Question {
         /// [`LOCK_PAGE_MAX`](crate::limits::LOCK_PAGE_MAX).
         limit: u32,
     },
+    /// The changes of the principals, in order: at most
+    /// [`PEOPLE_PAGE_MAX`](crate::limits::PEOPLE_PAGE_MAX) of them.
+    People {
+        /// The number of the last change that is not included.
+        after: u32,
+    },
 }
 
 impl Query {

@@ -12,6 +12,7 @@ use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, LogPosition, MountEpoch,
     ObjectId, PrincipalId, RealmEpoch, SliceId, Uid,
 };
+use crate::people::SignedPeopleChange;
 use crate::row::{
     Amount, Cloud, CloudSecretRow, Drain, Epoch, Evidence, Format, Member, Mount, MountMode,
     Numbered, Object, PackedSlice, Principal, Realm, RealmQuota, RemovedEntry, Retention, Sealed,
@@ -166,6 +167,11 @@ pub enum Done {
     LocksEnded {
         /// Their number.
         locks: u32,
+    },
+    /// The principals or the names of groups are changed.
+    PeopleChanged {
+        /// The number of the change.
+        number: u32,
     },
 }
 
@@ -518,6 +524,13 @@ pub enum QueryResult {
         locks: Vec<ListedLock>,
         /// The last place that was looked at, if there are more.
         next: Option<LockPlace>,
+    },
+    /// Changes of the principals.
+    People {
+        /// Some of the signed changes, in order.
+        changes: Vec<SignedPeopleChange>,
+        /// The number of the last change of all.
+        last: u32,
     },
 }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`volume`] | format, clouds, their drain, homes and counters |
 //! | [`realm`] | realm, epoch, member, mount |
-//! | [`principal`] | principal, its number and wrapped secrets, session, allocation |
+//! | [`principal`] | principal, its number, expiry and wrapped secrets, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
 //! | [`extended`] | extended attribute |
 //! | [`content`] | extent, slice, object, slices of packs, queues over objects, the reap queue |
@@ -49,7 +49,8 @@ pub use job::{Job, JobHolder, Retention, RetentionKind};
 pub use lock::{DueTurn, HeldLock, LockTurn, LockWaiter, LockedInode, LockedInodes};
 pub use log::{Bell, Changed, Changes, OwedBell};
 pub use principal::{
-    Allocation, Assertable, CloudSecretRow, Numbered, Principal, Rights, Session, SignedBy,
+    Allocation, Assertable, CloudSecretRow, DueExpiry, FormerPrincipal, Numbered, PeopleChanges,
+    Principal, Rights, Session, SignedBy,
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{
@@ -114,6 +115,9 @@ rows! {
     Principal => "principal",
     Numbered => "principal's number",
     CloudSecretRow => "wrapped secret of a cloud",
+    PeopleChanges => "number of changes of the principals",
+    DueExpiry => "expiry of a principal",
+    FormerPrincipal => "former principal",
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",

@@ -68,6 +68,12 @@ pub(crate) trait Rows {
         }
     }
 
+    /// Whether there is a row under `row_key`.
+    fn has(&self, row_key: &[u8]) -> Outcome<bool> {
+        self.count_reads(1)?;
+        Ok(self.view().get(row_key)?.is_some())
+    }
+
     /// The row under `row_key`, which must exist.
     fn expect_row<R: Row>(&self, row_key: &[u8]) -> Outcome<R> {
         match self.find(row_key)? {
@@ -103,10 +109,9 @@ pub(crate) trait Rows {
             .ok_or(Halt::Refused(Error::NoRealm))
     }
 
-    /// A principal that exists. The sessions of a replaced principal are not valid any more.
+    /// A principal that exists. The sessions of one that is gone are not valid any more.
     fn principal(&self, principal: &PrincipalId) -> Outcome<Principal> {
         self.find(&key::principal(principal))?
-            .filter(Principal::is_known)
             .ok_or(Halt::Refused(Error::NoSession))
     }
 }

@@ -25,11 +25,13 @@ use crate::log;
 use crate::mount;
 use crate::namespace;
 use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
+use crate::people;
 use crate::permission::assert_credentials;
 use crate::query::{Query, Question};
 use crate::quota;
 use crate::reap;
 use crate::reply::{Answer, Done, Response, StepDone};
+use crate::roles::Needs;
 use crate::row::key;
 use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
@@ -46,9 +48,10 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// Locks come first, since others wait for them. The bells come last, since a tick may have
-/// something to tell.
+/// Principals whose time is over go first, since each begins a piece while there is room. Then come
+/// locks, since others wait for them. The bells come last, since a tick may have something to tell.
 fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
+    people::tick(change)?;
     locks::tick(change)?;
     reap::tick(change)?;
     trash::tick(change)?;
@@ -105,7 +108,7 @@ impl Service for Metadata {
         never_refused(succession::administers(&Reading(*view), principal))
     }
 
-    /// A principal that may reconcile: it backs the metadata up, for all of the volume.
+    /// A member that may reconcile: it backs the metadata up, for all of the volume.
     fn may_copy(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
         never_refused(session::may_copy(&Reading(*view), principal))
     }
@@ -191,7 +194,8 @@ impl Service for Metadata {
         let expiring = never_refused(grave::next_deadline(&rows))?;
         let ringing = never_refused(log::next_deadline(&rows))?;
         let waiting = never_refused(locks::next_deadline(&rows))?;
-        let all = [reaping, purging, expiring, ringing, waiting];
+        let leaving = never_refused(people::next_deadline(&rows))?;
+        let all = [reaping, purging, expiring, ringing, waiting, leaving];
         Ok(all.into_iter().flatten().min())
     }
 
@@ -224,6 +228,9 @@ fn execute(change: &mut Change<'_, '_>, caller: &Caller, bytes: &[u8]) -> Result
     let operation =
         Operation::from_bytes(bytes).map_err(|error| whole(Halt::Refused(undecodable(&error))))?;
     let asker = Asker::admit(change, caller).map_err(whole)?;
+    Needs::of_operation(&operation)
+        .require(change, &caller.principal, &asker.rights)
+        .map_err(whole)?;
     change.act_for(caller.session);
     let done = match &operation {
         Operation::Compound(compound) => {
@@ -314,6 +321,7 @@ fn execute_other(
         Operation::Lock(request) => locks::lock(change, asker, request),
         Operation::StopWaiting(stop) => locks::stop_waiting(change, asker, stop),
         Operation::EndLocks(end) => locks::end(change, asker, end),
+        Operation::ChangePeople(ordered) => people::change_people(change, asker, ordered),
     }
 }
 

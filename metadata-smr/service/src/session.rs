@@ -16,6 +16,7 @@ use crate::limits::{
 };
 use crate::mount;
 use crate::reply::Done;
+use crate::roles;
 use crate::row::{Allocation, Orphan, Principal, Reap, Session, key};
 use crate::rows::{Outcome, Rows, decode, require};
 use quorumfs_bft::identity::{PublicKey, SessionId};
@@ -33,7 +34,7 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
     let Some(mut principal) = change.find::<Principal>(&row_key)? else {
         return Ok(None);
     };
-    if principal.sessions >= PRINCIPAL_SESSIONS_MAX || !principal.is_known() {
+    if principal.sessions >= PRINCIPAL_SESSIONS_MAX {
         return Ok(None);
     }
     principal.sessions = principal.sessions.saturating_add(1);
@@ -52,13 +53,14 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
 /// Whether a session would be opened for this principal.
 pub(crate) fn may_open(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
     let row = rows.find::<Principal>(&key::principal(principal))?;
-    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX && row.is_known()))
+    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX))
 }
 
-/// Whether this principal may copy all of the metadata: it has the right to reconcile.
+/// Whether this principal may copy all of the metadata: a member with the right to reconcile.
 pub(crate) fn may_copy(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
     let row = rows.find::<Principal>(&key::principal(principal))?;
-    Ok(row.is_some_and(|row| row.rights.reconcile && row.is_known()))
+    let reconciles = row.is_some_and(|row| row.rights.reconcile);
+    Ok(reconciles && roles::is_member(rows, principal)?)
 }
 
 /// Ends a session and all that it holds.

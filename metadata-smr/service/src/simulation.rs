@@ -6,6 +6,7 @@
 
 pub mod locks;
 pub mod model;
+pub mod people;
 pub mod workload;
 
 use crate::attributes::{Credentials, Timestamp};
@@ -53,9 +54,18 @@ pub fn principal(key: PrincipalId, rights: Rights) -> Statement {
     }
 }
 
-/// Rights of an ordinary user: one uid and one gid, nothing else.
+/// Rights of an ordinary user: one uid and one gid, and to mount.
 #[must_use]
 pub fn ordinary(uid: Uid, gid: Gid) -> Rights {
+    Rights {
+        mount: true,
+        ..reader(uid, gid)
+    }
+}
+
+/// Rights of a user that reads: one uid and one gid, nothing else.
+#[must_use]
+pub fn reader(uid: Uid, gid: Gid) -> Rights {
     Rights {
         uids: Assertable::Only(vec![uid]),
         gids: Assertable::Only(vec![gid]),

@@ -29,15 +29,12 @@
 use crate::change::{Asker, Change};
 use crate::codec;
 use crate::error::Error;
-use crate::identity::{PrincipalId, PrincipalNumber, RealmEpoch, RealmId, VolumeId};
-use crate::limits::{
-    CLOUDS_MAX, MOUNTS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX,
-};
-use crate::mount::mounts;
+use crate::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
+use crate::limits::{CLOUDS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX};
+use crate::mount;
 use crate::reply::Done;
-use crate::row::{Format, Member, Principal, Row, key};
+use crate::row::{Format, FormerPrincipal, Member, Principal, Row, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
-use crate::session;
 use crate::statement::{self, Statement};
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_zebra::VerificationKey;
@@ -100,7 +97,7 @@ impl Succession {
     /// Whether it is within bounds and says nothing that this program does not know.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.successor.check(CLOUDS_MAX).is_ok()
+        self.successor.check_lasting(CLOUDS_MAX).is_ok()
     }
 }
 
@@ -162,22 +159,25 @@ fn exchange(
     let fits = wrapped && member.fits(&successor.rights);
     require(fits, Error::BadSuccession)?;
     let gone = change.find::<Principal>(&key::principal(&predecessor))?;
-    require(gone.is_some(), Error::NotFound)?;
+    let gone = gone.ok_or(Halt::Refused(Error::NotFound))?;
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;
     require(taken.is_none(), Error::Exists)?;
-    let number = change.next(|counters| &mut counters.next_principal)?;
-    let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::LimitReached))?;
-    let number = PrincipalNumber(number);
-    statement::remove(change, &predecessor)?;
+    let number = statement::next_number(change)?;
+    statement::remove(change, &predecessor, &gone)?;
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
-    statement::install(change, successor, number)?;
+    statement::install(change, successor, number, None)?;
+    change.delete(key::former(&successor.key))?;
     change.put(key::member(RealmId::ROOT, &successor.key), member)?;
-    for mount in mounts(change, RealmId::ROOT, MOUNTS_MAX)? {
-        if mount.principal == predecessor {
-            session::fence(change, mount.session, asker.caller.session)?;
-        }
-    }
-    Ok(())
+    mount::fence_all_of(change, &predecessor, asker.caller.session)
+}
+
+/// Whether a succession has replaced this key.
+pub(crate) fn has_replaced(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
+    let format: Format = rows.expect_row(&key::format())?;
+    Ok(all(rows)?.iter().any(|signed| {
+        let succession = signed.verified(format.volume, &format.root_key);
+        succession.is_some_and(|it| it.predecessor == *principal)
+    }))
 }
 
 /// All successions, in order.
@@ -191,15 +191,14 @@ pub(crate) fn all(rows: &impl Rows) -> Outcome<Vec<SignedSuccession>> {
 }
 
 /// Whether the key may change the cluster's membership, as far as the volume's principals decide
-/// that: administrators of the volume may, a replaced key never.
+/// that: administrators of the volume may; a key that was replaced or dismissed never, nor one that
+/// an administrator has stated without the right. Of others the membership's list decides.
 pub(crate) fn administers(rows: &impl Rows, principal: &PublicKey) -> Outcome<Option<bool>> {
     if let Some(row) = rows.find::<Principal>(&key::principal(principal))? {
-        return Ok((row.rights.administer && row.is_known()).then_some(true));
+        let administers = row.rights.administer;
+        return Ok((administers || row.stated.is_some()).then_some(administers));
     }
-    let format: Format = rows.expect_row(&key::format())?;
-    let replaced = all(rows)?.iter().any(|signed| {
-        let succession = signed.verified(format.volume, &format.root_key);
-        succession.is_some_and(|it| it.predecessor == *principal)
-    });
-    Ok(replaced.then_some(false))
+    let former: Option<FormerPrincipal> = rows.find(&key::former(principal))?;
+    let gone = former.is_some() || has_replaced(rows, principal)?;
+    Ok(gone.then_some(false))
 }

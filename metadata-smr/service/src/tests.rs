@@ -26,6 +26,7 @@ mod ownership;
 mod packs;
 mod people;
 mod quota;
+mod roles;
 mod sequential;
 mod several;
 mod sharing;

@@ -30,6 +30,16 @@ fn the_metadata_service_holds() {
     }
 }
 
+/// Principals are admitted, dismissed and left out while replicas lie, lag and crash.
+#[test]
+fn people_who_are_gone_are_told_nothing() {
+    for profile in [Profile::Mixed, Profile::Reads, Profile::Clients] {
+        for seed in 1..=15 {
+            holds_with(profile, seed, Service::People);
+        }
+    }
+}
+
 /// Clients that crash repeatedly leave so many calls with an unknown outcome that a search through
 /// all their positions does not end: the order of execution has to be tried first.
 #[test]

@@ -22,6 +22,7 @@ macro_rules! key {
 }
 
 mod locks;
+mod people;
 mod trailing;
 mod trash;
 
@@ -30,6 +31,11 @@ use locks::{DUE_TURN, LOCK, LOCK_WAITER, LOCKED_INODE, LOCKED_INODES};
 pub use locks::{
     LockPlace, MountPlace, all_locks, due_turn, due_turns, lock, lock_waiter, lock_waiters,
     locked_by, locked_inode, locked_inodes, locks, trailing_lock, trailing_locked, trailing_turn,
+};
+#[cfg(test)]
+use people::{EXPIRY, FORMER, PEOPLE_CHANGE, PEOPLE_CHANGES};
+pub use people::{
+    all_people_changes, expiries, expiry, former, people_change, people_changes, trailing_expiry,
 };
 pub use trailing::*;
 #[cfg(test)]
@@ -122,6 +128,10 @@ pub(crate) const TAGS: &[&[u8]] = &[
     NUMBERED,
     SUCCESSION,
     CLOUD_SECRET,
+    PEOPLE_CHANGE,
+    PEOPLE_CHANGES,
+    EXPIRY,
+    FORMER,
     EVIDENCE,
     EVIDENCE_COUNT,
     QUOTA,

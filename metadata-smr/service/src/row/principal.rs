@@ -19,20 +19,31 @@ pub struct Principal {
     pub sessions: u32,
     /// Its number in rows.
     pub number: PrincipalNumber,
-    /// When it ceases to be a principal. Only `None` is known so far.
+    /// When it ceases to be a principal, by the agreed time.
     pub expires: Option<Time>,
-    /// The administrator that stated it; `None`: the genesis or a succession did, which is all that
-    /// is known so far.
+    /// The administrator that stated it last, and its signature of that
+    /// [change](crate::people::PeopleChange); `None`: the genesis or a succession states it.
     pub stated: Option<SignedBy>,
 }
 
-impl Principal {
-    /// Whether nothing in it is unknown to this program, which would otherwise let a principal act
-    /// that must not.
-    #[must_use]
-    pub const fn is_known(&self) -> bool {
-        self.expires.is_none() && self.stated.is_none()
-    }
+/// The number of changes of the principals so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct PeopleChanges {
+    /// The number of the last one.
+    pub last: u32,
+}
+
+/// A principal that expires. The time and the principal are in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct DueExpiry;
+
+/// A key that is no principal's any more; the key is in the row's key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct FormerPrincipal {
+    /// Its number in rows.
+    pub number: PrincipalNumber,
+    /// When it ceased to be a principal, by the agreed time.
+    pub until: Time,
 }
 
 /// A signature and its signer.
@@ -49,8 +60,7 @@ pub struct SignedBy {
 pub struct CloudSecretRow {
     /// The wrapping: encapsulated key and ciphertext, opaque to the servers.
     pub bytes: Vec<u8>,
-    /// The administrator that added it; `None`: the principal's statement has it, which is all that
-    /// is known so far.
+    /// The administrator that added its cloud; `None`: the principal's statement has it.
     pub signed: Option<SignedBy>,
 }
 
@@ -70,7 +80,7 @@ pub struct Rights {
     pub uids: Assertable<Uid>,
     /// Gids that it may act for.
     pub gids: Assertable<Gid>,
-    /// May mount, and take a mount over.
+    /// May mount alone or exclusively, and take a mount over. Any member may mount with others.
     pub mount: bool,
     /// May confirm, repair and replace objects of others.
     pub reconcile: bool,
@@ -94,6 +104,16 @@ impl<T: PartialEq> Assertable<T> {
         match self {
             Self::Any => true,
             Self::Only(ids) => ids.contains(id),
+        }
+    }
+
+    /// Whether all of `others` are among them.
+    #[must_use]
+    pub fn contains_all(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::Any, _) => true,
+            (Self::Only(_), Self::Any) => false,
+            (Self::Only(_), Self::Only(others)) => others.iter().all(|id| self.contains(id)),
         }
     }
 }

@@ -145,11 +145,11 @@ impl Shares {
     }
 }
 
-/// What a member may do in its realm. For now it repeats the principal's rights; see
+/// What a member may do in its realm. It follows from the principal's rights; see
 /// [`Rights::role`](crate::row::Rights::role).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
 pub enum MemberRole {
-    /// Read.
+    /// Read: mount with others, ask, take shared locks.
     Read,
     /// Read and write.
     Write,
@@ -176,8 +176,8 @@ pub struct Member {
     pub epoch: RealmEpoch,
     /// What it may do.
     pub role: MemberRole,
-    /// When its membership ends. Nothing ends one yet, so any other value than `None` is refused:
-    /// to ignore it would be worse.
+    /// When its membership ends, apart from the principal. Nothing ends one so, and any other value
+    /// than `None` is refused: to ignore it would be worse.
     pub expires: Option<Time>,
     /// The wrapped key: opaque to the servers.
     pub wrapped: Vec<u8>,

@@ -34,7 +34,7 @@ pub(super) fn members_only(number: u32) -> BeginEpoch {
         },
         members: vec![
             (OWNER, member(number, MemberRole::Administer)),
-            (ALICE, member(number, MemberRole::Read)),
+            (ALICE, member(number, MemberRole::Write)),
         ],
     }
 }
@@ -118,7 +118,7 @@ fn an_omitted_member_is_removed_and_administrators_cannot_be_omitted() {
     assert_eq!(run(&mut world, &owner, &members_only(2)), Ok(RealmEpoch(2)));
     assert_eq!(
         realm(&mut world, &alice).2,
-        Some(member(2, MemberRole::Read))
+        Some(member(2, MemberRole::Write))
     );
 }
 

@@ -192,7 +192,16 @@ impl FleetWorld {
         }
     }
 
+    /// Orders a change, with the secret of a new cloud for the other principal too.
     fn order(&mut self, change: &ChangeClouds) -> Result<u32, Error> {
+        let mut change = change.clone();
+        if !change.secrets.is_empty() {
+            change.secrets.push((ALICE, vec![5; 80]));
+        }
+        self.order_as_it_is(&change)
+    }
+
+    fn order_as_it_is(&mut self, change: &ChangeClouds) -> Result<u32, Error> {
         let operation = Operation::ChangeClouds(change.clone());
         match self.service.run(&self.owner, &operation) {
             Ok(Done::CloudsChanged { number }) => Ok(number),
@@ -326,6 +335,8 @@ fn no_other_than_an_administrator_changes_the_clouds_and_only_in_its_own_name() 
     let by_alice = Operation::ChangeClouds(right.clone());
     let refused = world.service.run(&alice, &by_alice);
     assert_eq!(refused.unwrap_err().error, Error::NoRight);
+    // A principal that was left out could not follow the clouds any more.
+    assert_eq!(world.order_as_it_is(&right), Err(Error::Changed));
     let foreign = signed_by(&key_of(2), &adding(1, new_cloud(4)));
     assert_eq!(world.order(&foreign), Err(Error::BadCloudChange));
     let mut changed = right.clone();

@@ -13,7 +13,7 @@ use crate::row::{
     HomeCounters, Job, Loading, MountMode, Object, Principal, Retention, RetentionKind, Rights,
     Row, Unreferenced, key,
 };
-use crate::simulation::{ordinary, principal, sign, unsigned_genesis};
+use crate::simulation::{principal, reader, sign, unsigned_genesis};
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::service::Caller;
 
@@ -66,7 +66,7 @@ pub(super) fn genesis(incarnation: u8) -> Vec<u8> {
     let principals = vec![
         principal(OWNER, Rights::all()),
         principal(RECOVERY, Rights::all()),
-        principal(ALICE, ordinary(Uid(1000), Gid(100))),
+        principal(ALICE, reader(Uid(1000), Gid(100))),
     ];
     let mut genesis = unsigned_genesis(principals, (1, 1, 4)).unwrap();
     genesis.incarnation = VolumeIncarnation(incarnation);

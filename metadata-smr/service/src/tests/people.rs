@@ -1,5 +1,5 @@
-//! What the formats have for several people in a volume, and no program does yet: it is refused
-//! wherever it is set.
+//! What the formats have for several people in a volume: what the volume root states does not
+//! expire, and what no program does yet is refused wherever it is set.
 
 use super::harness::*;
 use crate::attributes::{Credentials, PreviousNames};
@@ -12,10 +12,17 @@ use crate::placement::Policy;
 use crate::query::{Query, Question};
 use crate::reply::{Answer, QueryResult};
 use crate::row::*;
-use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
+use crate::simulation::{place, principal, reader, sign, unsigned_genesis};
 use crate::statement::WrappedSecret;
 use crate::succession::{SignedSuccession, Succeed, Succession};
 use quorumfs_bft::identity::{Signature, Time};
+
+mod changes;
+pub(super) mod coming;
+mod expiry;
+mod given;
+mod replay;
+pub(super) mod world;
 
 const NEVER: Time = Time(u64::MAX);
 
@@ -26,7 +33,7 @@ fn genesis() -> Genesis {
         bytes: vec![cloud; 80],
     };
     owner.cloud_secrets = (0..4).map(wrapped).collect();
-    let alice = principal(ALICE, ordinary(Uid(1000), Gid(100)));
+    let alice = principal(ALICE, reader(Uid(1000), Gid(100)));
     unsigned_genesis(vec![owner, alice], (1, 1, 4)).unwrap()
 }
 
@@ -49,7 +56,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     };
     let principal = Principal {
         wrapping_key: [0x22; 32],
-        rights: ordinary(Uid(1000), Gid(100)),
+        rights: reader(Uid(1000), Gid(100)),
         label: "alice".to_owned(),
         sessions: 1,
         number: PrincipalNumber(2),
@@ -107,7 +114,8 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         question: Question::CloudSecrets,
     };
     let secrets = QueryResult::CloudSecrets(vec![(CloudIndex(3), secret.clone())]);
-    vec![
+    let mut fixtures = changes::fixtures();
+    fixtures.extend([
         ("genesis-with-secrets", sign(&genesis())),
         ("row-realm", realm.to_bytes()),
         ("row-principal", principal.to_bytes()),
@@ -118,7 +126,8 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("operation-succeed", Operation::Succeed(succeed).to_bytes()),
         ("query-cloud-secrets", query.to_bytes()),
         ("answer-cloud-secrets", Answer(Ok(secrets)).to_bytes()),
-    ]
+    ]);
+    fixtures
 }
 
 #[test]
@@ -164,7 +173,7 @@ fn a_genesis_that_says_what_no_program_does_yet_is_refused() {
 
 #[test]
 fn the_role_of_a_member_follows_from_its_rights() {
-    let none = ordinary(Uid(1000), Gid(100));
+    let none = reader(Uid(1000), Gid(100));
     let with = |mount, reconcile, administer| Rights {
         mount,
         reconcile,
@@ -176,33 +185,6 @@ fn the_role_of_a_member_follows_from_its_rights() {
     assert_eq!(with(false, true, false).role(), MemberRole::Write);
     assert_eq!(with(false, false, true).role(), MemberRole::Administer);
     assert_eq!(Rights::all().role(), MemberRole::Administer);
-}
-
-#[test]
-fn a_principal_that_expires_or_that_an_administrator_stated_may_do_nothing() {
-    type Change = fn(&mut Principal);
-    let changes: [Change; 2] = [
-        |it| it.expires = Some(NEVER),
-        |it| {
-            it.stated = Some(SignedBy {
-                signer: OWNER,
-                signature: Signature([3; 64]),
-            });
-        },
-    ];
-    for change in changes {
-        let mut world = TestService::new();
-        let alice = world.open(ALICE);
-        let row_key = key::principal(&ALICE);
-        let rows = world.rows(&row_key);
-        let mut row = Principal::from_bytes(&rows[0].1).unwrap();
-        change(&mut row);
-        world.put(&row_key, &row);
-        let refused = world.run(&alice, &Operation::Allocate { count: 1 });
-        assert_eq!(refused.map_err(|it| it.error), Err(Error::NoSession));
-        assert_eq!(world.ask(&alice, Question::WhoAmI), Err(Error::NoSession));
-        assert_eq!(world.try_open(ALICE), None);
-    }
 }
 
 #[test]

@@ -19,9 +19,9 @@ use quorumfs_bft::state::{Area, LastChange};
 use std::collections::BTreeMap;
 
 /// The answer and its version in each state.
-type Answers = Vec<(u64, Vec<u8>)>;
+pub(super) type Answers = Vec<(u64, Vec<u8>)>;
 
-fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
+pub(super) fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
     let last = LastChange::of_state_after(Sequence(world.sequence));
     let view = world.space.view(Area::Service);
     let answer = Metadata.read(&view.noting(&last), caller, query).unwrap();

@@ -52,8 +52,8 @@ struct SimulateArguments {
     /// clients, membership, reads, mac, distant. With --clouds: mixed, reconcile, replace.
     #[arg(long, default_value = "mixed")]
     profile: RunProfile,
-    /// The service: alternate (by the seed's parity), key-value, metadata, or unlocked: metadata
-    /// whose clients lock nothing.
+    /// The service: alternate (by the seed's parity), key-value, metadata, unlocked: metadata whose
+    /// clients lock nothing, or people: metadata whose clients admit and dismiss each other.
     #[arg(long, default_value = "alternate")]
     service: Service,
     /// Runs every seed with this u,r on 2u + r + 1 replicas, instead of drawing them from the seed.

@@ -10,7 +10,7 @@
 //! A liar keeps its character when it is replaced: whatever it answers, its shards have to arrive.
 
 use super::gateway::Gateway;
-use super::metadata::{FailureRate, OWNER_SEED};
+use super::metadata::{FailureRate, OWNER_SEED, USER};
 use super::world::World;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{Drainage, Draining};
@@ -68,7 +68,7 @@ async fn order(gateway: &Gateway, step: CloudStep) -> Result<(), String> {
     let bytes = change.to_bytes();
     let signer = owner.public().0;
     let secrets = match &change.step {
-        CloudStep::Add { .. } => vec![(signer, vec![1; 80])],
+        CloudStep::Add { .. } => vec![(signer, vec![1; 80]), (USER, vec![1; 80])],
         CloudStep::Replace { .. } => Vec::new(),
     };
     let signature = owner.sign(&CloudChange::signed_bytes(&bytes));
