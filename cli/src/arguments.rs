@@ -9,6 +9,7 @@ mod doctor;
 mod key;
 mod lease;
 mod path_or_id;
+mod people;
 mod quota;
 mod reconcile;
 mod scrub;
@@ -28,6 +29,10 @@ pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use lease::{LeaseCommand, LeaseLsArguments, LeaseRevokeArguments};
 pub(crate) use path_or_id::PathOrId;
+pub(crate) use people::{
+    JoinArguments, PeopleCommand, PeopleCredentialsArguments, PeopleGroupArguments,
+    PeopleInviteArguments, PeopleRemoveArguments, PeopleSetArguments, RoleSetting,
+};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
@@ -103,6 +108,11 @@ pub(crate) enum Command {
     /// Volumes: create, recover and back up one, change its keys, renew its recovery kit
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Who may use the volume: admit people, list them, change what they may, remove them
+    #[command(subcommand)]
+    People(PeopleCommand),
+    /// Join the volume of another: make a key, then use the file that its administrator gives you
+    Join(JoinArguments),
     /// The key of this machine: protect it with a passphrase, unlock it, lock it
     #[command(subcommand)]
     Key(KeyCommand),
@@ -154,7 +164,12 @@ pub(crate) enum Command {
 /// The groups of the help: a heading, and the commands under it.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
-    ("Set up", &["replica", "volume", "key", "cluster", "quota"]),
+    (
+        "Set up",
+        &[
+            "replica", "volume", "people", "join", "key", "cluster", "quota",
+        ],
+    ),
     (
         "Use",
         &[

@@ -174,6 +174,12 @@ impl NamedCloud {
     }
 }
 
+/// Where a state directory has the credentials of a cloud that an administrator of the volume has
+/// given its principal. Those that the configuration names come first.
+pub(crate) fn given_credentials(state: &Path, cloud: u8) -> PathBuf {
+    state.join("given").join(cloud.to_string())
+}
+
 /// The clouds of these sections, in their order.
 pub(crate) fn named(
     sections: &[CloudSection],
@@ -188,6 +194,7 @@ pub(crate) fn named(
             let index = section.index.unwrap_or(position);
             let location = location(section, base)?;
             let file = |path: &Option<PathBuf>| path.as_ref().map(|path| base.join(path));
+            let given = Some(given_credentials(base, index)).filter(|path| path.exists());
             Ok(NamedCloud {
                 index,
                 name: section.name.clone(),
@@ -195,7 +202,7 @@ pub(crate) fn named(
                 location,
                 access: Access {
                     marker: marker(volume, u16::from(index)),
-                    credentials: file(&section.credentials),
+                    credentials: file(&section.credentials).or(given),
                     collector: None,
                     retry_policy: RetryPolicy::default(),
                     limits: bounds(&section.limits, Limits::default().connections),

@@ -10,7 +10,9 @@
 //!   principal.key  (0600)          volume.genesis              log/  mnt/
 //!   recovery-kit.txt  (0600)       data/
 //!   volume.successions    (if principals were replaced)
+//!   volume.people    (if people were admitted)
 //!   volume.clouds    (if clouds were added or replaced)
+//!   join.key  (0600; a guest's, until it knows its volume)
 //!   principal.key.next  (0600; while the owner's key is being replaced)
 //!   host.key  (0600)  cache/  journal/
 //!   clouds.shares  (0600; cached shares of the clouds, sealed)

@@ -176,8 +176,10 @@ pub(crate) fn client_failure(error: &ClientError) -> Failure {
     match error {
         ClientError::Configuration(_) => Failure::new(Exit::Usage, error.to_string()),
         ClientError::SessionEnded(End::WentBack { .. }) => went_back(error.to_string()),
-        ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string())
-            .hint("the replicas do not know this key: is it this volume's?"),
+        ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string()).hint(
+            "the replicas do not know this key: it was removed (`quorumfs people ls` of \
+                 another shows that), has ended, or is another volume's",
+        ),
         ClientError::CommandRefused { .. } => Failure::new(Exit::Error, error.to_string())
             .hint("`quorumfs cluster status` shows the current replicas"),
         ClientError::TooLarge { .. } => Failure::new(Exit::Error, error.to_string()),

@@ -144,6 +144,8 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
             commands::rollback::accept(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Epochs) => commands::epochs::run(general, output).await,
+        Command::People(command) => commands::people::run(general, &command, output).await,
+        Command::Join(command) => commands::join::run(general, &command, output),
         Command::Key(command) => commands::key::run(general, &command, output),
         Command::Mount(command) => commands::mount::run(general, &command, output).await,
         Command::Umount(command) => commands::umount::run(general, &command, output).await,

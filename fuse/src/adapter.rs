@@ -1,10 +1,10 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{appends, attributes, kind, number, open_mode, preserves_atime, time_change};
+use crate::convert::{appends, kind, number, open_mode, preserves_atime, time_change};
 use crate::data::KernelWrite;
 use crate::kernel_cache::{NamedPlace, unsure_for};
 use crate::locks::KernelLock;
-use crate::serve::{Adapter, GENERATION, KEEP_LISTING, caller, creating_caller};
+use crate::serve::{Adapter, GENERATION, KEEP_LISTING};
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -28,7 +28,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let (fs, caller, parent, name) = self.named(request, parent, name);
         let place = (parent, name.clone());
         let work = async move {
             match name.as_slice() {
@@ -65,11 +65,11 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let change = AttributeChange {
             mode: mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
-            uid,
-            gid,
+            uid: uid.map(|uid| self.shown.user(uid)),
+            gid: gid.map(|gid| self.shown.group(gid)),
             size,
             atime: atime.map(time_change),
             mtime: mtime.map(time_change),
@@ -98,7 +98,7 @@ impl Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
+        let (fs, caller, parent, name) = self.named_new(request, umask, parent, name);
         let place = (parent, name.clone());
         let work = async move {
             fs.mknod(&caller, parent, &name, mode, device)
@@ -117,20 +117,20 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
+        let (fs, caller, parent, name) = self.named_new(request, umask, parent, name);
         let place = (parent, name.clone());
         let work = async move { fs.mkdir(&caller, parent, &name, mode).await.map(Some) };
         self.entry("mkdir", place, work, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let (fs, caller, parent, name) = self.named(request, parent, name);
         let work = async move { fs.unlink(&caller, parent, &name).await };
         self.empty("unlink", work, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let (fs, caller, parent, name) = self.named(request, parent, name);
         let work = async move { fs.rmdir(&caller, parent, &name).await };
         self.empty("rmdir", work, reply);
     }
@@ -143,7 +143,7 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent, name) = self.named(caller(request), parent, name);
+        let (fs, caller, parent, name) = self.named(request, parent, name);
         let target = target.as_os_str().as_bytes().to_vec();
         let place = (parent, name.clone());
         let work = async move { fs.symlink(&caller, parent, &name, &target).await.map(Some) };
@@ -166,7 +166,7 @@ impl Filesystem for Adapter {
             bits if bits == RenameFlags::RENAME_EXCHANGE.bits() => RenameMode::Exchange,
             _ => return reply.error(Errno::EINVAL),
         };
-        let (fs, caller) = (self.file_system.clone(), caller(request));
+        let (fs, caller) = (self.file_system.clone(), self.caller(request));
         let (from, to) = (self.inode(parent), self.inode(new_parent));
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
         let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
@@ -197,7 +197,7 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent, name) = self.named(caller(request), new_parent, new_name);
+        let (fs, caller, parent, name) = self.named(request, new_parent, new_name);
         let inode = self.inode(inode);
         let place = (parent, name.clone());
         let work = async move { fs.link(&caller, inode, parent, &name).await.map(Some) };
@@ -205,7 +205,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
         let work = async move { fs.open(&caller, inode, open_mode(flags.0)).await };
         self.serve("open", work, move |outcome| match outcome {
@@ -232,8 +232,8 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, caller, parent, name) = self.named(creating_caller(request, umask), parent, name);
-        let (root, exclusive) = (self.root, flags & 0o200 != 0);
+        let (fs, caller, parent, name) = self.named_new(request, umask, parent, name);
+        let (shown, exclusive) = (self.shown.clone(), flags & 0o200 != 0);
         let keeper = fs.clone();
         let how = open_mode(flags);
         let uncached = match fs.is_uncached(how) {
@@ -247,7 +247,7 @@ impl Filesystem for Adapter {
         self.serve("create", work, move |outcome| match outcome {
             Ok((found, handle)) => reply.created(
                 &unsure_for(&keeper, Some(&found)),
-                &attributes(&found, root),
+                &shown.attributes(&found),
                 GENERATION,
                 FileHandle(handle.0),
                 uncached,
@@ -291,7 +291,7 @@ impl Filesystem for Adapter {
             appends: appends(flags.0),
             kills_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        self.take_in(caller(request), write, data, reply);
+        self.take_in(self.caller(request), write, data, reply);
     }
 
     fn flush(
@@ -382,7 +382,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let (keeper, kernel_cache) = (fs.clone(), self.kernel_cache.clone());
         let keep_atime = preserves_atime(flags.0);
         let work = async move { fs.opendir(&caller, inode, keep_atime).await };
@@ -409,7 +409,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let (fs, root) = (self.file_system.clone(), self.root);
+        let (fs, root) = (self.file_system.clone(), self.shown.root);
         let work = async move { fs.readdir(HandleId(handle.0), offset, ENTRIES_MAX).await };
         self.serve("readdir", work, move |outcome| match outcome {
             Ok(entries) => {
@@ -434,10 +434,10 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (fs, kernel_cache, root) = (
+        let (fs, kernel_cache, shown) = (
             self.file_system.clone(),
             self.kernel_cache.clone(),
-            self.root,
+            self.shown.clone(),
         );
         let work = {
             let fs = fs.clone();
@@ -450,8 +450,8 @@ impl Filesystem for Adapter {
         self.serve("readdirplus", work, move |outcome| match outcome {
             Ok(entries) => kernel_cache.gated(|gated| {
                 for (entry, found) in entries {
-                    let inode = number(entry.inode, root);
-                    let attr = attributes(&found, root);
+                    let inode = number(entry.inode, shown.root);
+                    let attr = shown.attributes(&found);
                     let name = OsStr::from_bytes(&entry.name);
                     // One duration for both.
                     let valid_for = gated.entry(&fs, (directory, &entry.name), Some(&found));
@@ -561,7 +561,7 @@ impl Filesystem for Adapter {
 
     fn access(&self, request: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         // Asked only without `default_permissions`; answered in any case.
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let mask = u8::try_from(mask.bits() & 7).unwrap_or(7);
         self.empty(
             "access",

@@ -2,12 +2,15 @@
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
 use quorumfs_gateway::vfs::{
-    Attributes, Detail, FileType, InodeId, OpenMode, TimeChange, Timestamp, VfsError,
+    Attributes, Detail, FileType, Identities, InodeId, OpenMode, TimeChange, Timestamp, VfsError,
 };
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The block size that `stat` reports: the preferred size of a slice.
 const BLOCK_BYTES: u32 = 128 << 10;
+/// What the names of access control lists begin with, among the extended attributes.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 pub(crate) fn errno(error: &VfsError) -> Errno {
     Errno::from_i32(error.errno().raw_os_error())
@@ -74,7 +77,44 @@ pub(crate) fn number(inode: InodeId, root: InodeId) -> INodeNo {
     }
 }
 
-pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
+/// How a mount shows inodes to its kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) root: InodeId,
+    /// Whom the machine's user is in the volume, if its number is not the volume's.
+    pub(crate) identities: Option<Arc<Identities>>,
+}
+
+impl Shown {
+    /// The volume's number of a user of the machine.
+    pub(crate) fn user(&self, uid: u32) -> u32 {
+        self.identities.as_ref().map_or(uid, |it| it.user(uid))
+    }
+
+    /// The same of a group.
+    pub(crate) fn group(&self, gid: u32) -> u32 {
+        self.identities.as_ref().map_or(gid, |it| it.group(gid))
+    }
+
+    /// An access control list, likewise.
+    pub(crate) fn acl(&self, name: &[u8], value: Vec<u8>) -> Vec<u8> {
+        match &self.identities {
+            Some(identities) if name.starts_with(ACL_PREFIX) => identities.acl(&value),
+            _ => value,
+        }
+    }
+
+    pub(crate) fn attributes(&self, attributes: &Attributes) -> FileAttr {
+        let (uid, gid) = (attributes.uid.0, attributes.gid.0);
+        let owner = match &self.identities {
+            Some(identities) => (identities.user(uid), identities.shown_group(gid)),
+            None => (uid, gid),
+        };
+        file_attributes(attributes, self.root, owner)
+    }
+}
+
+fn file_attributes(attributes: &Attributes, root: InodeId, (uid, gid): (u32, u32)) -> FileAttr {
     FileAttr {
         ino: number(attributes.inode, root),
         size: attributes.size,
@@ -86,8 +126,8 @@ pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
         kind: kind(attributes.file_type()),
         perm: attributes.mode.0,
         nlink: attributes.links,
-        uid: attributes.uid.0,
-        gid: attributes.gid.0,
+        uid,
+        gid,
         rdev: device(attributes),
         blksize: BLOCK_BYTES,
         flags: 0,

@@ -126,7 +126,7 @@ impl Adapter {
             }
             Ok(at)
         };
-        let root = self.root;
+        let root = self.shown.root;
         self.serve("write", work, move |outcome| match outcome {
             Ok(at) => {
                 reply.written(length);

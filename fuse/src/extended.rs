@@ -1,7 +1,7 @@
 //! Extended attributes, by the kernel's protocol: a request with an empty buffer gets the length,
 //! and a request with a buffer that is too small gets `ERANGE`.
 
-use crate::serve::{Adapter, caller};
+use crate::serve::Adapter;
 use fuser::{Errno, INodeNo, ReplyEmpty, ReplyXattr, Request};
 use quorumfs_gateway::vfs::SetMode;
 use std::ffi::OsStr;
@@ -38,9 +38,13 @@ impl Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let name = name.as_bytes().to_vec();
-        let work = async move { fs.getxattr(&caller, inode, &name).await };
+        let shown = self.shown.clone();
+        let work = async move {
+            let value = fs.getxattr(&caller, inode, &name).await?;
+            Ok(shown.acl(&name, value.to_vec()))
+        };
         self.serve("getxattr", work, move |outcome| {
             answer(outcome, size, reply)
         });
@@ -53,7 +57,7 @@ impl Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let work = async move { fs.listxattr(&caller, inode).await };
         self.serve("listxattr", work, move |outcome| {
             answer(outcome, size, reply);
@@ -75,8 +79,9 @@ impl Adapter {
             REPLACE => SetMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
-        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        let (fs, caller, inode) = self.at(request, inode);
+        let name = name.as_bytes().to_vec();
+        let value = self.shown.acl(&name, value.to_vec());
         let work = async move { fs.setxattr(&caller, inode, &name, &value, mode).await };
         self.empty("setxattr", work, reply);
     }
@@ -88,7 +93,7 @@ impl Adapter {
         name: &OsStr,
         reply: ReplyEmpty,
     ) {
-        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let (fs, caller, inode) = self.at(request, inode);
         let name = name.as_bytes().to_vec();
         let work = async move { fs.removexattr(&caller, inode, &name).await };
         self.empty("removexattr", work, reply);

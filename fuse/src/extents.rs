@@ -1,6 +1,6 @@
 //! Extents of files: `fallocate`, `lseek` for data and holes, `copy_file_range`.
 
-use crate::serve::{Adapter, caller};
+use crate::serve::Adapter;
 use fuser::{Errno, ReplyEmpty, ReplyLseek, ReplyWrite, Request};
 use quorumfs_gateway::vfs::{Allocation, HandleId, Seek};
 
@@ -37,7 +37,7 @@ impl Adapter {
         };
         let fs = self.file_system.clone();
         // The kernel leaves the set-id bits to us, and does not say which callers may keep them.
-        let writer = caller(request);
+        let writer = self.caller(request);
         let work = async move {
             fs.allocate(handle, offset, length, how).await?;
             if writer.uid != 0 {
@@ -74,7 +74,7 @@ impl Adapter {
         reply: ReplyWrite,
     ) {
         let fs = self.file_system.clone();
-        let writer = caller(request);
+        let writer = self.caller(request);
         let work = async move {
             let copied = fs.clone_range(source, to, length).await?;
             if writer.uid != 0 {

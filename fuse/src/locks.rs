@@ -154,7 +154,7 @@ impl Adapter {
         };
         let (fs, inode) = (self.file_system.clone(), self.inode(inode));
         let kernel_cache = self.kernel_cache.clone();
-        let (keeper, root) = (fs.clone(), self.root);
+        let (keeper, root) = (fs.clone(), self.shown.root);
         let answer = move |outcome: Result<TakenLock, Errno>| match outcome {
             Ok(TakenLock {
                 drop_pages: Some(version),

@@ -12,13 +12,14 @@
 //! reaches them.
 
 use crate::MountError;
+use crate::convert::Shown;
 use crate::kernel_cache::{self, KernelCache};
 use crate::mount_holders::{self, Holder};
 use crate::mount_table::mounted_at;
 use crate::serve::Adapter;
 use crate::watchdog::{self, Connection, InFlight};
 use fuser::{Config, MountOption, SessionACL};
-use quorumfs_gateway::vfs::FileSystem;
+use quorumfs_gateway::vfs::{FileSystem, Identities};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs::OpenOptions;
@@ -53,6 +54,8 @@ pub struct MountConfig {
     pub loops: Option<usize>,
     /// Whether a stuck request aborts the connection.
     pub watchdog: bool,
+    /// Whom the machine's user is in the volume, if its number is not the volume's.
+    pub identities: Option<Identities>,
 }
 
 impl MountConfig {
@@ -68,6 +71,7 @@ impl MountConfig {
             deadline: Duration::from_secs(30),
             loops: None,
             watchdog: true,
+            identities: None,
         }
     }
 }
@@ -94,7 +98,10 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
         runtime: tokio::runtime::Handle::current(),
         in_flight: in_flight.clone(),
         deadline: config.deadline,
-        root: file_system.root(),
+        shown: Shown {
+            root: file_system.root(),
+            identities: config.identities.clone().map(Arc::new),
+        },
         kernel_cache: kernel_cache.clone(),
         interrupts: Arc::default(),
     };

@@ -5,7 +5,7 @@
 //! and is answered with `ETIMEDOUT` when it passes; work that must not be cancelled midway runs in
 //! tasks of the file system itself. A request that panics drops its reply, which answers `EIO`.
 
-use crate::convert::{absent, attributes, errno};
+use crate::convert::{Shown, absent, errno};
 use crate::kernel_cache::KernelCache;
 use crate::locks::Interrupts;
 use crate::watchdog::InFlight;
@@ -101,33 +101,38 @@ pub(crate) struct Adapter {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) deadline: Duration,
-    pub(crate) root: InodeId,
+    pub(crate) shown: Shown,
     pub(crate) kernel_cache: Arc<KernelCache>,
     pub(crate) interrupts: Arc<Interrupts>,
 }
 
-pub(crate) fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-        groups: GroupSource::Thread(request.pid()),
-        umask: 0,
-    }
-}
-
-/// The caller of a request that creates something. The kernel leaves the umask to us, since a
-/// directory's default access control list replaces it.
-pub(crate) fn creating_caller(request: &Request, umask: u32) -> Caller {
-    Caller {
-        umask: u16::try_from(umask & 0o777).unwrap_or(0),
-        ..caller(request)
-    }
-}
-
 impl Adapter {
+    /// On whose behalf a request is made.
+    pub(crate) fn caller(&self, request: &Request) -> Caller {
+        let caller = Caller {
+            uid: request.uid(),
+            gid: request.gid(),
+            groups: GroupSource::Thread(request.pid()),
+            umask: 0,
+        };
+        match &self.shown.identities {
+            Some(identities) => identities.caller(caller),
+            None => caller,
+        }
+    }
+
+    /// The same of a request that creates something. The kernel leaves the umask to us, since a
+    /// directory's default access control list replaces it.
+    fn creating_caller(&self, request: &Request, umask: u32) -> Caller {
+        Caller {
+            umask: u16::try_from(umask & 0o777).unwrap_or(0),
+            ..self.caller(request)
+        }
+    }
+
     pub(crate) fn inode(&self, number: INodeNo) -> InodeId {
         if number == INodeNo::ROOT {
-            self.root
+            self.shown.root
         } else {
             InodeId(number.0)
         }
@@ -146,15 +151,35 @@ impl Adapter {
         let _ = config.set_max_write(WRITE_BYTES_MAX);
     }
 
+    /// What the work of a request about an inode needs.
+    pub(crate) fn at(&self, request: &Request, inode: INodeNo) -> (FileSystem, Caller, InodeId) {
+        let (fs, caller) = (self.file_system.clone(), self.caller(request));
+        (fs, caller, self.inode(inode))
+    }
+
     /// What the work of a request about a name in a directory needs: the file system, the caller,
     /// the directory and the name.
     pub(crate) fn named(
         &self,
-        caller: Caller,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
     ) -> (FileSystem, Caller, InodeId, Vec<u8>) {
-        let name = name.as_bytes().to_vec();
+        self.named_new(request, 0, parent, name)
+    }
+
+    /// The same of a request that creates something.
+    pub(crate) fn named_new(
+        &self,
+        request: &Request,
+        umask: u32,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> (FileSystem, Caller, InodeId, Vec<u8>) {
+        let (caller, name) = (
+            self.creating_caller(request, umask),
+            name.as_bytes().to_vec(),
+        );
         (self.file_system.clone(), caller, self.inode(parent), name)
     }
 
@@ -231,16 +256,16 @@ impl Adapter {
         work: impl Future<Output = Result<Option<Attributes>, VfsError>> + Send + 'static,
         reply: ReplyEntry,
     ) {
-        let (fs, kernel_cache, root) = (
+        let (fs, kernel_cache, shown) = (
             self.file_system.clone(),
             self.kernel_cache.clone(),
-            self.root,
+            self.shown.clone(),
         );
         self.serve(name, work, move |outcome| match outcome {
             Ok(found) => kernel_cache.gated(|gated| {
                 let valid_for = gated.entry(&fs, (place.0, &place.1), found.as_ref());
-                let shown = found.map_or_else(absent, |found| attributes(&found, root));
-                reply.entry_with_ttls(&valid_for.attributes, &valid_for.name, &shown, GENERATION);
+                let found = found.map_or_else(absent, |found| shown.attributes(&found));
+                reply.entry_with_ttls(&valid_for.attributes, &valid_for.name, &found, GENERATION);
             }),
             Err(error) => reply.error(error),
         });
@@ -253,15 +278,15 @@ impl Adapter {
         work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
         reply: ReplyAttr,
     ) {
-        let (fs, kernel_cache, root) = (
+        let (fs, kernel_cache, shown) = (
             self.file_system.clone(),
             self.kernel_cache.clone(),
-            self.root,
+            self.shown.clone(),
         );
         self.serve(name, work, move |outcome| match outcome {
             Ok(found) => kernel_cache.gated(|gated| {
                 let valid_for = gated.attributes(&fs, &found);
-                reply.attr(&valid_for, &attributes(&found, root));
+                reply.attr(&valid_for, &shown.attributes(&found));
             }),
             Err(error) => reply.error(error),
         });

@@ -19,6 +19,7 @@
 //! | `fleet` | the clouds, and changes of them |
 //! | `founding` | making a volume |
 //! | `membership` | wrapped keys, and their signatures |
+//! | `people` | principals that administrators admit, change and dismiss |
 //! | `realm` | the realm: its id, its root and its keys |
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
 //! | `rekey` | beginning a new key epoch |
@@ -30,6 +31,7 @@ mod fleet;
 mod founding;
 mod keyring;
 mod membership;
+mod people;
 mod realm;
 mod recovered;
 mod rekey;
@@ -38,6 +40,7 @@ mod succession;
 
 pub use fleet::{AddedCloud, KnownCloud, LearnedChange};
 pub use founding::{Created, Founding, NewCloud, NewVolume, create};
+pub use people::{Grant, KnownPeople, Person};
 pub use realm::Realm;
 pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
@@ -58,9 +61,8 @@ use quorumfs_metadata::identity::{
     Gid, InodeId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid, VolumeId,
 };
 use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::row::{Assertable, Cloud, Member, SliceSalt};
+use quorumfs_metadata::row::{Assertable, Cloud, Member, MemberRole, Rights, SliceSalt};
 use quorumfs_metadata::statement::Statement;
-use quorumfs_metadata::succession::SignedSuccession;
 use roster::Roster;
 use std::sync::{Arc, OnceLock};
 
@@ -132,16 +134,17 @@ impl Volume {
     /// If the genesis is damaged, newer, or not signed by the root that the key file pins; or if
     /// the key is not a member's.
     pub fn open(genesis: &[u8], key: &KeyFile) -> Result<Self, VolumeError> {
-        Self::open_after(genesis, &[], key)
+        Self::open_after(genesis, &KnownPeople::default(), key)
     }
 
-    /// The same after principals were replaced, with all successions in order.
+    /// The same after principals were replaced, admitted or dismissed.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or if they are not signed by the root or do not follow each other.
+    /// As [`open`](Self::open), or if what is known of that is not signed as it has to be, or does
+    /// not follow.
     pub fn open_after(
         genesis: &[u8],
-        successions: &[SignedSuccession],
+        people: &KnownPeople,
         key: &KeyFile,
     ) -> Result<Self, VolumeError> {
         let untrusted = |what, reason: &str| KeyError::Untrusted {
@@ -169,12 +172,13 @@ impl Volume {
             .into());
         }
         let roster = Roster::of(&genesis, key.root);
-        roster.learn(successions)?;
+        roster.learn(&people.successions)?;
+        roster.learn_changes(0, &people.changes)?;
         let me = key.principal.id().signing;
         let realm = Realm::first();
         let not_a_member = || no_member(&key.principal, realm.id());
         let mine = roster.find(&me).ok_or_else(not_a_member)?;
-        let is_founding = roster.succession_of(&me).is_none();
+        let is_founding = roster.is_founding(&me);
         let clouds = genesis
             .clouds
             .iter()
@@ -244,8 +248,10 @@ impl Volume {
     /// Whether a key is of a principal that may reconcile.
     #[must_use]
     pub fn may_reconcile(&self, key: &PrincipalId) -> bool {
-        let principal = self.roster.principal(key);
-        principal.is_some_and(|it| it.rights.reconcile)
+        // One whose time is over made what it made before that.
+        let mut people = self.roster.people().into_iter();
+        let person = people.find(|it| it.statement.key == *key);
+        person.is_some_and(|it| it.statement.rights.reconcile)
     }
 
     /// The genesis that it began with.
@@ -307,11 +313,25 @@ impl Volume {
         self.realm.slice_key(epoch, slice, salt)
     }
 
+    /// This principal's rights, to this process's knowledge.
+    #[must_use]
+    pub fn own_rights(&self) -> Option<Rights> {
+        let mine = self.roster.principal(&self.principal.id().signing);
+        mine.map(|it| it.rights)
+    }
+
+    /// Whether this principal may change nothing, to this process's knowledge.
+    #[must_use]
+    pub fn is_reader(&self) -> bool {
+        let rights = self.own_rights();
+        rights.is_some_and(|rights| rights.role() == MemberRole::Read)
+    }
+
     /// Credentials that this principal may speak for: the superuser's, if it may.
     #[must_use]
     pub fn own_credentials(&self) -> Credentials {
-        let mine = self.roster.principal(&self.principal.id().signing);
-        let rights = mine.as_ref().map(|row| &row.rights);
+        let rights = self.own_rights();
+        let rights = rights.as_ref();
         let uid = match rights.map(|rights| &rights.uids) {
             Some(Assertable::Only(uids)) if !uids.contains(&Uid::ROOT) => uids.first().copied(),
             _ => None,

@@ -46,7 +46,7 @@ pub(crate) enum LockSetting {
 }
 
 /// `quorumfs volume rekey`
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct VolumeRekeyArguments {
     /// What reading requires from now on: a member's key alone, or f + 1 clouds as well (default:
     /// as now)

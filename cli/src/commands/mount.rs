@@ -119,6 +119,8 @@ pub(crate) async fn run(
     config.allow_other |= configured.configuration().mount.allow_other;
     config.allow_other = options.allow_other.unwrap_or(config.allow_other);
     (config.read_only, config.no_exec) = (options.read_only, options.no_exec);
+    config.read_only |= opened.volume().is_reader();
+    config.identities = opened.file_system().identities();
     let mounted = match quorumfs_fuse::mount(opened.file_system().clone(), config).await {
         Ok(mounted) => Arc::new(mounted),
         Err(error) => {

@@ -17,6 +17,9 @@ struct MountLine {
     host: String,
     /// The key of its principal.
     principal: String,
+    /// The principal's name, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     session: u64,
     /// Since when, in seconds since 1970, by the agreed clock.
     since: u64,
@@ -29,10 +32,11 @@ struct MountLine {
 }
 
 impl MountLine {
-    fn of(mount: &Mount, here: bool) -> Self {
+    fn of(mount: &Mount, name: Option<String>, here: bool) -> Self {
         Self {
             host: mount.label.clone(),
             principal: mount.principal.to_string(),
+            name,
             session: mount.session.0,
             since: mount.since.0 / 1_000_000_000,
             mode: mode_name(mount.mode),
@@ -45,7 +49,8 @@ impl MountLine {
         let host = host_name(&self.host);
         let host = host.as_deref().unwrap_or("a machine without a name");
         let (since, session) = (seconds_ago(self.since), self.session);
-        let principal: String = self.principal.chars().take(16).collect();
+        let key = || self.principal.chars().take(16).collect();
+        let principal: String = self.name.as_deref().and_then(host_name).unwrap_or_else(key);
         let mode = match self.recalled {
             true => format!("{}, asked to share", self.mode),
             false => self.mode.to_owned(),
@@ -83,7 +88,8 @@ pub(crate) async fn run(general: &General, output: Output) -> CommandResult {
     let closed = opened.close().await;
     let mounts = asked.map_err(|error| vfs_failure(&error))?;
     for mount in &mounts {
-        let line = MountLine::of(mount, own.contains(&mount.session));
+        let (_, name) = opened.volume().present_key(&mount.principal);
+        let line = MountLine::of(mount, name, own.contains(&mount.session));
         output.record("mount", &line, MountLine::text)?;
     }
     output.record(

@@ -17,10 +17,10 @@ mod known_clouds;
 use super::cost::{CostBasis, Spending};
 use super::disk_cache::{CacheReport, MountCache};
 use super::journal::WaitingReport;
+use super::known_people;
 use super::local_lock::{self, MountedSessions};
 use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
-use super::successor;
 use super::warmup::WarmedPiece;
 use crate::arguments::{General, TakeoverFrom};
 use crate::clouds::{self, NamedCloud, Role};
@@ -36,7 +36,7 @@ use client::client_config;
 pub(super) use costs::basis_now;
 use file_system::FileSystemOver;
 use following::Attachment;
-use held::not_mounted;
+use held::{allowed, not_mounted};
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence, SessionId};
 use quorumfs_bft::membership::{self, Membership};
@@ -136,8 +136,8 @@ impl Configured {
         genesis: &[u8],
         key: &KeyFile,
     ) -> CommandResult<Self> {
-        let successions = successor::known(&state)?;
-        let volume = Volume::open_after(genesis, &successions, key);
+        let people = known_people::known(&state)?;
+        let volume = Volume::open_after(genesis, &people, key);
         let volume = volume.map_err(|error| volume_failure(&error))?;
         known_clouds::recall(&state, &volume);
         let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
@@ -175,6 +175,11 @@ impl Configured {
     pub(crate) fn at_tier(mut self, tier: Option<TierSetting>) -> Self {
         self.configuration.mount.tier = tier.unwrap_or(self.configuration.mount.tier);
         self
+    }
+
+    /// The signed genesis.
+    pub(super) fn genesis(&self) -> &[u8] {
+        &self.genesis
     }
 
     /// The state directory.
@@ -353,6 +358,13 @@ impl Opened {
             metadata.allocated_before(allocation);
         }
         let held = &configured.held;
+        let access = match allowed(configured, &metadata, access).await {
+            Ok(access) => access,
+            Err(failure) => {
+                metadata.close().await;
+                return Err(failure);
+            }
+        };
         if let Access::Mount { takeover, mode } = access
             && let Err(error) = held.mount(&client, &metadata, takeover, mode).await
         {
@@ -361,6 +373,7 @@ impl Opened {
             return Err(not_mounted(&error, mode, &others));
         }
         let role = match access {
+            _ if volume.is_reader() => Role::Reader,
             Access::Reading => Role::Reader,
             Access::Command | Access::Mount { .. } | Access::Reconciler { .. } => Role::Writer,
         };
@@ -371,6 +384,7 @@ impl Opened {
             let learned = volume.learn_clouds(&metadata).await;
             learned.map_err(|error| volume_failure(&error))?;
             attachment.remember(volume);
+            attachment.keep_given(volume);
             attachment.attach(volume, &BTreeSet::new()).await
         };
         let clouds = match learned.await {
@@ -537,6 +551,9 @@ impl Opened {
                 self.memory.keep(&membership);
             }
             self.keep_shown();
+            if let Err(failure) = self.follow_people().await {
+                tracing::warn!(%failure, "changes of the volume's people could not be followed");
+            }
             if let Err(failure) = self.follow_clouds().await {
                 tracing::warn!(%failure, "changes of the volume's clouds could not be followed");
             }

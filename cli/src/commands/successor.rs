@@ -257,7 +257,7 @@ impl New {
     fn keep(&self, before: &Configured, successions: &[SignedSuccession]) -> CommandResult<()> {
         let failed = |error| key_failure(&error);
         let state = before.state();
-        directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())?;
+        keep(state, successions)?;
         let (volume, new) = (before.volume(), &self.key.principal);
         let host_key = before.host_key_path();
         // The journal sealed under it may hold unique data: without it this goes no further.
@@ -287,6 +287,14 @@ fn text(successions: &[SignedSuccession]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Stores these successions, if there are any.
+pub(super) fn keep(state: &StateDirectory, successions: &[SignedSuccession]) -> CommandResult<()> {
+    if successions.is_empty() {
+        return Ok(());
+    }
+    directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())
 }
 
 /// The successions that this state directory knows.

@@ -264,6 +264,7 @@ impl BackupMaker {
             records: copied.records.iter().map(|it| it.to_vec()).collect(),
             proof: proof.as_bytes().to_vec(),
             layers,
+            people: self.config.volume.people_changes(),
         };
         let body = point.seal(&self.config.volume)?;
         let to = point.sequence;

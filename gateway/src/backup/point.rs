@@ -19,7 +19,7 @@
 use super::RecoveryError;
 use crate::blocks::BackupPart;
 use crate::keys::{Principal, Secret, WRAPPED_BYTES, Wrapped, verify, wrap};
-use crate::volume::Volume;
+use crate::volume::{KnownPeople, Volume};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -30,10 +30,13 @@ use quorumfs_bft::state_copy::Copied;
 use quorumfs_metadata::identity::{
     AllocationId, ObjectId, PrincipalId, VolumeId, VolumeIncarnation,
 };
+use quorumfs_metadata::people::SignedPeopleChange;
 use quorumfs_metadata::succession::SignedSuccession;
 
 const MAGIC: &[u8] = b"quorumfs recovery point\0";
-const FORMAT: u16 = 1;
+/// The format that is written. Points of format 1 are read too: they lack `people`.
+const FORMAT: u16 = 2;
+const WITHOUT_PEOPLE: u16 = 1;
 const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 recovery point v1\0";
 const WRAPPING_CONTEXT: &[u8] = b"quorumfs 2026 recovery point key";
 /// The nonce under a key that seals one point.
@@ -64,6 +67,8 @@ pub struct RecoveryPoint {
     pub proof: Vec<u8>,
     /// The rows: all of an earlier point, then what changed up to this one.
     pub layers: Vec<Layer>,
+    /// The changes of principals that administrators made: who may have signed key epochs.
+    pub people: Vec<SignedPeopleChange>,
 }
 
 /// Rows that changed from one point to the next; in the first layer all of them.
@@ -96,7 +101,7 @@ struct Body {
     signature: Signature,
 }
 
-fn encode<T: BorshSerialize>(value: &T) -> Vec<u8> {
+pub(super) fn encode<T: BorshSerialize>(value: &T) -> Vec<u8> {
     borsh::to_vec(value).unwrap_or_default()
 }
 
@@ -151,6 +156,15 @@ impl RecoveryPoint {
     /// # Errors
     /// If there is no randomness, or no administrator.
     pub fn seal(&self, volume: &Volume) -> Result<Bytes, RecoveryError> {
+        self.seal_as(volume, (FORMAT, &encode(self)))
+    }
+
+    /// The same of a format's bytes.
+    pub(super) fn seal_as(
+        &self,
+        volume: &Volume,
+        (format, plain): (u16, &[u8]),
+    ) -> Result<Bytes, RecoveryError> {
         let key = Secret::random()?;
         let mut readers = Vec::new();
         for reader in volume.administrators() {
@@ -167,7 +181,7 @@ impl RecoveryPoint {
             signer: signer.id().signing,
         });
         let payload = Payload {
-            msg: &encode(self),
+            msg: plain,
             aad: &head,
         };
         let sealed = cipher(&key).encrypt(&Nonce::from(NONCE), payload);
@@ -178,7 +192,7 @@ impl RecoveryPoint {
             sealed,
             signature,
         });
-        Ok([MAGIC, &FORMAT.to_le_bytes(), &body].concat().into())
+        Ok([MAGIC, &format.to_le_bytes(), &body].concat().into())
     }
 
     /// Opens a body that some cloud gave, with the key of an administrator. `key` pins the volume's
@@ -194,7 +208,7 @@ impl RecoveryPoint {
             .split_first_chunk()
             .ok_or_else(|| damaged("it is cut short"))?;
         let format = u16::from_le_bytes(*format);
-        if format != FORMAT {
+        if ![WITHOUT_PEOPLE, FORMAT].contains(&format) {
             return Err(RecoveryError::Newer { format });
         }
         if rest.len() > BODY_BYTES_MAX {
@@ -219,12 +233,20 @@ impl RecoveryPoint {
             aad: &body.head,
         };
         let opened = cipher(&secret).decrypt(&Nonce::from(NONCE), payload);
-        let opened = opened.map_err(|_| damaged("it was changed"))?;
+        let mut opened = opened.map_err(|_| damaged("it was changed"))?;
+        if format == WITHOUT_PEOPLE {
+            // An empty list at the end.
+            opened.extend_from_slice(&[0; 4]);
+        }
         let point: Self = borsh::from_slice(&opened).map_err(no)?;
         if (point.incarnation, point.sequence) != (head.incarnation, head.sequence) {
             return Err(damaged("it contradicts itself"));
         }
-        let volume = Volume::open_after(&point.genesis, &point.successions, key)?;
+        let people = KnownPeople {
+            successions: point.successions.clone(),
+            changes: point.people.clone(),
+        };
+        let volume = Volume::open_after(&point.genesis, &people, key)?;
         let is_signed = verify(
             &head.signer,
             &signed_bytes(&body.head, &body.sealed),

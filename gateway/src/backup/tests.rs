@@ -27,6 +27,7 @@ fn point(genesis: &[u8]) -> RecoveryPoint {
             bytes: 2,
             parts: Vec::new(),
         }],
+        people: Vec::new(),
     }
 }
 
@@ -120,12 +121,26 @@ fn a_newer_format_is_said_to_be_newer() {
     let created = super::tests::created();
     let volume = Volume::open(&created.genesis, &created.owner).unwrap();
     let mut body = point(&created.genesis).seal(&volume).unwrap().to_vec();
-    body[24] = 2;
+    body[24] = 3;
     let error = refused(&body, &created.owner);
     assert!(
-        matches!(error, RecoveryError::Newer { format: 2 }),
+        matches!(error, RecoveryError::Newer { format: 3 }),
         "{error}"
     );
+}
+
+#[test]
+fn a_point_without_people_is_read_as_before() {
+    let created = super::tests::created();
+    let volume = Volume::open(&created.genesis, &created.owner).unwrap();
+    let point = point(&created.genesis);
+    let plain = super::point::encode(&point);
+    let without = &plain[..plain.len() - 4];
+    let body = point.seal_as(&volume, (1, without)).unwrap();
+    let (read, _) = RecoveryPoint::open(&body, &created.owner).unwrap();
+    assert_eq!(read, point);
+    let cut = point.seal_as(&volume, (2, without)).unwrap();
+    assert!(RecoveryPoint::open(&cut, &created.owner).is_err());
 }
 
 #[test]

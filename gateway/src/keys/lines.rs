@@ -16,6 +16,8 @@ const GROUP: usize = 4;
 const LINE_BYTES: usize = 32;
 /// The most lines of a text; longer texts are refused unread.
 const LINES_MAX: usize = 4096;
+/// The same of a volume card, which has all changes of people.
+const CARD_LINES_MAX: usize = 4 << 20;
 
 /// Writes a text.
 pub(super) struct TextWriter {
@@ -65,6 +67,20 @@ pub(super) struct Lines {
 impl Lines {
     /// Reads a text that begins with `title`.
     pub(super) fn parse(what: &'static str, known: u32, text: &str) -> Result<Self, KeyError> {
+        Self::parse_up_to(LINES_MAX, what, known, text)
+    }
+
+    /// The same of a volume card.
+    pub(super) fn parse_card(what: &'static str, known: u32, text: &str) -> Result<Self, KeyError> {
+        Self::parse_up_to(CARD_LINES_MAX, what, known, text)
+    }
+
+    fn parse_up_to(
+        lines_max: usize,
+        what: &'static str,
+        known: u32,
+        text: &str,
+    ) -> Result<Self, KeyError> {
         let fail = |line: usize, reason: &str| KeyError::Text {
             what,
             line,
@@ -91,7 +107,7 @@ impl Lines {
         for (index, line) in lines {
             let number = index.saturating_add(1);
             let line = line.trim();
-            if index > LINES_MAX {
+            if index > lines_max {
                 return Err(fail(number, "too many lines"));
             }
             if line.is_empty() || line.starts_with('#') {

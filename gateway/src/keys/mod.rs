@@ -29,7 +29,9 @@ mod cloud;
 pub(crate) mod decoding;
 mod epoch;
 mod error;
+mod given;
 mod host;
+mod joining;
 mod lines;
 mod names;
 mod passphrase;
@@ -51,7 +53,9 @@ pub use attributes::AttributeKeys;
 pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;
+pub use given::CredentialsPlace;
 pub use host::HostKey;
+pub use joining::{JoinKey, SignedCard, VolumeCard};
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };

@@ -4,7 +4,7 @@ use super::files::{Files, QueuedFile};
 use super::known::{KnownMetadata, Scope};
 use super::locks::FileLocks;
 use super::read::Reading;
-use super::services::{Services, Tier, UnderOldEpochs};
+use super::services::{Caller, Identities, Services, Tier, UnderOldEpochs};
 use super::writeback::Writeback;
 use crate::error::VfsError;
 use crate::journal::JournalStatus;
@@ -73,6 +73,24 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
+    /// Whom this process's user is in the volume, if its number there is another one.
+    #[must_use]
+    pub fn identities(&self) -> Option<Identities> {
+        let rights = self.inner.services.volume.own_rights()?;
+        let user = rustix::process::geteuid().as_raw();
+        Identities::of(&rights, (user, rustix::process::getegid().as_raw()))
+    }
+
+    /// The caller of a command: the user that this process runs as.
+    #[must_use]
+    pub fn this_process(&self) -> Caller {
+        let caller = Caller::this_process();
+        match self.identities() {
+            Some(identities) => identities.caller(caller),
+            None => caller,
+        }
+    }
+
     /// The volume's id, in hexadecimal digits.
     #[must_use]
     pub fn volume_name(&self) -> String {

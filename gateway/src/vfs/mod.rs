@@ -71,5 +71,5 @@ pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp}
 pub use quorumfs_metadata::identity::{Cookie, InodeId, InodeVersion};
 pub use read::Seek;
 pub use rescue::{RESCUE_DIRECTORY, Replayed};
-pub use services::{Caller, GroupSource, Tier, UnderOldEpochs, VfsOptions};
+pub use services::{Caller, GroupSource, Identities, Tier, UnderOldEpochs, VfsOptions};
 pub use writeback::{Allocation, Replay};

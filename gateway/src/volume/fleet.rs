@@ -169,8 +169,8 @@ impl Volume {
         let mut secrets = BTreeMap::new();
         if !changes.is_empty() {
             secrets.extend(metadata.wrapped_secrets().await?);
-            // Perhaps a signer has succeeded another principal since this process began.
-            self.learn_successions(metadata).await?;
+            // Perhaps a signer has become an administrator since this process began.
+            self.learn_people(metadata).await?;
         }
         for signed in changes {
             let wrapped = added_by(&signed)
@@ -264,8 +264,10 @@ impl Volume {
             description: sealed,
         };
         let info = CloudSecret::wrapping_info(&self.id(), new.index);
-        let principals = self.roster.now();
-        let wrapped = principals.iter().map(|it| {
+        self.learn_people(metadata).await?;
+        // Those too whose time is over by this machine's clock: the servers know better.
+        let people = self.roster.people();
+        let wrapped = people.iter().map(|it| &it.statement).map(|it| {
             let to = it.wrapping_key.into();
             let wrapped = wrap("cloud secret", new.secret.secret(), &to, &info)?;
             Ok((it.key, wrapped.0.to_vec()))

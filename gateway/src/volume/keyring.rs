@@ -157,10 +157,9 @@ impl Volume {
         let epoch = epochs
             .get(&number)
             .ok_or_else(|| untrusted_epoch("the servers did not show the newest one"))?;
-        if !self.roster.signs_epoch(&member.signer, number) {
-            // Perhaps the signer has succeeded another principal since this process began.
-            self.learn_successions(metadata).await?;
-        }
+        // Its signer may have become an administrator since this process began, and this principal
+        // may have another role.
+        self.learn_people(metadata).await?;
         let key = self.open_epoch(number, epoch, &member, clouds).await?;
         let shares = epoch.shares.clone();
         let opened = self.open_before(metadata, key, epochs).await?;

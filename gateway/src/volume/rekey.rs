@@ -68,7 +68,9 @@ impl Volume {
         begun: Time,
     ) -> Result<Rekeyed, VolumeError> {
         let prepared = self.prepare_epoch(metadata, clouds, lock, &[]).await?;
-        self.begin_epoch(metadata, clouds, prepared, begun).await
+        let begun = self.begin_epoch(metadata, clouds, prepared, begun).await?;
+        self.give_keys_to_all(metadata, clouds).await?;
+        Ok(begun)
     }
 
     /// Draws the keys of the next key epoch and, with the second lock, puts shares on the clouds.
@@ -85,10 +87,10 @@ impl Volume {
         lock: Lock,
         without: &[PrincipalId],
     ) -> Result<PreparedEpoch, VolumeError> {
-        self.learn_successions(metadata).await?;
+        self.learn_people(metadata).await?;
         let current = self.refresh(metadata, Some(clouds)).await?;
         let number = RealmEpoch(current.0.saturating_add(1));
-        let mut members = self.signed_members(metadata).await?;
+        let mut members = self.members(metadata).await?;
         members.retain(|id| !without.contains(id));
         let left_out = |it: &&Statement| it.rights.administer && !members.contains(&it.key);
         if let Some(who) = self.roster.now().iter().find(left_out) {
@@ -186,9 +188,13 @@ impl Volume {
         }
     }
 
-    /// The members, as far as they are signed: a server cannot bring back a member that was left
-    /// out.
-    async fn signed_members(
+    /// The principals that have the current key epoch's keys, as far as that is signed: a server
+    /// cannot bring back a member that was left out.
+    ///
+    /// # Errors
+    /// If the servers give no answer, or show a member that no administrator has signed.
+    #[boxed]
+    pub async fn members(
         &self,
         metadata: &MetadataClient,
     ) -> Result<Vec<PrincipalId>, VolumeError> {

@@ -1,28 +1,36 @@
 //! The roster: who is a principal of a volume, to this process's knowledge.
 //!
 //! ```text
-//! genesis: founding principals ──► successions 1, 2, … ──► the principals now
-//!                                    │ signed by the volume's root
-//!                                    └ each follows the one before
+//! genesis: founding principals ──► successions 1, 2, … ──┐ signed by the volume's root
+//!                                                        ├─► the principals now
+//!          changes 1, 2, … ──► `admitted` ───────────────┘ signed by administrators
 //! ```
 //!
 //! Everything that asks who a principal is, what it may do, or whether its signature counts asks
 //! here, and nothing else reads the principals of the genesis.
 //!
-//! Invariants: a succession is accepted for the root's signature alone, and on no server's word;
-//! successions are accepted in order; and signatures of the old key count for key epochs up to the
-//! one that the succession names, and for no later one. A client that lacks a succession asks the
-//! servers when it meets an unknown signature.
+//! Invariants: a succession is accepted for the root's signature alone, a change for that of an
+//! administrator, and neither on a server's word; each list is accepted in order. Signatures of a
+//! key that was replaced count for key epochs up to the one that its succession names, and for no
+//! later one; those of an administrator that was dismissed, up to the one in which it was. A client
+//! that lacks an entry asks the servers when it meets an unknown signature.
 //!
 //! Possible failure: *servers hide a succession*. Signatures of the successor are refused then, and
 //! nothing else is; the servers that order operations refuse the old key all the same.
 
+mod admitted;
+
+use super::people::Person;
 use crate::keys::{KeyError, RootKey};
+use admitted::Admitted;
+pub(super) use admitted::untrusted_change;
 use quorumfs_metadata::genesis::Genesis;
-use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, VolumeId};
+use quorumfs_metadata::identity::{CloudIndex, Gid, PrincipalId, RealmEpoch, VolumeId};
+use quorumfs_metadata::people::SignedPeopleChange;
 use quorumfs_metadata::statement::Statement;
 use quorumfs_metadata::succession::{SignedSuccession, Succession};
-use std::sync::{PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// See the module.
 #[derive(Debug)]
@@ -31,6 +39,7 @@ pub(super) struct Roster {
     volume: VolumeId,
     root: RootKey,
     successions: RwLock<Vec<(SignedSuccession, Succession)>>,
+    admitted: RwLock<Admitted>,
 }
 
 fn untrusted(reason: &str) -> KeyError {
@@ -48,6 +57,7 @@ impl Roster {
             volume: genesis.volume,
             root,
             successions: RwLock::default(),
+            admitted: RwLock::default(),
         }
     }
 
@@ -97,9 +107,137 @@ impl Roster {
         Ok(())
     }
 
-    /// The present principals. Each has its predecessor's position: the owner is the first.
-    pub(super) fn now(&self) -> Vec<Statement> {
+    fn admitted(&self) -> RwLockReadGuard<'_, Admitted> {
+        let admitted = self.admitted.read();
+        admitted.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the last known change.
+    pub(super) fn changes(&self) -> u32 {
+        self.admitted().last()
+    }
+
+    /// All known changes, in order.
+    pub(super) fn signed_changes(&self) -> Vec<SignedPeopleChange> {
+        self.admitted().signed()
+    }
+
+    /// The credentials of clouds that a principal was given, sealed for it.
+    pub(super) fn given(&self, principal: &PrincipalId) -> BTreeMap<CloudIndex, Vec<u8>> {
+        self.admitted().given(principal)
+    }
+
+    /// The names of groups.
+    pub(super) fn groups(&self) -> BTreeMap<Gid, String> {
+        self.admitted().groups()
+    }
+
+    /// Adds the changes behind one. Those that are known already change nothing.
+    ///
+    /// # Errors
+    /// If one contradicts or does not continue the known list, or no administrator signed it. Those
+    /// before it are learned.
+    pub(super) fn learn_changes(
+        &self,
+        after: u32,
+        changes: &[SignedPeopleChange],
+    ) -> Result<(), KeyError> {
+        let mut admitted = self
+            .admitted
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (number, signed) in (after.saturating_add(1)..).zip(changes) {
+            match admitted.numbered(number) {
+                Some(known) if known == signed => {}
+                Some(_) => {
+                    let reason = "another change of the same number is known";
+                    return Err(untrusted_change(reason));
+                }
+                None => self.learn_next(&mut admitted, signed)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a list of all changes in the place of the known one: that of servers which were
+    /// recovered from a backup, and lack the last changes.
+    ///
+    /// # Errors
+    /// As [`learn_changes`](Self::learn_changes); nothing has changed then.
+    pub(super) fn learn_anew(&self, all: &[SignedPeopleChange]) -> Result<(), KeyError> {
+        let mut anew = Admitted::default();
+        for signed in all {
+            self.learn_next(&mut anew, signed)?;
+        }
+        let mut admitted = self.admitted.write();
+        **admitted
+            .as_mut()
+            .unwrap_or_else(|poisoned| poisoned.get_mut()) = anew;
+        Ok(())
+    }
+
+    /// All user numbers that an admitted principal ever acted for.
+    pub(super) fn user_numbers(&self) -> BTreeSet<u32> {
+        self.admitted().user_numbers()
+    }
+
+    /// The key epoch in which the last principal of this name was dismissed, if it was.
+    pub(super) fn dismissed_in(&self, label: &str) -> Option<RealmEpoch> {
+        self.admitted().dismissed_in(label)
+    }
+
+    /// Whether a client that knows what this one does would accept a change as the next one.
+    pub(super) fn would_learn(&self, signed: &SignedPeopleChange) -> Result<(), KeyError> {
+        let mut admitted = self.admitted().clone();
+        self.learn_next(&mut admitted, signed)
+    }
+
+    fn learn_next(
+        &self,
+        admitted: &mut Admitted,
+        signed: &SignedPeopleChange,
+    ) -> Result<(), KeyError> {
+        let founding = |key: &PrincipalId, epoch: RealmEpoch| {
+            let next = RealmEpoch(epoch.0.saturating_add(1));
+            self.root_signs(key, epoch) || self.root_signs(key, next)
+        };
+        let is_taken = |key: &PrincipalId| self.find_rooted(key).is_some();
+        admitted.learn(self.volume, signed, founding, is_taken)
+    }
+
+    /// The present principals that the root has stated. Each has its predecessor's position: the
+    /// owner is the first.
+    fn rooted(&self) -> Vec<Statement> {
         replaced(&self.founding, self.known().iter().map(|(_, it)| it))
+    }
+
+    /// The present principals: those that the root has stated first, the owner as the first of
+    /// them. Without those whose time is over by this machine's clock.
+    pub(super) fn now(&self) -> Vec<Statement> {
+        let time = crate::clock::now();
+        let seconds = u64::try_from(time.seconds).unwrap_or_default();
+        let lasts = |it: &Statement| {
+            let end = it.expires.map(|end| end.0 / 1_000_000_000);
+            end.is_none_or(|end| end > seconds)
+        };
+        let mut all = self.rooted();
+        let admitted = self.admitted();
+        let present = admitted.present().map(|(statement, _)| statement);
+        all.extend(present.filter(|it| lasts(it)).cloned());
+        all
+    }
+
+    /// All of them, those whose time is over too, each with what it rests on.
+    pub(super) fn people(&self) -> Vec<Person> {
+        let person = |statement, stated_by| Person {
+            statement,
+            stated_by,
+        };
+        let rooted = self.rooted().into_iter().map(|it| person(it, None));
+        let admitted = self.admitted();
+        let present = admitted.present();
+        let present = present.map(|(statement, by)| person(statement.clone(), Some(by)));
+        rooted.chain(present).collect()
     }
 
     /// The present principal of this key.
@@ -109,6 +247,11 @@ impl Roster {
 
     /// Whether this key's signature counts for a key epoch and its members.
     pub(super) fn signs_epoch(&self, key: &PrincipalId, epoch: RealmEpoch) -> bool {
+        self.root_signs(key, epoch) || self.admitted().signs(key, epoch)
+    }
+
+    /// The same of a principal that the root has stated.
+    fn root_signs(&self, key: &PrincipalId, epoch: RealmEpoch) -> bool {
         let known = self.known();
         let before = known.iter().map(|(_, it)| it).filter(|it| it.epoch < epoch);
         let signers = replaced(&self.founding, before);
@@ -121,11 +264,22 @@ impl Roster {
     /// its succession, or after it succeeded another.
     pub(super) fn signs_during(&self, key: &PrincipalId, epoch: RealmEpoch) -> bool {
         let next = RealmEpoch(epoch.0.saturating_add(1));
-        self.signs_epoch(key, epoch) || self.signs_epoch(key, next)
+        self.signs_epoch(key, epoch) || self.root_signs(key, next)
     }
 
-    /// The newest statement of this key, whether it is a principal's still or was replaced.
+    /// The newest statement of this key, whether it is a principal's still, was replaced or was
+    /// dismissed.
     pub(super) fn find(&self, key: &PrincipalId) -> Option<Statement> {
+        let rooted = self.find_rooted(key);
+        rooted.or_else(|| self.admitted().find(key))
+    }
+
+    /// Whether this key's principal was there when the volume was made.
+    pub(super) fn is_founding(&self, key: &PrincipalId) -> bool {
+        self.founding.iter().any(|it| it.key == *key)
+    }
+
+    fn find_rooted(&self, key: &PrincipalId) -> Option<Statement> {
         let successors = self.known().into_iter().rev().map(|(_, it)| it.successor);
         let mut all = successors.chain(self.founding.iter().cloned());
         all.find(|it| it.key == *key)
@@ -173,8 +327,11 @@ mod tests {
     use super::super::{create, tests::new_volume};
     use super::*;
     use crate::keys::Principal;
+    use quorumfs_bft::authentication::Signer;
     use quorumfs_bft::identity::Time;
     use quorumfs_metadata::genesis::SignedGenesis;
+    use quorumfs_metadata::people::{PeopleChange, PeopleStep};
+    use quorumfs_metadata::row::SignedBy;
 
     #[test]
     fn a_successor_whose_statement_is_not_known_is_refused_even_if_the_root_signed_it() {
@@ -206,5 +363,39 @@ mod tests {
         assert!(reason.contains("does not know"), "{reason}");
         roster.learn(&[signed(None)]).unwrap();
         assert_eq!(roster.signed().len(), 1);
+    }
+
+    #[test]
+    fn a_list_of_recovered_servers_takes_the_place_of_a_longer_one_if_it_is_signed() {
+        let created = create(new_volume()).unwrap();
+        let (_, genesis) = SignedGenesis::from_bytes(&created.genesis).unwrap();
+        let roster = Roster::of(&genesis, created.recovery_kit.root.public());
+        let owner = &created.owner.principal;
+        let named = |by: &Principal, number: u32, name: &str| {
+            let change = PeopleChange {
+                volume: genesis.volume,
+                number,
+                epoch: RealmEpoch(0),
+                step: PeopleStep::NameGroup {
+                    gid: Gid(7),
+                    name: name.into(),
+                },
+            };
+            let change = change.to_bytes();
+            let signature = by.sign(&PeopleChange::signed_bytes(&change));
+            let signer = by.id().signing;
+            let signed = SignedBy { signer, signature };
+            SignedPeopleChange { change, signed }
+        };
+        let (first, second) = (named(owner, 1, "first"), named(owner, 2, "second"));
+        roster.learn_changes(0, &[first.clone(), second]).unwrap();
+        let other = named(owner, 2, "other");
+        let refused = roster.learn_changes(1, std::slice::from_ref(&other));
+        assert!(refused.unwrap_err().to_string().contains("another change"));
+        let forged = named(&Principal::random().unwrap(), 2, "forged");
+        assert!(roster.learn_anew(&[first.clone(), forged]).is_err());
+        assert_eq!(roster.groups()[&Gid(7)], "second");
+        roster.learn_anew(&[first, other]).unwrap();
+        assert_eq!(roster.groups()[&Gid(7)], "other");
     }
 }

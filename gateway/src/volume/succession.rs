@@ -31,8 +31,8 @@ fn untrusted(reason: &str) -> KeyError {
 }
 
 impl Volume {
-    /// The successions of principals, to this process's knowledge, in order: the argument of
-    /// [`Volume::open_after`].
+    /// The successions of principals, to this process's knowledge, in order: a part of
+    /// [`KnownPeople`](super::KnownPeople).
     #[must_use]
     pub fn successions(&self) -> Vec<SignedSuccession> {
         self.roster.signed()
@@ -140,7 +140,7 @@ impl Volume {
     }
 
     /// The current key epoch's secret, wrapped by this principal for another.
-    async fn membership_for(
+    pub(super) async fn membership_for(
         &self,
         metadata: &MetadataClient,
         current: RealmEpoch,

@@ -7,7 +7,8 @@ use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft_runtime::link::frame::{Frame, Kind, Reader};
 use quorumfs_bft_runtime::link::hello::{Hello, Role};
 use quorumfs_gateway::keys::{
-    ChangedClouds, CloudSecret, KeyFile, Principal, RecoveryKit, Secret, VolumeRoot,
+    ChangedClouds, CloudSecret, JoinKey, KeyFile, Principal, PrincipalId, RecoveryKit, Secret,
+    SignedCard, VolumeCard, VolumeRoot,
 };
 use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::CloudIndex;
@@ -87,7 +88,8 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     vec![marker.encode(), name.as_bytes().to_vec()]
 }
 
-/// A key file, a recovery kit that was typed in, and the keys that this host stores.
+/// A key file, a recovery kit that was typed in, what a guest and an administrator hand each other,
+/// and the keys that this host stores.
 pub fn keys(bytes: &[u8]) {
     kept_key(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else {
@@ -98,6 +100,13 @@ pub fn keys(bytes: &[u8]) {
     }
     if let Ok(kit) = RecoveryKit::from_text(text) {
         assert!(RecoveryKit::from_text(&kit.to_text()).is_ok());
+    }
+    if let Ok(card) = SignedCard::from_text(text) {
+        let again = SignedCard::from_text(&card.to_text());
+        assert!(again.is_ok_and(|again| again == card));
+    }
+    if let Ok(keys) = PrincipalId::from_join_line(text) {
+        assert_eq!(keys.fingerprint().len(), 24);
     }
 }
 
@@ -131,8 +140,21 @@ pub fn key_seeds() -> Vec<Vec<u8>> {
         changed: Some(changed),
         ..kit.clone()
     };
+    let guest = JoinKey {
+        principal: file.principal.clone(),
+    };
+    let card = VolumeCard {
+        root: file.root,
+        genesis: vec![5; 40],
+        successions: Vec::new(),
+        people: vec![vec![6; 40], Vec::new()],
+        replicas: vec!["key@host:1".into()],
+        clouds: vec![("a".into(), "/b".into())],
+    };
+    let card = SignedCard::of(card, &file.principal);
     let texts = [file.to_text(), kit.to_text(), renewed.to_text()];
     let mut seeds: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    seeds.extend([guest.line(), card.to_text()].map(String::into_bytes));
     seeds.extend(kept_keys());
     seeds
 }

@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Machines of the documents. The first is where a session begins.
-const MACHINES: [&str; 7] = ["laptop", "desktop", "a", "b", "c", "d", "e"];
+const MACHINES: [&str; 8] = ["laptop", "desktop", "bob", "a", "b", "c", "d", "e"];
 const CONTAINER: &str = "my-bucket";
 /// Longer than everything in the documents takes together, on a busy machine.
 const SESSION_SECONDS_MAX: &str = "400";

@@ -20,6 +20,7 @@ mod memory;
 mod mounting;
 mod needles;
 mod outages;
+mod people;
 mod protected_key;
 mod providers;
 mod reconcile;

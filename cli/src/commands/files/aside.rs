@@ -15,7 +15,6 @@
 //! other machines are left to those machines. A failure to remove an entry does not stop the new
 //! copy: it is logged, and retried later.
 
-use super::caller;
 use crate::directory::{StateDirectory, create_private};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -122,7 +121,9 @@ impl Aside {
     pub(super) async fn end(&self, fs: &FileSystem) {
         let left = std::mem::take(&mut self.record().left);
         for (name, directory) in &left {
-            let _ = fs.unlink(&caller(), InodeId(*directory), name).await;
+            let _ = fs
+                .unlink(&fs.this_process(), InodeId(*directory), name)
+                .await;
         }
         if left.is_empty() {
             forget(&self.path);
@@ -177,7 +178,7 @@ async fn clear(directory: &Path, fs: &FileSystem) -> CommandResult<()> {
 /// Removes the remaining entries of one command in a directory; returns whether none of them is
 /// left. An entry that another user gave such a name is that user's.
 async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result<bool, VfsError> {
-    let handle = fs.opendir(&caller(), directory, false).await?;
+    let handle = fs.opendir(&fs.this_process(), directory, false).await?;
     let mut offset = 0;
     let mut left = Vec::new();
     let listed = loop {
@@ -197,7 +198,7 @@ async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result
     listed?;
     let mut whole = true;
     for name in left {
-        whole &= match fs.unlink(&caller(), directory, &name).await {
+        whole &= match fs.unlink(&fs.this_process(), directory, &name).await {
             Ok(()) => true,
             Err(error) => matches!(
                 error.errno(),

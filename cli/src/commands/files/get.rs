@@ -19,8 +19,8 @@ use super::below::{Below, Marks, write_at};
 use super::list::print;
 use super::walk::{entries, find, shown};
 use super::{
-    CHUNK_BYTES, CommandProgress, OWNER, ROOT_NUMBER, Summary, Taking, caller, closing,
-    into_itself, is_taken, is_unchanged, number_in_a_mount, open, printable, refused,
+    CHUNK_BYTES, CommandProgress, OWNER, ROOT_NUMBER, Summary, Taking, closing, into_itself,
+    is_taken, is_unchanged, number_in_a_mount, open, printable, refused,
 };
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
@@ -269,7 +269,9 @@ impl Copy<'_> {
                 keeps_group: !self.taking.archive,
                 ..self.marks(source, found).await?
             })
-        } else if there.st_uid == caller().uid && there.st_mode & OWNER != OWNER {
+        } else if there.st_uid == rustix::process::geteuid().as_raw()
+            && there.st_mode & OWNER != OWNER
+        {
             // A directory that its owner may not fill is opened meanwhile.
             let mode = |mode| Marks {
                 mode: Some(mode & 0o7777),
@@ -419,11 +421,17 @@ async fn extended(
     superuser: bool,
 ) -> CommandResult<Vec<(Vec<u8>, Vec<u8>)>> {
     let unread = |error| refused(source, &error);
-    let names = fs.listxattr(&caller(), inode).await.map_err(unread)?;
+    let names = fs
+        .listxattr(&fs.this_process(), inode)
+        .await
+        .map_err(unread)?;
     let mut all = Vec::new();
     let names = names.split(|byte| *byte == 0).filter(|it| !it.is_empty());
     for name in names.filter(|name| is_taken(superuser, name)) {
-        let value = fs.getxattr(&caller(), inode, name).await.map_err(unread)?;
+        let value = fs
+            .getxattr(&fs.this_process(), inode, name)
+            .await
+            .map_err(unread)?;
         all.push((name.to_vec(), value.to_vec()));
     }
     Ok(all)

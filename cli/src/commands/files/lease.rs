@@ -4,7 +4,7 @@
 //! the path that was asked about, or with its inode alone.
 
 use super::walk::{find, named, shown};
-use super::{caller, closing, printable, refused};
+use super::{closing, printable, refused};
 use crate::arguments::{General, LeaseCommand, LeaseLsArguments, LeaseRevokeArguments, PathOrId};
 use crate::commands::mounts::host_name;
 use crate::commands::opened::Opened;
@@ -190,7 +190,9 @@ async fn revoke(
         for what in &arguments.what {
             let file = named(what);
             let inode = inode(fs, what).await?;
-            let ended = fs.end_locks(&caller(), inode, arguments.session).await;
+            let ended = fs
+                .end_locks(&fs.this_process(), inode, arguments.session)
+                .await;
             let locks = ended.map_err(|error| {
                 let refused: Failure = refused(&file, &error);
                 refused.hint("the owner of a file and root end its locks")

@@ -40,7 +40,7 @@ use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{
-    Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode, VfsError,
+    Attributes, FileSystem, FileType, HandleId, InodeId, OpenMode, VfsError,
 };
 use rustix::fs::{FileType as LocalType, Stat};
 use rustix::io::Errno;
@@ -99,7 +99,7 @@ impl Taking {
         rustix::process::umask(umask);
         Self {
             archive,
-            superuser: caller().uid == 0,
+            superuser: rustix::process::geteuid().is_root(),
             all,
             umask: umask.as_raw_mode(),
         }
@@ -255,17 +255,12 @@ fn counted(paths: u64) -> String {
     }
 }
 
-/// The user who started the command.
-fn caller() -> Caller {
-    Caller::this_process()
-}
-
 /// Opens a file to read it, if the user may.
 async fn open(fs: &FileSystem, inode: InodeId, path: &Path) -> CommandResult<HandleId> {
     const MAY_READ: u8 = 4;
     let opening = async {
-        fs.access(&caller(), inode, MAY_READ).await?;
-        fs.open(&caller(), inode, OpenMode::READ).await
+        fs.access(&fs.this_process(), inode, MAY_READ).await?;
+        fs.open(&fs.this_process(), inode, OpenMode::READ).await
     };
     opening
         .await

@@ -21,7 +21,7 @@ mod tree;
 use super::aside::Aside;
 use super::source::Source;
 use super::walk::{child, find, missing, names, parent, shown};
-use super::{CommandProgress, ROOT_NUMBER, Summary, Taking, caller, closing};
+use super::{CommandProgress, ROOT_NUMBER, Summary, Taking, closing};
 use crate::arguments::{General, PutArguments};
 use crate::commands::opened::{Access, Configured, Opened};
 use crate::exit::Exit;
@@ -90,8 +90,11 @@ async fn copy(
     let copier = Copier {
         fs: fs.clone(),
         aside: Arc::new(aside),
-        taking: Taking::new(arguments.archive, arguments.all),
-        caller: caller(),
+        taking: Taking {
+            superuser: fs.this_process().uid == 0,
+            ..Taking::new(arguments.archive, arguments.all)
+        },
+        caller: fs.this_process(),
         stopped: Arc::default(),
     };
     let outcome = {

@@ -1,7 +1,7 @@
 //! `rm`: removes files, and with `--recursive` directories with all their content.
 
 use super::walk::{Listed, child, missing, parent, shown};
-use super::{CommandProgress, caller, closing, counted, refused};
+use super::{CommandProgress, closing, counted, refused};
 use crate::arguments::{General, RmArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
@@ -81,7 +81,9 @@ async fn remove(
             under_way.begin(fs, doomed, progress).await?;
         } else if doomed.emptied {
             under_way.end(progress).await?;
-            let removed = fs.rmdir(&caller(), doomed.directory, &doomed.name).await;
+            let removed = fs
+                .rmdir(&fs.this_process(), doomed.directory, &doomed.name)
+                .await;
             report(&doomed.path, removed, progress)?;
         } else {
             let (directory, path) = (doomed.inode, doomed.path.clone());
@@ -158,7 +160,9 @@ impl UnderWay {
         }
         let fs = fs.clone();
         self.files.spawn(async move {
-            let removed = fs.unlink(&caller(), doomed.directory, &doomed.name).await;
+            let removed = fs
+                .unlink(&fs.this_process(), doomed.directory, &doomed.name)
+                .await;
             (doomed.path, removed)
         });
         Ok(())

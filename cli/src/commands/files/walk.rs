@@ -3,7 +3,7 @@
 //! Symbolic links on the way are not followed: otherwise a writer of the volume could lead a
 //! command elsewhere. `.` is skipped and `..` goes back, as typed.
 
-use super::{caller, refused};
+use super::refused;
 use crate::arguments::PathOrId;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
@@ -81,7 +81,7 @@ pub(super) async fn child(
     name: &[u8],
     path: &Path,
 ) -> CommandResult<Option<Attributes>> {
-    fs.lookup(&caller(), directory, name)
+    fs.lookup(&fs.this_process(), directory, name)
         .await
         .map_err(|error| refused(path, &error))
 }
@@ -101,7 +101,7 @@ impl<'a> Listed<'a> {
         directory: InodeId,
         path: &'a Path,
     ) -> CommandResult<Self> {
-        let opened = fs.opendir(&caller(), directory, false).await;
+        let opened = fs.opendir(&fs.this_process(), directory, false).await;
         Ok(Self {
             fs,
             handle: opened.map_err(|error| refused(path, &error))?,

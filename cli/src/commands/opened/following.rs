@@ -6,7 +6,7 @@
 //! no credentials for stands among the others as one that refuses everything, and the status says
 //! why.
 
-use super::{Configured, Opened, known_clouds};
+use super::{Configured, Opened, known_clouds, known_people};
 use crate::clouds::{self, NamedCloud, Role};
 use crate::configuration::files::CONFIGURATION;
 use crate::configuration::{self, VolumeConfiguration};
@@ -44,6 +44,23 @@ impl Attachment {
     pub(super) fn remember(&self, volume: &Volume) {
         if !self.is_guest {
             known_clouds::keep(&self.state, volume);
+        }
+    }
+
+    /// Stores the credentials of clouds that this principal was given.
+    pub(super) fn keep_given(&self, volume: &Volume) {
+        if self.is_guest {
+            return;
+        }
+        if let Err(failure) = known_people::keep_given(&self.state, volume) {
+            tracing::warn!(%failure, "credentials that were given could not be stored");
+        }
+    }
+
+    /// The same of the volume's people.
+    pub(super) fn remember_people(&self, volume: &Volume) {
+        if !self.is_guest {
+            known_people::keep_learned(&self.state, volume);
         }
     }
 
@@ -95,6 +112,16 @@ impl Opened {
         let state = &self.attachment.state;
         let configuration = configuration::read(&state.join(CONFIGURATION), "volume")?;
         clouds::of_volume(&configuration, state.path(), &self.volume)
+    }
+
+    /// Learns of changes of the volume's people.
+    pub(crate) async fn follow_people(&self) -> CommandResult<()> {
+        let learned = self.volume.learn_people(&self.metadata).await;
+        learned.map_err(|error| volume_failure(&error))?;
+        self.metadata.act_as(self.volume.own_credentials());
+        self.attachment.remember_people(&self.volume);
+        self.attachment.keep_given(&self.volume);
+        Ok(())
     }
 
     /// Learns of changes of the volume's clouds, and goes on with the clouds as they are now.

@@ -1,11 +1,12 @@
-//! The error of a mount that another one keeps out.
+//! Mounts that others keep out, and mounts that may keep no other out.
 
+use super::{Access, Configured, known_people};
 use crate::commands::ago::seconds_ago;
 use crate::commands::mounts::host_name;
 use crate::exit::Exit;
-use crate::explain::vfs_failure;
-use crate::failure::Failure;
-use quorumfs_gateway::metadata::MountMode;
+use crate::explain::{vfs_failure, volume_failure};
+use crate::failure::{CommandResult, Failure};
+use quorumfs_gateway::metadata::{MetadataClient, MountMode};
 use quorumfs_gateway::vfs::VfsError;
 use quorumfs_metadata::row::Mount;
 use rustix::io::Errno;
@@ -32,4 +33,35 @@ pub(super) fn not_mounted(error: &VfsError, mode: MountMode, mounts: &[Mount]) -
         }
         _ => vfs_failure(error),
     }
+}
+
+/// Learns who the principals are, and how this one may go on. One that may only read mounts with
+/// others, and keeps none of them out.
+pub(super) async fn allowed(
+    configured: &Configured,
+    metadata: &MetadataClient,
+    access: Access,
+) -> CommandResult<Access> {
+    let volume = &configured.volume;
+    let learned = volume.learn_people(metadata).await;
+    learned.map_err(|error| volume_failure(&error))?;
+    metadata.act_as(volume.own_credentials());
+    if !configured.is_guest {
+        known_people::keep_learned(&configured.state, volume);
+    }
+    let Access::Mount { takeover, mode } = access else {
+        return Ok(access);
+    };
+    if !volume.is_reader() {
+        return Ok(access);
+    }
+    if takeover.is_some() || mode == MountMode::Exclusive {
+        let message = "you may only read this volume, and so keep no other mount out of it";
+        return Err(Failure::new(Exit::Usage, message).hint(
+            "mount it without `--exclusive` and `--takeover`; `quorumfs people ls` shows what you \
+             may do",
+        ));
+    }
+    let mode = MountMode::Shared;
+    Ok(Access::Mount { takeover, mode })
 }

@@ -4,7 +4,7 @@
 //! and the superuser delete for good; what others own is passed over.
 
 use super::super::walk::shown;
-use super::super::{CommandProgress, caller, closing, counted, refused};
+use super::super::{CommandProgress, closing, counted, refused};
 use super::path::Paths;
 use crate::arguments::{General, PathOrId, TrashEmptyArguments};
 use crate::commands::opened::Opened;
@@ -26,7 +26,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn of(arguments: &TrashEmptyArguments) -> Self {
+    fn of(arguments: &TrashEmptyArguments, uid: u32) -> Self {
         let what = arguments.what.iter().map(|what| match what {
             PathOrId::Path(path) => PathOrId::Path(shown(path)),
             PathOrId::Id(inode) => PathOrId::Id(*inode),
@@ -39,7 +39,7 @@ impl Selection {
         Self {
             what: what.collect(),
             until: arguments.older_than.map(until),
-            uid: caller().uid,
+            uid,
         }
     }
 
@@ -71,7 +71,7 @@ pub(super) async fn empty(
     }
     let opened = Opened::for_a_command(general).await?;
     let mut progress = CommandProgress::new(output);
-    let selection = Selection::of(arguments);
+    let selection = Selection::of(arguments, opened.file_system().this_process().uid);
     let outcome = delete(opened.file_system(), &selection, &mut progress).await;
     closing(opened, outcome).await?;
     progress.end(|summary| format!("Deleted {} for good.", counted(summary.done)))
@@ -90,7 +90,7 @@ async fn delete(
     // Directories that were removed in the same moment as what was in them.
     let mut later = Vec::new();
     loop {
-        let page = fs.trash(&caller(), after).await;
+        let page = fs.trash(&fs.this_process(), after).await;
         let (items, next) = page.map_err(|error| refused("/".as_ref(), &error))?;
         let mut doomed: Vec<Doomed> = Vec::new();
         for item in &items {
@@ -134,7 +134,7 @@ async fn purge(
 ) -> CommandResult<Vec<Doomed>> {
     let inodes: Vec<InodeId> = batch.iter().map(|(inode, _)| *inode).collect();
     let mut later = Vec::new();
-    match (fs.purge(&caller(), &inodes).await, batch) {
+    match (fs.purge(&fs.this_process(), &inodes).await, batch) {
         (Ok(purged), _) => (0..purged).for_each(|_| progress.done(0)),
         (Err(VfsError::Refused { errno, .. }), [one]) if errno == Errno::NOTEMPTY => {
             later.push(one.clone());

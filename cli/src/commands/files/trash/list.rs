@@ -2,7 +2,7 @@
 
 use super::super::list::{date, kind};
 use super::super::walk::shown;
-use super::super::{caller, closing, printable, refused};
+use super::super::{closing, printable, refused};
 use super::kept_for;
 use super::path::Paths;
 use crate::arguments::{General, TrashLsArguments};
@@ -119,7 +119,7 @@ async fn list(
     let all = below == Path::new("/");
     let mut after = None;
     loop {
-        let page = fs.trash(&caller(), after).await;
+        let page = fs.trash(&fs.this_process(), after).await;
         let (items, next) = page.map_err(|error| refused(below, &error))?;
         for item in &items {
             let path = paths.place(item).await?.path;

@@ -1,7 +1,7 @@
 //! Former paths: names through directories that are in the trash or not.
 
+use super::super::refused;
 use super::super::walk::{child, names};
-use super::super::{caller, refused};
 use crate::failure::CommandResult;
 use quorumfs_gateway::vfs::{FileSystem, FileType, InTrash, InodeId, VfsError};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl<'a> Paths<'a> {
     }
 
     async fn ask(&self, directory: InodeId) -> Result<PathPart, VfsError> {
-        if let Some(item) = self.fs.in_trash(&caller(), directory).await? {
+        if let Some(item) = self.fs.in_trash(&self.fs.this_process(), directory).await? {
             return Ok(match item.name {
                 Some(name) => PathPart::Below(item.directory, name),
                 None => PathPart::Unknown,
@@ -128,7 +128,7 @@ pub(super) async fn removed_from(
     let mut older = 0;
     let mut after = None;
     loop {
-        let page = fs.trashed_in(&caller(), directory, after).await;
+        let page = fs.trashed_in(&fs.this_process(), directory, after).await;
         let (items, next) = page.map_err(|error| refused(path, &error))?;
         for item in items {
             let name = name_of(&item);
@@ -195,7 +195,7 @@ async fn removed_called(
     let mut found = Vec::new();
     let mut after = None;
     loop {
-        let page = fs.trashed_in(&caller(), directory, after).await;
+        let page = fs.trashed_in(&fs.this_process(), directory, after).await;
         let (items, next) = page.map_err(|error| refused(path, &error))?;
         let called = |item: &InTrash| item.name.as_deref() == Some(name.as_bytes());
         found.extend(items.into_iter().filter(called));

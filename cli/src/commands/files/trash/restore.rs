@@ -6,7 +6,7 @@
 //! because a directory that is not in the trash stands for all that was removed from it.
 
 use super::super::walk::{Listed, child, find, named, shown};
-use super::super::{CommandProgress, caller, closing, counted, refused};
+use super::super::{CommandProgress, closing, counted, refused};
 use super::path::{name_of, removed_at, removed_from};
 use crate::arguments::{General, PathOrId, TrashRestoreArguments};
 use crate::commands::opened::Opened;
@@ -121,7 +121,10 @@ impl Restoring<'_> {
         };
         let inode = item.inode.inode;
         let name = name_of(&item);
-        let restored = self.fs.restore(&caller(), inode, target, &name).await;
+        let restored = self
+            .fs
+            .restore(&self.fs.this_process(), inode, target, &name)
+            .await;
         restored.map_err(|error| not_restored(&path, &error))?;
         self.progress.done(item.inode.size);
         if item.inode.file_type() != FileType::Directory {
@@ -137,7 +140,7 @@ impl Restoring<'_> {
     }
 
     async fn in_trash(&self, inode: InodeId, path: &Path) -> CommandResult<Option<InTrash>> {
-        let found = self.fs.in_trash(&caller(), inode).await;
+        let found = self.fs.in_trash(&self.fs.this_process(), inode).await;
         found.map_err(|error| not_restored(path, &error))
     }
 
@@ -189,7 +192,11 @@ impl Restoring<'_> {
         for item in away.into_iter().rev() {
             let name = name_of(&item);
             let inode = item.inode.inode;
-            match self.fs.restore(&caller(), inode, at, &name).await {
+            match self
+                .fs
+                .restore(&self.fs.this_process(), inode, at, &name)
+                .await
+            {
                 Ok(_) => {
                     self.progress.done(0);
                     at = inode;
@@ -230,7 +237,7 @@ impl Restoring<'_> {
                 self.file(inode, level.target, name, path).await?;
                 continue;
             }
-            let who = caller();
+            let who = self.fs.this_process();
             let restored = self.fs.restore(&who, inode, level.target, &name);
             let (target, is_new) = match restored.await {
                 Ok(_) => {
@@ -305,7 +312,7 @@ impl Restoring<'_> {
         }
         let fs = self.fs.clone();
         self.files.spawn(async move {
-            let restored = fs.restore(&caller(), inode, target, &name).await;
+            let restored = fs.restore(&fs.this_process(), inode, target, &name).await;
             (path, restored)
         });
         Ok(())
