@@ -24,8 +24,11 @@ pub(in crate::commands) const fn role_name(rights: &Rights) -> &'static str {
 /// A name that others chose, safe on a terminal: without characters that move the cursor, colour
 /// the text or turn its direction.
 pub(in crate::commands) fn harmless(name: &str) -> String {
-    let turns = |it: &char| matches!(it, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let shown = name.chars().map(|it| match it.is_control() || turns(&it) {
+    let turns = |it: char| {
+        let marks = ['\u{200e}', '\u{200f}'].contains(&it);
+        marks || ('\u{202a}'..='\u{202e}').contains(&it) || ('\u{2066}'..='\u{2069}').contains(&it)
+    };
+    let shown = name.chars().map(|it| match it.is_control() || turns(it) {
         true => '\u{fffd}',
         false => it,
     });
@@ -196,5 +199,28 @@ impl Removed {
             self.rekey.text(),
             self.clouds.join(", ")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_neither_colour_nor_turn_the_text() {
+        for plain in ["bob", "Zoë", "名前", "a b"] {
+            assert_eq!(harmless(plain), plain);
+        }
+        for hostile in [
+            "a\u{1b}[31m",
+            "a\nb",
+            "a\u{202e}b",
+            "a\u{2066}b",
+            "a\u{200f}",
+        ] {
+            let shown = harmless(hostile);
+            assert!(shown.contains('\u{fffd}'), "{shown:?}");
+            assert_eq!(harmless(&shown), shown);
+        }
     }
 }
