@@ -76,6 +76,21 @@ pub(crate) fn named(text: &str) -> CommandResult<CloudSection> {
     }
 }
 
+/// An error if one of `named` has the name of no cloud of the volume.
+pub(crate) fn refuse_other_clouds(
+    named: &[CloudSection],
+    clouds: &[CloudSection],
+) -> CommandResult<()> {
+    let is_known = |it: &&CloudSection| clouds.iter().any(|known| known.name == it.name);
+    let Some(other) = named.iter().find(|it| !is_known(it)) else {
+        return Ok(());
+    };
+    let names: Vec<_> = clouds.iter().map(|it| it.name.as_str()).collect();
+    let message = format!("the volume has no cloud `{}`", other.name);
+    let hint = format!("its clouds are {}", names.join(", "));
+    Err(Failure::new(Exit::Usage, message).hint(hint))
+}
+
 /// A file with credentials, as the configuration names it: relative if it is in the state
 /// directory, so that a copy of that directory works on another machine.
 pub(crate) fn credentials_file(state: &StateDirectory, path: &str) -> CommandResult<PathBuf> {

@@ -81,8 +81,11 @@ pub(crate) struct PeopleSetArguments {
     #[arg(long, value_name = "N")]
     pub(crate) uid: Option<u32>,
     /// All groups that the person is in from now on, by number or name; may be repeated
-    #[arg(long = "group", value_name = "GROUP")]
+    #[arg(long = "group", value_name = "GROUP", conflicts_with = "no_groups")]
     pub(crate) groups: Vec<String>,
+    /// The person is in no group from now on
+    #[arg(long)]
+    pub(crate) no_groups: bool,
     /// The person may use the volume for so long from now on: a number and s, m, h or d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "forever")]
     pub(crate) expires: Option<Duration>,

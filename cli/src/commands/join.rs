@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::explain::{key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
-use crate::values::{apply_values, cloud, credentials_file, named, replica};
+use crate::values::{apply_values, cloud, credentials_file, named, refuse_other_clouds, replica};
 use quorumfs_gateway::keys::{JoinKey, KeyFile, SignedCard, VolumeCard};
 use quorumfs_gateway::volume::{KnownPeople, Volume};
 use quorumfs_metadata::identity::PrincipalId;
@@ -217,7 +217,7 @@ fn join(
         fingerprint: card.root.fingerprint(),
         name: person
             .as_ref()
-            .map_or_else(String::new, |it| it.label.clone()),
+            .map_or_else(String::new, |it| harmless(&it.label)),
         role: person.map_or("", |it| super::people::role_name(&it.rights)),
         state: state.path().to_path_buf(),
         given: given_names(&volume, &me),
@@ -280,6 +280,7 @@ fn clouds(
         section.domain = Some(founding.failure_domain.clone());
         sections.push(section);
     }
+    refuse_other_clouds(&moved, &sections)?;
     apply_values(
         &mut sections,
         "--cloud-credentials",

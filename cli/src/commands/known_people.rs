@@ -37,8 +37,10 @@ fn changes(state: &StateDirectory) -> CommandResult<Vec<SignedPeopleChange>> {
     };
     parse(&text).ok_or_else(|| {
         let message = format!("{} is damaged", path.display());
-        Failure::new(Exit::Damaged, message)
-            .hint("remove it, and the replicas are asked again; a guest joins again with its file")
+        Failure::new(Exit::Damaged, message).hint(
+            "copy it from another machine that has the volume, or remove it: the owner asks the \
+             replicas again, and a person who was invited needs a new invitation",
+        )
     })
 }
 
@@ -62,7 +64,7 @@ pub(super) fn keep(state: &StateDirectory, changes: &[SignedPeopleChange]) -> Co
     directory::replace(&state.join(PEOPLE), text.as_bytes())
 }
 
-/// Stores what a volume has learned, if it is more than what is stored. Without that, the next
+/// Stores what a volume has learned, if it differs from what is stored. Without that, the next
 /// command asks the replicas again.
 pub(super) fn keep_learned(state: &StateDirectory, volume: &Volume) {
     let learned = volume.people_changes();

@@ -36,6 +36,7 @@ use zeroize::Zeroizing;
 
 /// The longest file with credentials of a cloud; sealing adds 96 bytes.
 const CREDENTIALS_BYTES_MAX: usize = SEALED_CREDENTIALS_BYTES_MAX - 96;
+
 /// Runs the command.
 pub(crate) async fn run(
     general: &General,
@@ -344,7 +345,8 @@ impl People<'_> {
             (None, Assertable::Only(uids)) => uids.first().map_or(FIRST_UID, |uid| uid.0),
             (None, Assertable::Any) => FIRST_UID,
         };
-        let groups = match (arguments.groups.is_empty(), &person.rights.gids) {
+        let unchanged = arguments.groups.is_empty() && !arguments.no_groups;
+        let groups = match (unchanged, &person.rights.gids) {
             (false, _) => self.groups(&arguments.groups)?,
             (true, Assertable::Only(gids)) => gids.iter().skip(1).copied().collect(),
             (true, Assertable::Any) => Vec::new(),

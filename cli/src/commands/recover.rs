@@ -24,7 +24,7 @@ use crate::exit::Exit;
 use crate::explain::{key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
-use crate::values::{apply_values, cloud, credentials_file, named, replica};
+use crate::values::{apply_values, cloud, credentials_file, named, refuse_other_clouds, replica};
 use quorumfs_gateway::keys::{KeyFile, RecoveryKit};
 use quorumfs_gateway::volume::Volume;
 use quorumfs_metadata::genesis::Genesis;
@@ -186,13 +186,7 @@ fn clouds(
         section.domain = Some(first.failure_domain.clone());
         sections.push(section);
     }
-    let known = |name: &str| sections.iter().any(|it| it.name == name);
-    if let Some(stranger) = moved.iter().find(|it| !known(&it.name)) {
-        let message = format!("the volume has no cloud `{}`", stranger.name);
-        return Err(
-            Failure::new(Exit::Usage, message).hint(format!("its clouds are {}", names(&sections)))
-        );
-    }
+    refuse_other_clouds(&moved, &sections)?;
     let option = "--cloud-credentials";
     apply_values(
         &mut sections,
@@ -213,9 +207,4 @@ fn clouds(
         },
     )?;
     Ok(sections)
-}
-
-fn names(sections: &[CloudSection]) -> String {
-    let names: Vec<_> = sections.iter().map(|it| it.name.as_str()).collect();
-    names.join(", ")
 }

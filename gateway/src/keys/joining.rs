@@ -159,9 +159,9 @@ pub struct VolumeCard {
     pub root: RootKey,
     /// The signed genesis.
     pub genesis: Vec<u8>,
-    /// The successions and the changes of principals, encoded, each list in order.
+    /// The successions, encoded, in order.
     pub successions: Vec<Vec<u8>>,
-    /// See there.
+    /// The changes of principals, encoded, in order.
     pub people: Vec<Vec<u8>>,
     /// The replicas, `KEY@ADDRESS` each.
     pub replicas: Vec<String>,

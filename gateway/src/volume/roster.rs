@@ -7,13 +7,14 @@
 //! ```
 //!
 //! Everything that asks who a principal is, what it may do, or whether its signature counts asks
-//! here, and nothing else reads the principals of the genesis.
+//! here. Only what has no open volume reads the principals of the genesis: founding, recovery, a
+//! replica.
 //!
 //! Invariants: a succession is accepted for the root's signature alone, a change for that of an
 //! administrator, and neither on a server's word; each list is accepted in order. Signatures of a
 //! key that was replaced count for key epochs up to the one that its succession names, and for no
 //! later one; those of an administrator that was dismissed, up to the one in which it was. A client
-//! that lacks an entry asks the servers when it meets an unknown signature.
+//! asks the servers for the entries that it lacks at each start and when a key epoch begins.
 //!
 //! Possible failure: *servers hide a succession*. Signatures of the successor are refused then, and
 //! nothing else is; the servers that order operations refuse the old key all the same.

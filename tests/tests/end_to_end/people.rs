@@ -208,6 +208,13 @@ fn a_guest_acts_as_one_user_of_the_volume_whatever_number_its_machine_has_for_it
         fs::read_to_string(owner.join("none/teams")).unwrap(),
         "team's"
     );
+    // And that bob leaves.
+    let leave = ["people", "set", "bob", "--no-groups"];
+    cluster.quorumfs().run_with(leave).ok();
+    assert_eq!(
+        person(&cluster, "bob")["groups"].as_array().unwrap().len(),
+        0
+    );
     bob.unmount();
     cluster.quorumfs().run_with(["umount"]).ok();
 }
@@ -390,6 +397,16 @@ fn lines_and_files_that_are_not_what_they_should_be_are_refused_with_the_reason(
     joins(&stranger, &card).fails(2, "no key of a guest", "quorumfs join");
     joins(&carl, Path::new("/nowhere")).fails(1, "/nowhere", "");
     assert!(!carl.state.join("principal.key").exists());
+    // A place for a cloud that the volume has not.
+    let card = cluster.directory().join("carl.volume");
+    invite("carl", &carl.asks().0).ok();
+    let moves = carl.quorumfs().args(["join", "--cloud", "other=/nowhere"]);
+    moves
+        .args([&card])
+        .run()
+        .fails(2, "no cloud `other`", "its clouds are");
+    assert!(!carl.state.join("principal.key").exists());
+    joins(&carl, &card).ok();
 }
 
 #[test]

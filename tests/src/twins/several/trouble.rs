@@ -80,9 +80,9 @@ pub struct Troubles {
     pub cuts: u64,
     /// Of these, in one direction.
     pub cuts_one_way: u64,
-    /// Questions that a mount answered while it was cut off, and those that it refused.
+    /// Questions that a mount answered while it was cut off.
     pub cut_off_answers: u64,
-    /// See there.
+    /// Questions that a mount refused while it was cut off.
     pub cut_off_refusals: u64,
     /// Mounts that failed after they had been stopped or cut off, and were mounted again.
     pub given_up: u64,
