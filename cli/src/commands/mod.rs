@@ -37,6 +37,7 @@ pub(crate) mod replica;
 pub(crate) mod rollback;
 pub(crate) mod scrub;
 mod shown;
+mod signed_lines;
 pub(crate) mod status;
 pub(crate) mod successor;
 pub(crate) mod sync;

@@ -22,8 +22,9 @@ use super::epochs::{self, RekeyLine};
 use super::key;
 use super::opened::{Access, Configured, Opened};
 use super::recover;
+use super::signed_lines::SignedLines;
 use crate::arguments::{General, VolumeRekeyArguments};
-use crate::directory::{self, StateDirectory};
+use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::explain::{block_failure, key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
@@ -32,17 +33,17 @@ use crate::unlock::{self, LOCK};
 use quorumfs_gateway::keys::{
     HostKey, KeyFile, Passphrase, Principal, RecoveryKit, StoredKey, VolumeRoot,
 };
-use quorumfs_metadata::row::Row;
 use quorumfs_metadata::succession::SignedSuccession;
 use serde::Serialize;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The file of replaced principals in the state directory.
-const SUCCESSIONS: &str = "volume.successions";
-/// The first line of that file; each of the others is one succession in hexadecimal digits.
-const TITLE: &str = "quorumfs successions 1";
+const SUCCESSIONS: SignedLines = SignedLines {
+    file: "volume.successions",
+    title: "quorumfs successions 1",
+    hint: "copy it from where the owner's key was replaced, or from another machine",
+};
 
 #[derive(Serialize)]
 struct Replaced {
@@ -68,7 +69,7 @@ impl Replaced {
              {}\n\
              Still to do:\n  \
              1. Put the kit away again.\n  \
-             2. Copy principal.key and {SUCCESSIONS} to other machines of yours.\n  \
+             2. Copy principal.key and volume.successions to other machines of yours.\n  \
              3. Revoke the clouds' credentials that were stored with the old key\n     \
              (docs/CLOUDS.md): until then older content can be read with both.",
             rekey.text()
@@ -278,80 +279,15 @@ impl New {
     }
 }
 
-fn text(successions: &[SignedSuccession]) -> String {
-    let mut text = format!("{TITLE}\n");
-    for signed in successions {
-        for byte in signed.to_bytes() {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        text.push('\n');
-    }
-    text
-}
-
 /// Stores these successions, if there are any.
 pub(super) fn keep(state: &StateDirectory, successions: &[SignedSuccession]) -> CommandResult<()> {
     if successions.is_empty() {
         return Ok(());
     }
-    directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())
+    SUCCESSIONS.write(state, successions)
 }
 
 /// The successions that this state directory knows.
 pub(super) fn known(state: &StateDirectory) -> CommandResult<Vec<SignedSuccession>> {
-    let path = state.join(SUCCESSIONS);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Failure::file("read", &path, &error)),
-    };
-    parse(&text).ok_or_else(|| {
-        let message = format!("{} is damaged", path.display());
-        Failure::new(Exit::Damaged, message)
-            .hint("copy it from where the owner's key was replaced, or from another machine")
-    })
-}
-
-fn parse(text: &str) -> Option<Vec<SignedSuccession>> {
-    let mut lines = text.lines();
-    if lines.next()? != TITLE {
-        return None;
-    }
-    lines
-        .map(|line| SignedSuccession::from_bytes(&bytes(line)?).ok())
-        .collect()
-}
-
-/// The bytes of hexadecimal digits.
-pub(super) fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let even = digits.len().is_multiple_of(2);
-    pairs.map(byte).collect::<Option<_>>().filter(|_| even)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use quorumfs_bft::identity::Signature;
-
-    #[test]
-    fn successions_survive_their_file_and_what_is_none_is_refused() {
-        let one = SignedSuccession {
-            succession: vec![1, 2, 250],
-            signature: Signature([7; 64]),
-        };
-        let all = vec![one.clone(), one];
-        assert_eq!(parse(&text(&all)), Some(all.clone()));
-        assert_eq!(parse(&text(&[])), Some(Vec::new()));
-        for wrong in [
-            "",
-            "quorumfs successions 2\n",
-            "quorumfs successions 1\n0\n",
-        ] {
-            assert_eq!(parse(wrong), None, "{wrong:?}");
-        }
-        let torn = text(&all);
-        assert_eq!(parse(&torn[..torn.len() - 2]), None);
-    }
+    SUCCESSIONS.read(state)
 }

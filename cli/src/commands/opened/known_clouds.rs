@@ -4,7 +4,7 @@
 //! to be trusted: each change is signed, and each secret in it is wrapped. A file that does not fit
 //! is ignored, since the servers show everything again.
 
-use crate::commands::successor::bytes;
+use crate::commands::signed_lines::{bytes, digits};
 use crate::directory::{self, StateDirectory};
 use quorumfs_gateway::volume::{LearnedChange, Volume};
 use quorumfs_metadata::fleet::SignedCloudChange;
@@ -50,7 +50,6 @@ pub(super) fn keep(state: &StateDirectory, volume: &Volume) {
 }
 
 fn text(changes: &[LearnedChange], retired: &[CloudIndex]) -> String {
-    let digits = |bytes: &[u8]| -> String { bytes.iter().map(|it| format!("{it:02x}")).collect() };
     let lines = changes.iter().map(|it| {
         let (change, secret) = (digits(&it.signed.to_bytes()), digits(&it.wrapped));
         format!("{change} {secret}\n")
