@@ -24,6 +24,8 @@ pub enum Operation {
     List,
     /// Deleting an object.
     Delete,
+    /// Signing a URL at which anyone reads an object.
+    Presign,
 }
 
 impl fmt::Display for Operation {
@@ -36,6 +38,7 @@ impl fmt::Display for Operation {
             Self::Head => "head",
             Self::List => "list",
             Self::Delete => "delete",
+            Self::Presign => "presign",
         })
     }
 }
@@ -69,6 +72,8 @@ pub enum StoreErrorKind {
     NewerFormat,
     /// The store's content cannot be right.
     Corrupt,
+    /// This store or these credentials cannot do it, whatever its state; nothing was tried.
+    Unsupported,
     /// Any other failure; the text gives the reason.
     Other,
 }
@@ -106,6 +111,7 @@ impl StoreErrorKind {
                 "objects are repaired from the other clouds; restore a marker from a \
                  backup, or empty the place and adopt it again with `quorumfs cloud adopt`"
             }
+            Self::Unsupported => "it is the same at each try: choose what the message offers",
             Self::Other => "see the message of the operating system or of the cloud",
         }
     }
@@ -122,7 +128,10 @@ impl StoreErrorKind {
     /// Whether the fault concerns the whole cloud rather than one object.
     #[must_use]
     pub fn concerns_the_cloud(self) -> bool {
-        !matches!(self, Self::NotFound | Self::AlreadyExists | Self::Corrupt)
+        !matches!(
+            self,
+            Self::NotFound | Self::AlreadyExists | Self::Corrupt | Self::Unsupported
+        )
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::remote::Traffic;
 use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
@@ -359,6 +360,16 @@ impl ObjectStore for Faulty {
             Some(Fault::AcknowledgeWithoutStoring) => Ok(()),
             _ => self.inner.delete(name, deadline).await,
         }
+    }
+
+    /// Honest in each plan: the one that signs is this machine, not the cloud.
+    async fn presign(
+        &self,
+        name: &ObjectName,
+        valid_for: Duration,
+        deadline: Deadline,
+    ) -> Result<PresignedUrl, StoreError> {
+        self.inner.presign(name, valid_for, deadline).await
     }
 
     async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {

@@ -8,6 +8,7 @@
 //!
 //! - [`name`]: the names of objects.
 //! - [`store`]: the trait and its deadlines.
+//! - [`presigned`]: URLs at which anyone reads one object, and the reader of such URLs.
 //! - [`receipt`]: checksums with which a store acknowledges data.
 //! - [`error`]: failures, with advice.
 //! - [`marker`]: the object that identifies the volume of a cloud.
@@ -25,9 +26,9 @@
 
 #[cfg(feature = "azure")]
 pub mod azure;
-#[cfg(feature = "emulators")]
+#[cfg(any(test, feature = "emulators"))]
 pub mod emulators;
-#[cfg(not(feature = "emulators"))]
+#[cfg(not(any(test, feature = "emulators")))]
 #[path = "no_emulators.rs"]
 pub mod emulators;
 pub mod error;
@@ -40,6 +41,7 @@ pub mod location;
 pub mod loopback;
 pub mod marker;
 pub mod name;
+pub mod presigned;
 pub mod receipt;
 pub mod remote;
 #[cfg(feature = "s3")]
@@ -52,6 +54,7 @@ pub mod unusable;
 
 pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;
+pub use presigned::PresignedUrl;
 pub use receipt::Receipt;
 pub use remote::Traffic;
 pub use store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};

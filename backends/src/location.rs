@@ -129,6 +129,8 @@ pub struct Access {
     pub credentials: Option<PathBuf>,
     /// A file with credentials that list and delete, where the others may not.
     pub collector: Option<PathBuf>,
+    /// A file with credentials that links are signed with, in the place of the others.
+    pub signer: Option<PathBuf>,
     /// Time limits and retries.
     pub retry_policy: RetryPolicy,
     /// The bounds of requests to it.
@@ -378,11 +380,20 @@ impl Remote {
     pub async fn attach(&self, access: &Access) -> Result<RemoteStore, StoreError> {
         let connected = async {
             let writer = connect(self, access.credentials.as_deref()).await?;
-            let Some(collector) = access.collector.as_deref() else {
+            if access.collector.is_none() && access.signer.is_none() {
                 return Ok(writer);
+            }
+            let as_role = async |file: &Option<PathBuf>| match file.as_deref() {
+                Some(file) => connect(self, Some(file)).await,
+                None => Ok(Arc::clone(&writer)),
             };
-            let collector = connect(self, Some(collector)).await?;
-            Ok(Arc::new(Both { writer, collector }) as Arc<dyn Driver>)
+            let collector = as_role(&access.collector).await?;
+            let signer = as_role(&access.signer).await;
+            Ok(Arc::new(Both {
+                writer,
+                collector,
+                signer,
+            }) as Arc<dyn Driver>)
         };
         let driver = connected.await.map_err(|refusal: Refusal| StoreError {
             kind: refusal.kind,

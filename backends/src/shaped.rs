@@ -12,6 +12,7 @@
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::remote::{Meter, Traffic};
 use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
@@ -202,6 +203,16 @@ impl ObjectStore for Shaped {
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
         let delete = self.inner.delete(name, deadline);
         self.asked(Operation::Delete, deadline, delete).await
+    }
+
+    /// At once: a signature needs no link.
+    async fn presign(
+        &self,
+        name: &ObjectName,
+        valid_for: Duration,
+        deadline: Deadline,
+    ) -> Result<PresignedUrl, StoreError> {
+        self.inner.presign(name, valid_for, deadline).await
     }
 
     async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {

@@ -3,11 +3,12 @@
 //! Objects are written once, whole, and never change. *Create-only* is required of every store, but
 //! no caller's safety argument relies on it: not every store honours it, and any store may lie.
 //! Every operation has a [`Deadline`]; when it passes the caller gets
-//! [`StoreErrorKind::Timeout`](crate::StoreErrorKind::Timeout) and must assume that the operation
+//! [`StoreErrorKind::Timeout`] and must assume that the operation
 //! may still take effect.
 
-use crate::error::StoreError;
+use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::presigned::{NO_LINKS, PresignedUrl};
 use crate::receipt::Receipt;
 use crate::remote::Traffic;
 use bytes::Bytes;
@@ -147,6 +148,29 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// As above.
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError>;
+
+    /// Signs a URL at which anyone reads the object without an account, for `valid_for` from now.
+    ///
+    /// Nothing is asked of the cloud, unless the provider's way of signing needs it: whether the
+    /// object exists, and whether the place is this volume's, is not checked.
+    ///
+    /// # Errors
+    /// `Unsupported` if this cloud or its credentials cannot sign such URLs, or none that is valid
+    /// for so long; `Denied` if there are no credentials; and as above.
+    async fn presign(
+        &self,
+        name: &ObjectName,
+        _valid_for: Duration,
+        _deadline: Deadline,
+    ) -> Result<PresignedUrl, StoreError> {
+        Err(StoreError {
+            kind: StoreErrorKind::Unsupported,
+            operation: Operation::Presign,
+            cloud: self.describe(),
+            object: Some(name.clone()),
+            detail: NO_LINKS.to_owned(),
+        })
+    }
 
     /// The free space; `None` if it is unknown, as of object stores that accept whatever is paid
     /// for.

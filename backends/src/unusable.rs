@@ -5,10 +5,12 @@
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Refuses everything for one reason.
 #[derive(Clone, Debug)]
@@ -83,6 +85,15 @@ impl ObjectStore for Unusable {
     }
 
     async fn delete(&self, _: &ObjectName, _: Deadline) -> Result<(), StoreError> {
+        self.refuse()
+    }
+
+    async fn presign(
+        &self,
+        _: &ObjectName,
+        _: Duration,
+        _: Deadline,
+    ) -> Result<PresignedUrl, StoreError> {
         self.refuse()
     }
 }

@@ -8,26 +8,31 @@ mod cost;
 mod doctor;
 mod key;
 mod lease;
+mod open;
 mod path_or_id;
 mod people;
 mod quota;
 mod reconcile;
 mod scrub;
+mod serve;
+mod share;
 mod takeover;
 mod trash;
+mod upload;
 mod volume;
 
 pub(crate) use cloud::{
     CloudAddArguments, CloudDrainArguments, CloudReplaceArguments, MovingArguments,
 };
 pub(crate) use cluster::{
-    ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
-    NewReplica,
+    ClusterAddArguments, ClusterCommand, ClusterPlanArguments, ClusterRemoveArguments,
+    ClusterReplaceArguments, NewReplica,
 };
 pub(crate) use cost::{CostArguments, CostCommand, CostPlanArguments};
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use lease::{LeaseCommand, LeaseLsArguments, LeaseRevokeArguments};
+pub(crate) use open::OpenArguments;
 pub(crate) use path_or_id::PathOrId;
 pub(crate) use people::{
     JoinArguments, PeopleCommand, PeopleCredentialsArguments, PeopleGroupArguments,
@@ -36,13 +41,16 @@ pub(crate) use people::{
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use reconcile::{ReconcileArguments, ReconcileTask};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
+pub(crate) use serve::ServeArguments;
+pub(crate) use share::{ShareArguments, ShareCommand, ShareNewArguments};
 pub(crate) use takeover::TakeoverFrom;
 pub(crate) use trash::{
     TrashCommand, TrashEmptyArguments, TrashKeepArguments, TrashLsArguments, TrashRestoreArguments,
 };
+pub(crate) use upload::UploadArguments;
 pub(crate) use volume::{
     AcceptRollbackArguments, LockSetting, RenewKitArguments, VolumeBackupArguments, VolumeCommand,
-    VolumeCreateArguments, VolumeRecoverArguments, VolumeRekeyArguments,
+    VolumeCreateArguments, VolumeRecoverArguments, VolumeRekeyArguments, VolumeResealArguments,
 };
 
 use crate::configuration::TierSetting;
@@ -111,6 +119,8 @@ pub(crate) enum Command {
     /// Who may use the volume: admit people, list them, change what they may, remove them
     #[command(subcommand)]
     People(PeopleCommand),
+    /// Share files and directories with the people of the volume, list shares, end them
+    Share(ShareArguments),
     /// Join the volume of another: make a key, then use the file that its administrator gives you
     Join(JoinArguments),
     /// The key of this machine: protect it with a passphrase, unlock it, lock it
@@ -126,14 +136,20 @@ pub(crate) enum Command {
     Warmup(WarmupArguments),
     /// Copy files into the volume without mounting it
     Put(PutArguments),
+    /// Upload files with a progress bar, and make links to them; it goes on after a kill
+    Upload(UploadArguments),
     /// Copy files out of the volume without mounting it
     Get(GetArguments),
     /// List a directory of the volume
     Ls(LsArguments),
+    /// Fetch what a capsule leads to: a link that needs neither a volume nor a server
+    Open(OpenArguments),
     /// Write files of the volume to standard output
     Cat(CatArguments),
     /// Remove files of the volume
     Rm(RmArguments),
+    /// Serve what is shared by links over HTTP, until it is stopped
+    Serve(ServeArguments),
     /// What was removed: list it, restore it, delete it for good, set how long it is kept
     #[command(subcommand)]
     Trash(TrashCommand),
@@ -173,7 +189,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Use",
         &[
-            "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm", "trash",
+            "mount", "umount", "sync", "warmup", "put", "upload", "get", "open", "ls", "cat", "rm",
+            "trash", "share", "serve",
         ],
     ),
     (

@@ -106,6 +106,11 @@ pub(crate) struct NamedCloud {
 }
 
 impl NamedCloud {
+    /// Whether it is a directory of a machine, which needs no credentials.
+    pub(crate) fn is_a_directory(&self) -> bool {
+        matches!(self.location, Location::Local(_))
+    }
+
     /// The file with a role's credentials; `None` if they are in the provider's usual place, or if
     /// there are none of this role.
     pub(crate) fn credentials(&self, role: Role) -> Option<&Path> {
@@ -204,6 +209,7 @@ pub(crate) fn named(
                     marker: marker(volume, u16::from(index)),
                     credentials: file(&section.credentials).or(given),
                     collector: None,
+                    signer: file(&section.reader_credentials),
                     retry_policy: RetryPolicy::default(),
                     limits: bounds(&section.limits, Limits::default().connections),
                     shared: Arc::clone(&shared),

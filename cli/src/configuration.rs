@@ -11,15 +11,18 @@ mod cost;
 pub(crate) mod files;
 mod host;
 mod keys;
+mod share;
 
 pub(crate) use cloud::{CloudSection, LimitsSection};
 pub(crate) use cost::{BudgetSection, CloudBudget, CostSection, PastHard};
 pub(crate) use host::{CacheSection, JournalSection, TierSetting};
 pub(crate) use keys::KeysSection;
+pub(crate) use share::ShareSection;
 
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
 use clap::ValueEnum;
+use quorumfs_bft::durability::Durability;
 use quorumfs_bft_runtime::address::Address;
 use quorumfs_gateway::blocks::{Compression, Preference};
 use quorumfs_gateway::memory::{self, MEMORY_BYTES_MIN, MemoryBudget};
@@ -43,7 +46,7 @@ pub(crate) struct VolumeConfiguration {
     /// The volume, and the principal.
     pub(crate) volume: VolumeSection,
     /// How its key is unlocked.
-    #[serde(default, skip_serializing_if = "KeysSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) keys: KeysSection,
     /// How a mount behaves.
     #[serde(default)]
@@ -52,20 +55,23 @@ pub(crate) struct VolumeConfiguration {
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
     /// How content is stored.
-    #[serde(default, skip_serializing_if = "DataSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) data: DataSection,
     /// The disk cache of a mount.
-    #[serde(default, skip_serializing_if = "CacheSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) cache: CacheSection,
     /// The journal, in which uncommitted data survives a crash.
-    #[serde(default, skip_serializing_if = "JournalSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) journal: JournalSection,
     /// Where the prices are.
-    #[serde(default, skip_serializing_if = "CostSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) cost: CostSection,
     /// What a month may cost.
-    #[serde(default, skip_serializing_if = "BudgetSection::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) budget: BudgetSection,
+    /// How links begin.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) share: ShareSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -90,6 +96,7 @@ impl VolumeConfiguration {
             journal: JournalSection::default(),
             cost: CostSection::default(),
             budget: BudgetSection::default(),
+            share: ShareSection::default(),
             replica,
             cloud,
         }
@@ -119,7 +126,7 @@ pub(crate) struct MountSection {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) allow_other: bool,
     /// What close and fsync wait for.
-    #[serde(default, skip_serializing_if = "TierSetting::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) tier: TierSetting,
 }
 
@@ -177,10 +184,6 @@ impl From<Prefer> for Preference {
 }
 
 impl DataSection {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The memory budget.
     ///
     /// # Errors
@@ -246,9 +249,37 @@ pub(crate) struct ReplicaConfiguration {
     /// How much to leave free on the disk of this replica's state, in MiB.
     #[serde(default = "replica_floor", skip_serializing_if = "is_replica_floor")]
     pub(crate) free_space_floor_mib: u32,
+    /// When what it promises to the others counts as written.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) durability: DurabilitySetting,
     /// Addresses of other replicas, if they differ from those of the volume or the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) replica: Vec<ReplicaSection>,
+}
+
+/// When what a replica promises to the others counts as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DurabilitySetting {
+    /// Once it is on the disk.
+    #[default]
+    Strict,
+    /// Once the operating system has it: a loss of power may lose it.
+    Os,
+}
+
+/// Whether a section or a key is not written, because it has its default.
+fn is_default<T: Default + PartialEq>(setting: &T) -> bool {
+    *setting == T::default()
+}
+
+impl From<DurabilitySetting> for Durability {
+    fn from(setting: DurabilitySetting) -> Self {
+        match setting {
+            DurabilitySetting::Strict => Self::Strict,
+            DurabilitySetting::Os => Self::Os,
+        }
+    }
 }
 
 impl ReplicaConfiguration {

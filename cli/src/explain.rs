@@ -150,6 +150,7 @@ pub(crate) fn store_exit(kind: StoreErrorKind) -> Exit {
         StoreErrorKind::Corrupt | StoreErrorKind::NotFound => Exit::Damaged,
         StoreErrorKind::Foreign => Exit::WrongCluster,
         StoreErrorKind::AlreadyExists => Exit::Held,
+        StoreErrorKind::Unsupported => Exit::Usage,
         _ => Exit::CloudsUnreachable,
     }
 }
@@ -242,6 +243,7 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
         VfsError::Lost { .. }
         | VfsError::LeftInJournal { .. }
         | VfsError::LockLost
+        | VfsError::OtherKeys { .. }
         | VfsError::Internal { .. } => (Exit::Error, error.to_string()),
     };
     let failure = Failure::new(exit, message);

@@ -45,6 +45,7 @@ pub(crate) fn begin(command: &Command) {
 fn makes_only_state(command: &Command) -> bool {
     match command {
         Command::Replica(_) | Command::Mount(_) | Command::Key(_) | Command::Cluster(_) => true,
+        Command::Serve(_) => true,
         Command::Volume(command) => matches!(command, VolumeCommand::Create(_)),
         _ => false,
     }

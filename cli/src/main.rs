@@ -109,7 +109,7 @@ fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
 async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
     let general = &arguments.general;
     let default = match &arguments.command {
-        Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",
+        Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) | Command::Serve(_) => "info",
         _ => "error",
     };
     logging::start(general.log.as_deref(), default, general.log_file.as_deref())?;
@@ -143,18 +143,25 @@ async fn dispatch(arguments: Arguments, output: Output) -> CommandResult {
         Command::Volume(VolumeCommand::AcceptRollback(command)) => {
             commands::rollback::accept(general, &command, output).await
         }
+        Command::Volume(VolumeCommand::Reseal(command)) => {
+            commands::reseal::run(general, &command, output).await
+        }
         Command::Volume(VolumeCommand::Epochs) => commands::epochs::run(general, output).await,
         Command::People(command) => commands::people::run(general, &command, output).await,
-        Command::Join(command) => commands::join::run(general, &command, output),
+        Command::Share(command) => commands::share::run(general, &command, output).await,
+        Command::Join(command) => commands::join::run(general, &command, output).await,
         Command::Key(command) => commands::key::run(general, &command, output),
         Command::Mount(command) => commands::mount::run(general, &command, output).await,
         Command::Umount(command) => commands::umount::run(general, &command, output).await,
         Command::Warmup(command) => commands::warmup::run(general, &command, output).await,
         Command::Put(command) => commands::files::put(general, &command, output).await,
+        Command::Upload(command) => commands::files::upload(general, &command, output).await,
+        Command::Open(command) => commands::files::open_capsule(&command, output).await,
         Command::Get(command) => commands::files::get(general, &command, output).await,
         Command::Ls(command) => commands::files::ls(general, &command, output).await,
         Command::Cat(command) => commands::files::cat(general, &command, output).await,
         Command::Rm(command) => commands::files::rm(general, &command, output).await,
+        Command::Serve(command) => commands::serve::run(general, &command, output).await,
         Command::Lease(command) => commands::files::lease(general, &command, output).await,
         Command::Trash(command) => commands::files::trash(general, &command, output).await,
         Command::Quota(command) => commands::quota::run(general, &command, output).await,

@@ -4,6 +4,7 @@
 //! records and, if it fails, one last line of type `error` with the exit code, the message and the
 //! hint. Adding a field keeps `v`; changing or removing one raises it.
 
+pub(crate) mod line;
 pub(crate) mod paths;
 
 use crate::exit::Exit;

@@ -18,6 +18,10 @@
 //!   does the same on its side: an invalidation of attributes outdates requests that are under way,
 //!   and one of a name waits for lookups in the directory. That is why invalidation runs in a
 //!   thread of its own, with the gate open again.
+//! * The first lookup of an inode is an exception. The kernel makes its inode when the process that
+//!   waits for the reply runs again; an invalidation before that finds none, which is no error, and
+//!   the attributes of the reply stay for their time. While others may mount the volume, that is a
+//!   second: what is promised about attributes holds in this case too.
 //! * While others may mount the volume, the attributes of an open file are valid for no time, and
 //!   the first open drops those that the kernel has ([`KernelCache::opens`]). So the kernel asks
 //!   for the length at each read, and a file grows for its readers as soon as this mount knows.

@@ -47,6 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             },
             credentials: None,
             collector: None,
+            signer: None,
             retry_policy: RetryPolicy::default(),
             limits: Limits::default(),
             shared: Arc::clone(&shared),

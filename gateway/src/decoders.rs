@@ -58,13 +58,20 @@ pub const HOST_KEY: Format = Format {
     seeds: crate::keys::decoding::seeds,
 };
 
+/// Links of capsules and what they lead to.
+pub const CAPSULE: Format = Format {
+    what: "capsule",
+    read: crate::capsule::decoding::read,
+    seeds: crate::capsule::decoding::seeds,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn seeds_are_accepted_and_truncated_ones_do_no_harm() {
-        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, HOST_KEY] {
+        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, HOST_KEY, CAPSULE] {
             for (number, seed) in (format.seeds)().into_iter().enumerate() {
                 let pieces: Vec<Piece<'_>> = seed.iter().map(|(it, of)| (*it, &of[..])).collect();
                 let held = (format.read)(&pieces);

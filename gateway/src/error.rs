@@ -3,7 +3,7 @@
 use crate::blocks::BlockErrorKind;
 use crate::keys::KeyError;
 use crate::metadata::MetadataError;
-use quorumfs_metadata::identity::Uid;
+use quorumfs_metadata::identity::{RealmEpoch, Uid};
 use quorumfs_metadata::row::Resource;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -19,6 +19,15 @@ pub enum VfsError {
         what: &'static str,
         /// The errno.
         errno: Errno,
+    },
+    /// Something in it is sealed under another key epoch than the servers accept: to be sealed
+    /// anew, and tried again.
+    #[error("{what}: the volume's keys have changed: key epoch {epoch} is needed; try again")]
+    OtherKeys {
+        /// The call.
+        what: &'static str,
+        /// The key epoch.
+        epoch: RealmEpoch,
     },
     /// A quota leaves no space for it.
     #[error("{what}: {reason}; remove files or raise the quota (`quorumfs quota`)")]
@@ -124,6 +133,7 @@ impl VfsError {
             | Self::Full { errno, .. }
             | Self::Lost { errno, .. }
             | Self::LeftInJournal { errno, .. } => *errno,
+            Self::OtherKeys { .. } => Errno::AGAIN,
             Self::Fenced => Errno::STALE,
             Self::Metadata(error) => error.errno(),
             Self::Key(error) => match **error {
@@ -141,7 +151,7 @@ impl VfsError {
     pub fn is_alarming(&self) -> bool {
         !matches!(
             self,
-            Self::Refused { .. } | Self::Full { .. } | Self::OverBudget
+            Self::Refused { .. } | Self::OtherKeys { .. } | Self::Full { .. } | Self::OverBudget
         )
     }
 
@@ -161,10 +171,11 @@ impl VfsError {
     pub fn is_out_of_date(&self) -> bool {
         matches!(
             self,
-            Self::Refused {
-                errno: Errno::AGAIN,
-                ..
-            }
+            Self::OtherKeys { .. }
+                | Self::Refused {
+                    errno: Errno::AGAIN,
+                    ..
+                }
         )
     }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`backup`] | backups of the metadata on the clouds, and recovery from them |
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
+//! | [`capsule`] | links that need no server: the clouds and a key are enough |
 //! | [`cost`] | prices, plans, bills and budgets, as arithmetic |
 //! | [`disk_cache`] | recently read and written content, encrypted on this machine's disk |
 //! | [`journal`] | written data that is not in the clouds yet, on this host |
@@ -22,6 +23,7 @@
 
 pub mod backup;
 pub mod blocks;
+pub mod capsule;
 mod clock;
 pub mod cost;
 #[cfg(any(test, feature = "decoders"))]

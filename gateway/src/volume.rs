@@ -23,6 +23,7 @@
 //! | `realm` | the realm: its id, its root and its keys |
 //! | `keyring` | the keys of all key epochs, and fetching new ones |
 //! | `rekey` | beginning a new key epoch |
+//! | `reseal` | sealing names anew, after a key epoch has begun |
 //! | `recovered` | the genesis of a further incarnation, after all servers were lost |
 //! | `roster` | who is a principal, and whose signature counts |
 //! | `succession` | the replacement of the owner's key |
@@ -35,6 +36,7 @@ mod people;
 mod realm;
 mod recovered;
 mod rekey;
+mod reseal;
 mod roster;
 mod succession;
 
@@ -44,6 +46,7 @@ pub use people::{Grant, KnownPeople, Person};
 pub use realm::Realm;
 pub use recovered::{NewServers, recovered_genesis};
 pub use rekey::{PreparedEpoch, Rekeyed};
+pub use reseal::Resealed;
 
 use crate::blocks::{Lineage, ShareError};
 use crate::error::VfsError;

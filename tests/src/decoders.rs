@@ -15,10 +15,14 @@
 //! | [`recording`] | a recording of a replica, or the content of a block whose checks hold |
 //! | [`files`] | files on clouds and disks, and files that people exchange |
 //! | [`formats`] | the same where most of it is sealed: what a gateway stores and reads |
+//! | [`http`] | requests to a server of links |
+//! | [`people`] | lines and cards that people exchange, and changes of principals |
 
 pub mod client;
 pub mod files;
 pub mod formats;
+pub mod http;
+pub mod people;
 pub mod recording;
 pub mod replica;
 pub mod state;
@@ -48,7 +52,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 17] = [
+    Target {
+        name: "capsule",
+        run: formats::capsule,
+        seeds: formats::capsules,
+    },
     Target {
         name: "frame",
         run: frame,
@@ -118,6 +127,16 @@ pub const TARGETS: [Target; 14] = [
         name: "attribute",
         run: formats::attribute,
         seeds: formats::attributes,
+    },
+    Target {
+        name: "http",
+        run: http::request,
+        seeds: http::requests,
+    },
+    Target {
+        name: "people",
+        run: people::people,
+        seeds: people::lives,
     },
 ];
 

@@ -231,7 +231,10 @@ fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     const BACKENDS: &str = "quorumfs-backends";
     const GATEWAY: &str = "quorumfs-gateway";
     const FUSE: &str = "quorumfs-fuse";
-    let all_but_cli = [BFT, RUNTIME, SIMULATOR, METADATA, BACKENDS, GATEWAY, FUSE];
+    const HTTP: &str = "quorumfs-http";
+    let all_but_cli = [
+        BFT, RUNTIME, SIMULATOR, METADATA, BACKENDS, GATEWAY, FUSE, HTTP,
+    ];
     BTreeMap::from([
         (BFT, BTreeSet::new()),
         (RUNTIME, BTreeSet::from([BFT])),
@@ -240,9 +243,10 @@ fn arrows() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         (BACKENDS, BTreeSet::new()),
         (GATEWAY, BTreeSet::from([BFT, RUNTIME, METADATA, BACKENDS])),
         (FUSE, BTreeSet::from([GATEWAY])),
+        (HTTP, BTreeSet::new()),
         (
             "quorumfs",
-            BTreeSet::from([BFT, RUNTIME, METADATA, BACKENDS, GATEWAY, FUSE]),
+            BTreeSet::from([BFT, RUNTIME, METADATA, BACKENDS, GATEWAY, FUSE, HTTP]),
         ),
         (
             "quorumfs-bench",
@@ -322,6 +326,7 @@ fn the_installed_program_holds_nothing_that_only_tests_need() {
         r#"quorumfs-bft feature "sabotage""#,
         r#"quorumfs-gateway feature "decoders""#,
         r#"quorumfs-gateway feature "sabotage""#,
+        r#"quorumfs-http feature "decoders""#,
     ];
     let programs = ["quorumfs", "quorumfs-bench"].map(|name| (name, features(name)));
     let tests = features("quorumfs-tests");

@@ -6,7 +6,8 @@
 //!     ▼
 //!  Blobs: Driver ── the SDK's clients ──► pipeline ──► transport: HTTP with bounds
 //!     │                                                    │
-//!     └── page_markers: where listings resume               └──► errors: what refusals mean
+//!     ├── page_markers: where listings resume               └──► errors: what refusals mean
+//!     └── presign: URLs at which anyone reads an object
 //! ```
 //!
 //! Invariants: one call of the driver is one request, except for a listing that has to skip names
@@ -24,6 +25,7 @@ mod credentials;
 mod entra;
 mod errors;
 mod page_markers;
+mod presign;
 mod proving;
 mod signing;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod transport;
 use crate::StoreErrorKind;
 use crate::location::Remote;
 use crate::marker::MARKER_FILE;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal, RenewableCredentials, causes};
 use azure_core::error::CheckSuccessOptions;
@@ -60,6 +63,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// The protocol's version where the provider has the service.
 const VERSION: &str = "2026-02-06";
@@ -74,6 +78,7 @@ const PAGES_MAX: usize = 64;
 struct Blobs {
     service: BlobServiceClient,
     container: BlobContainerClient,
+    container_name: String,
     /// For requests that the SDK's clients do not offer.
     pipeline: Pipeline,
     version: &'static str,
@@ -81,6 +86,7 @@ struct Blobs {
     origin: String,
     place: String,
     page_markers: PageMarkers,
+    delegation: presign::CachedDelegation,
     renewable: Arc<RenewableCredentials<Proving>>,
     prover: Prover,
     /// Where credentials are read again.
@@ -197,10 +203,12 @@ fn attach(
         service: BlobServiceClient::new(endpoint, None, Some(service_options)).map_err(unusable)?,
         container: BlobContainerClient::new(container, None, Some(container_options))
             .map_err(unusable)?,
+        container_name: remote.container.clone(),
         pipeline: Pipeline::new(name, release, options, Vec::new(), Vec::new(), None),
         version,
         origin: found.origin,
         page_markers: PageMarkers::default(),
+        delegation: presign::CachedDelegation::default(),
         renewable,
         prover,
         file: file.map(Path::to_owned),
@@ -448,6 +456,10 @@ impl Driver for Blobs {
             Err(refusal) if refusal.kind != StoreErrorKind::NotFound => Err(refusal),
             _ => Ok(()),
         }
+    }
+
+    async fn presign(&self, key: &str, valid_for: Duration) -> Result<PresignedUrl, Refusal> {
+        self.presign_at(key, valid_for, SystemTime::now()).await
     }
 
     async fn create_container(&self) -> Result<(), Refusal> {

@@ -29,8 +29,8 @@ pub(super) struct Prover {
 
 /// A policy that authorises requests, and the credentials that it was made of.
 pub(super) struct Proving {
-    policy: Arc<dyn Policy>,
-    proof: Proof,
+    pub(super) policy: Arc<dyn Policy>,
+    pub(super) proof: Proof,
 }
 
 impl Prover {

@@ -41,10 +41,13 @@ impl SharedKey {
     }
 
     fn authorization(&self, request: &Request) -> String {
-        let text = canonical(&self.account, request);
-        let mac = hmac::sign(&self.key, text.as_bytes());
-        let mac = STANDARD.encode(mac.as_ref());
+        let mac = self.sign(&canonical(&self.account, request));
         format!("SharedKey {}:{mac}", self.account)
+    }
+
+    /// The HMAC of a text under the key, in base64.
+    pub(super) fn sign(&self, text: &str) -> String {
+        STANDARD.encode(hmac::sign(&self.key, text.as_bytes()).as_ref())
     }
 }
 

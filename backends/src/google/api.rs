@@ -20,11 +20,11 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Api {
     http: reqwest::Client,
-    endpoint: Url,
+    pub(super) endpoint: Url,
     /// The identity that requests carry.
     pub(super) renewable: RenewableCredentials<Identity>,
     /// The project that pays for requests, if not the bucket's owner.
-    project: Option<String>,
+    pub(super) project: Option<String>,
 }
 
 fn unreachable(error: reqwest::Error) -> Refusal {

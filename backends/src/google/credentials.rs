@@ -19,6 +19,7 @@ use google_cloud_auth::credentials::{
     user_account,
 };
 use google_cloud_auth::errors::CredentialsError;
+use google_cloud_auth::signer::Signer;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::fmt;
@@ -35,6 +36,8 @@ const SAME_FOR: Duration = Duration::from_secs(30);
 pub(super) struct Identity {
     /// `None` for an emulator.
     credentials: Option<Credentials>,
+    /// The private key of a service account: nothing else signs on this machine.
+    pub(super) signer: Option<Signer>,
     /// Where the credentials were found, for messages.
     pub(super) origin: String,
     /// A digest of the file, if there is one.
@@ -63,6 +66,7 @@ pub(super) fn find(file: Option<&Path>, clear: bool) -> Result<Identity, Refusal
         )),
         None if clear => Ok(Identity {
             credentials: None,
+            signer: None,
             origin: "no credentials".to_owned(),
             digest: None,
             found: Instant::now(),
@@ -72,17 +76,31 @@ pub(super) fn find(file: Option<&Path>, clear: bool) -> Result<Identity, Refusal
     }
 }
 
-fn from_file(path: &Path) -> Result<Identity, Refusal> {
+fn read(path: &Path) -> std::io::Result<String> {
     use std::io::Read as _;
-    let origin = path.display().to_string();
     let mut text = String::new();
-    let file = std::fs::File::open(path);
-    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| denied(format!("cannot read the credentials {origin}: {error}")))?;
+    let file = std::fs::File::open(path)?;
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The key of a file that is a service account's.
+fn signer_of(json: &Value) -> Option<Signer> {
+    let kind = json.get("type").and_then(Value::as_str);
+    kind.filter(|kind| *kind == "service_account")?;
+    let signer = service_account::Builder::new(json.clone()).build_signer();
+    signer.ok()
+}
+
+fn from_file(path: &Path) -> Result<Identity, Refusal> {
+    let origin = path.display().to_string();
+    let text = read(path)
+        .map_err(|error| denied(format!("cannot read the credentials {origin}: {error}")))?;
     // The position of a JSON error reveals nothing of the content; the content may be secret.
     let json: Value = serde_json::from_str(without_mark(&text))
         .map_err(|_| denied(format!("{origin} is no JSON file of Google credentials")))?;
     let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
+    let signer = signer_of(&json);
     let made = match kind {
         "service_account" => service_account::Builder::new(json).build(),
         "authorized_user" => user_account::Builder::new(json).build(),
@@ -99,6 +117,7 @@ fn from_file(path: &Path) -> Result<Identity, Refusal> {
     let wrong = |error| denied(format!("{origin}: {}", causes(&error)));
     Ok(Identity {
         credentials: Some(made.map_err(wrong)?),
+        signer,
         origin,
         digest: Some(blake3::hash(text.as_bytes())),
         found: Instant::now(),
@@ -113,7 +132,9 @@ fn left_by_gcloud() -> Option<PathBuf> {
 
 fn default() -> Result<Identity, Refusal> {
     const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-    let origin = match (std::env::var(VARIABLE), left_by_gcloud()) {
+    let (named, left) = (std::env::var(VARIABLE), left_by_gcloud());
+    let file = named.as_ref().map(PathBuf::from).ok().or(left.clone());
+    let origin = match (named, left) {
         (Ok(path), _) => format!("{VARIABLE}, {path}"),
         (_, Some(path)) => format!("{}, which gcloud left", path.display()),
         _ => format!(
@@ -123,8 +144,11 @@ fn default() -> Result<Identity, Refusal> {
     };
     let wrong = |error| denied(format!("{origin}: {}", causes(&error)));
     let credentials = Builder::default().build().map_err(wrong)?;
+    let text = file.and_then(|path| read(&path).ok());
+    let json = text.and_then(|text| serde_json::from_str(&text).ok());
     Ok(Identity {
         credentials: Some(credentials),
+        signer: json.and_then(|json| signer_of(&json)),
         origin,
         digest: None,
         found: Instant::now(),

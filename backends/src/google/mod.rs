@@ -4,6 +4,7 @@
 //!  connect ── credentials: a file, the application default ones, or none for an emulator
 //!     ▼
 //!  Bucket: Driver ──► api: HTTP with bounds ──► errors: what refusals mean
+//!     └── presign: URLs at which anyone reads an object
 //! ```
 //!
 //! The provider's storage client is not used: it reads an endless refusal to its end, waits for
@@ -19,11 +20,13 @@
 mod api;
 mod credentials;
 mod errors;
+mod presign;
 #[cfg(test)]
 mod tests;
 
 use crate::StoreErrorKind;
 use crate::location::Remote;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
 use api::Api;
@@ -39,6 +42,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// The provider's own endpoint.
 const HOME: &str = "https://storage.googleapis.com";
@@ -377,6 +381,10 @@ impl Driver for Bucket {
             StoreErrorKind::NotFound => Ok(()),
             _ => Err(refusal),
         }
+    }
+
+    async fn presign(&self, key: &str, valid_for: Duration) -> Result<PresignedUrl, Refusal> {
+        self.presign_at(key, valid_for, SystemTime::now()).await
     }
 
     async fn create_container(&self) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@
 
 use crate::error::StoreErrorKind;
 use crate::identities;
+use crate::presigned::{NO_LINKS, PresignedUrl};
 use crate::receipt::Receipt;
 use bytes::Bytes;
 use std::fmt;
@@ -150,6 +151,16 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Errors
     /// The provider's refusals.
     async fn delete(&self, key: &str) -> Result<(), Refusal>;
+
+    /// Signs a URL at which anyone reads the object, for `valid_for` from now. Only the provider's
+    /// own way of signing may send a request.
+    ///
+    /// # Errors
+    /// `Unsupported` if the credentials cannot sign, or not for so long.
+    async fn presign(&self, key: &str, valid_for: Duration) -> Result<PresignedUrl, Refusal> {
+        let _ = (key, valid_for);
+        Err(Refusal::new(StoreErrorKind::Unsupported, NO_LINKS))
+    }
 
     /// Creates the bucket or container; an existing one of ours is a success.
     ///

@@ -31,13 +31,14 @@
 
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 mod body;
-#[cfg(any(feature = "azure", feature = "google"))]
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 mod causes;
 #[cfg(test)]
 #[cfg(any(feature = "azure", feature = "google"))]
 pub(crate) mod conformance;
 mod driver;
 mod pace;
+mod presign;
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 mod renewal;
 mod roles;
@@ -51,8 +52,10 @@ mod trial;
 
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 pub(crate) use body::Body;
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
+pub(crate) use causes::causes;
 #[cfg(any(feature = "azure", feature = "google"))]
-pub(crate) use causes::{causes, shorten};
+pub(crate) use causes::shorten;
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
 #[cfg(feature = "s3")]
@@ -67,6 +70,7 @@ pub use trial::Attempt;
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker};
 use crate::name::ObjectName;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use async_recursion::async_recursion as boxed;
@@ -561,6 +565,15 @@ impl ObjectStore for RemoteStore {
             Err(error) if error.kind != StoreErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+
+    async fn presign(
+        &self,
+        name: &ObjectName,
+        valid_for: Duration,
+        deadline: Deadline,
+    ) -> Result<PresignedUrl, StoreError> {
+        self.sign_url(name, valid_for, deadline).await
     }
 
     fn traffic(&self) -> Traffic {

@@ -13,6 +13,8 @@ pub(crate) enum ScriptedAnswer {
     Bytes(Vec<u8>),
     /// The first bytes once, the second over and over until the reader stops.
     Endless(Vec<u8>, Vec<u8>),
+    /// These bytes, then no more, for ever.
+    Stalled(Vec<u8>),
     /// No answer, for ever.
     Silence,
 }
@@ -91,6 +93,10 @@ async fn serve(mut stream: TcpStream, answers: Vec<ScriptedAnswer>, seen: Arc<Mu
             while written.is_ok() {
                 written = stream.write_all(piece).await;
             }
+        }
+        ScriptedAnswer::Stalled(bytes) => {
+            let _ = stream.write_all(bytes).await;
+            std::future::pending().await
         }
         ScriptedAnswer::Silence => std::future::pending().await,
     }

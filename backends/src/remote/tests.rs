@@ -14,6 +14,8 @@ enum ScriptedOutcome {
     Refuse(StoreErrorKind),
     RefuseFor(StoreErrorKind, Duration),
     RefuseSaying(&'static str),
+    /// The credentials themselves are refused.
+    RefuseCredentials,
     Hang,
     /// Executes the call and reports a failure.
     LoseTheAnswer,
@@ -25,6 +27,8 @@ struct ScriptState {
     scripted: VecDeque<ScriptedOutcome>,
     /// When each call arrived, except those for the marker.
     calls: Vec<Instant>,
+    /// Whether the source of credentials has others.
+    renewable: bool,
     /// The page size of listings; zero repeats the first page for ever.
     page: Option<usize>,
 }
@@ -58,6 +62,9 @@ impl Scripted {
             Some(ScriptedOutcome::RefuseSaying(text)) => {
                 Err(Refusal::new(StoreErrorKind::Denied, text))
             }
+            Some(ScriptedOutcome::RefuseCredentials) => {
+                Err(Refusal::new(StoreErrorKind::Denied, "expired").outdated())
+            }
             Some(ScriptedOutcome::Hang) => std::future::pending().await,
             Some(ScriptedOutcome::LoseTheAnswer) => Ok(true),
         }
@@ -68,6 +75,19 @@ impl Scripted {
 impl Driver for Scripted {
     fn place(&self) -> String {
         "scripted".to_owned()
+    }
+
+    async fn renew_credentials(&self, _: u64) -> bool {
+        self.state().renewable
+    }
+
+    async fn presign(&self, key: &str, valid_for: Duration) -> Result<PresignedUrl, Refusal> {
+        self.answer().await?;
+        Ok(PresignedUrl {
+            url: format!("https://cloud.example/{key}"),
+            expires: valid_for.as_secs(),
+            may_end_earlier: false,
+        })
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
@@ -473,11 +493,12 @@ async fn an_attempt_is_made_without_a_look_at_the_marker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_credentials_need_each_other_to_found_a_cloud() {
-    let (writer, collector) = (Arc::new(Scripted::default()), Arc::new(Scripted::default()));
+async fn credentials_of_roles_need_each_other_to_found_a_cloud_and_sign_alone() {
+    let [writer, collector, signer] = [(); 3].map(|()| Arc::new(Scripted::default()));
     let both = Both {
         writer: Arc::clone(&writer) as Arc<dyn Driver>,
         collector: Arc::clone(&collector) as Arc<dyn Driver>,
+        signer: Ok(Arc::clone(&signer) as Arc<dyn Driver>),
     };
     let store = RemoteStore::attach(
         Arc::new(both),
@@ -499,6 +520,12 @@ async fn two_credentials_need_each_other_to_found_a_cloud() {
     store.found(soon()).await.unwrap();
     assert_eq!(writer.state().objects.len(), 1, "the writer put the marker");
     assert_eq!(collector.state().objects.len(), 0);
+    // Only the signer signs links.
+    let asked = writer.state().calls.len();
+    let minute = Duration::from_secs(60);
+    store.presign(&name(1), minute, soon()).await.unwrap();
+    assert_eq!(signer.state().calls.len(), 1);
+    assert_eq!(writer.state().calls.len(), asked);
     // Only the collector deletes, here at another place: the marker stays.
     store.give_back(soon()).await.unwrap();
     assert_eq!(writer.state().objects.len(), 1);
@@ -512,4 +539,39 @@ async fn no_error_names_the_refused_account() {
     )]);
     let error = store.head(&name(1), soon()).await.unwrap_err();
     assert_eq!(error.detail, "(an account) with (a key's id) may not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_is_signed_again_once_if_there_are_other_credentials() {
+    let (driver, store) = founded().await;
+    let refused = ScriptedOutcome::RefuseCredentials;
+    let minute = Duration::from_secs(60);
+    let object = name(1);
+    let sign = || store.presign(&object, minute, soon());
+    driver.tell(std::slice::from_ref(&refused));
+    let error = sign().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied);
+    assert_eq!(error.operation, Operation::Presign);
+    assert_eq!(driver.state().calls.len(), 1, "there are no others");
+    driver.state().renewable = true;
+    driver.tell(std::slice::from_ref(&refused));
+    let signed = sign().await.unwrap();
+    assert_eq!(signed.url, format!("https://cloud.example/below/{object}"));
+    assert_eq!(driver.state().calls.len(), 3);
+    driver.tell(&[refused.clone(), refused]);
+    assert_eq!(sign().await.unwrap_err().kind, StoreErrorKind::Denied);
+    assert_eq!(driver.state().calls.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signature_that_takes_long_ends_at_the_deadline_and_is_not_counted() {
+    let (driver, store) = founded().await;
+    let before = store.traffic();
+    driver.tell(&[ScriptedOutcome::Hang]);
+    let begin = Instant::now();
+    let minute = Duration::from_secs(60);
+    let error = store.presign(&name(1), minute, soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Timeout);
+    assert_eq!(begin.elapsed().as_secs(), 20);
+    assert_eq!(store.traffic(), before);
 }

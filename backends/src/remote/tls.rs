@@ -108,6 +108,7 @@ mod tests {
                 },
                 credentials: Some(credentials),
                 collector: None,
+                signer: None,
                 retry_policy: RetryPolicy::default(),
                 limits: Limits::default(),
                 shared: Arc::new(Pace::new(Limits::default())),

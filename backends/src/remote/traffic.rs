@@ -77,7 +77,7 @@ impl Meter {
     pub(crate) fn asked(&self, operation: Operation, sent: u64, again: bool) {
         let counter = match operation {
             Operation::Put | Operation::Create => &self.puts,
-            Operation::Get | Operation::Open => &self.gets,
+            Operation::Get | Operation::Open | Operation::Presign => &self.gets,
             Operation::Head => &self.heads,
             Operation::List => &self.lists,
             Operation::Delete => &self.deletes,

@@ -4,6 +4,7 @@
 //! - `credentials`: the source of the keys, and the message if there are none.
 //! - `cached_keys`: the current keys, cached until they are old, expire or are refused.
 //! - `refusal`: the meaning of an answer: a pure function of status, code and message.
+//! - `presign`: URLs at which anyone reads an object.
 //! - `http`: the connections that all S3 clouds of a process share, and the bound of an answer.
 //!
 //! The location alone determines where requests go: endpoints in the environment or the AWS
@@ -51,6 +52,7 @@
 mod cached_keys;
 mod credentials;
 mod http;
+mod presign;
 mod refusal;
 #[cfg(test)]
 mod scripted;
@@ -61,6 +63,7 @@ mod tests;
 use crate::error::StoreErrorKind;
 use crate::identities::hidden_with;
 use crate::location::Remote;
+use crate::presigned::PresignedUrl;
 use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal};
 use aws_credential_types::provider::ProvideCredentials;
@@ -87,7 +90,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most keys that the protocol gives at a time.
@@ -98,6 +101,10 @@ pub(crate) async fn connect(
     remote: &Remote,
     credentials: Option<&Path>,
 ) -> Result<Arc<dyn Driver>, Refusal> {
+    Ok(Arc::new(attach(remote, credentials).await?))
+}
+
+async fn attach(remote: &Remote, credentials: Option<&Path>) -> Result<S3, Refusal> {
     let service = service::Service::of(remote)?;
     let http = http::client();
     let keys = credentials::Keys {
@@ -144,7 +151,7 @@ pub(crate) async fn connect(
         .interceptor(http::Bound::Errors);
     config.set_endpoint_url(service.endpoint.clone());
     let bucket = remote.container.clone();
-    Ok(Arc::new(S3 {
+    Ok(S3 {
         client: Client::from_conf(config.build()),
         place: match &service.endpoint {
             Some(endpoint) => format!("s3://{bucket}/{} at {endpoint}", remote.prefix),
@@ -154,9 +161,10 @@ pub(crate) async fn connect(
         keys: keys.place(),
         cached_keys,
         constraint: (service.amazon && region != "us-east-1").then(|| region.as_str().into()),
+        amazon: service.amazon,
         encrypted: service.encrypted(),
         create_only: AtomicBool::new(service.create_only),
-    }))
+    })
 }
 
 /// One bucket.
@@ -169,6 +177,8 @@ struct S3 {
     cached_keys: Arc<cached_keys::CachedKeys>,
     /// The region that Amazon requires for a new bucket, unless it is the first region.
     constraint: Option<BucketLocationConstraint>,
+    /// Whether the service is Amazon's.
+    amazon: bool,
     /// Whether requests are protected against changes in transit, so that no hash of them is
     /// signed.
     encrypted: bool,
@@ -417,6 +427,10 @@ impl Driver for S3 {
             refusal if refusal.kind == StoreErrorKind::NotFound => Ok(()),
             refusal => Err(refusal),
         }
+    }
+
+    async fn presign(&self, key: &str, valid_for: Duration) -> Result<PresignedUrl, Refusal> {
+        self.presign_at(key, valid_for, SystemTime::now()).await
     }
 
     async fn create_container(&self) -> Result<(), Refusal> {

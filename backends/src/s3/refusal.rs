@@ -176,14 +176,19 @@ pub(super) fn is_not_implemented<E: ProvideErrorMetadata>(error: &SdkError<E, Re
     }
 }
 
+/// The meaning of a failure to get keys; `keys` names their sources.
+pub(super) fn no_keys(error: &(dyn Error + 'static), keys: &str) -> Refusal {
+    let detail = format!("no keys: {}; {keys}", root(error));
+    Refusal::new(StoreErrorKind::Denied, detail).outdated()
+}
+
 /// The meaning of a failed try; `keys` names the sources of the keys.
 pub(super) fn of<E>(error: &SdkError<E, Response>, subject: Subject, keys: &str) -> Refusal
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
     if let Some(cause) = causes(error).find(|cause| cause.is::<CredentialsError>()) {
-        let detail = format!("no keys: {}; {keys}", root(cause));
-        return Refusal::new(StoreErrorKind::Denied, detail).outdated();
+        return no_keys(cause, keys);
     }
     let Some(answer) = error.raw_response() else {
         let kind = match error {

@@ -59,6 +59,7 @@ async fn store(server: &Scripted) -> (Arc<dyn ObjectStore>, TempDir) {
         marker: MARKER,
         credentials: Some(path),
         collector: None,
+        signer: None,
         retry_policy: RetryPolicy {
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(2),

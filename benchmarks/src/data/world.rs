@@ -51,6 +51,7 @@ impl BenchVolume {
         let created = create(NewVolume {
             up: 0,
             right: 0,
+            authentication: Default::default(),
             replicas: vec![ReplicaInfo {
                 id: ReplicaId(0),
                 key: PublicKey([1; 32]),
@@ -104,6 +105,7 @@ impl BenchVolume {
                 },
                 credentials: None,
                 collector: None,
+                signer: None,
                 retry_policy: RetryPolicy::default(),
                 limits: Limits {
                     connections: 256,

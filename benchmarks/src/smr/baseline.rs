@@ -404,6 +404,8 @@ impl Core for Baseline {
             signers: Vec::new(),
             sessions: 0,
             waiting: 0,
+            authentication: self.context.authentication,
+            durability: Default::default(),
             counters: self.counters,
         }
     }

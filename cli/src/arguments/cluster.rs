@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use quorumfs_bft::fault_model::FaultModel;
+use std::path::PathBuf;
 
 /// Commands for the replicas as a whole.
 #[derive(Debug, Subcommand)]
@@ -16,6 +17,10 @@ pub(crate) enum ClusterCommand {
     Remove(ClusterRemoveArguments),
     /// Change the address at which a replica is reached
     Move(ClusterMoveArguments),
+    /// Predict how long operations take, for places of replicas, before anything is built
+    Plan(ClusterPlanArguments),
+    /// Choose the replica that leads, if it can: the others follow in the order of their numbers
+    Lead(ClusterLeadArguments),
     /// Set the keys of the administrators: from now on these, and no others, may change the
     /// membership
     Entrust(ClusterEntrustArguments),
@@ -99,6 +104,39 @@ pub(crate) struct ClusterMoveArguments {
     /// The new address
     #[arg(value_name = "HOST:PORT")]
     pub(crate) address: String,
+}
+
+/// `quorumfs cluster plan`
+#[derive(Debug, Args)]
+pub(crate) struct ClusterPlanArguments {
+    /// A table of round trips in milliseconds: the first line names the places, each other line
+    /// begins with a place
+    #[arg(value_name = "FILE")]
+    pub(crate) round_trips: PathBuf,
+    /// The places of the replicas, in the order in which they lead; without it, the best places are
+    /// looked for
+    #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
+    pub(crate) replicas: Vec<String>,
+    /// The places from which the volume is used, or all
+    #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
+    pub(crate) from: Vec<String>,
+    /// How many replicas may fail in any way while the cluster stays live (u)
+    #[arg(long, value_name = "U", default_value_t = 1)]
+    pub(crate) failures: u16,
+    /// How many replicas may lie while answers stay right (r)
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    pub(crate) liars: u16,
+    /// How many of the best places are shown
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) show: usize,
+}
+
+/// `quorumfs cluster lead`
+#[derive(Debug, Args)]
+pub(crate) struct ClusterLeadArguments {
+    /// The replica: its key, the beginning of that, or its number
+    #[arg(value_name = "REPLICA")]
+    pub(crate) replica: String,
 }
 
 /// `quorumfs cluster entrust`

@@ -14,7 +14,7 @@ pub(crate) enum PeopleCommand {
     Ls,
     /// Change someone's role, user number, groups, name or end
     Set(PeopleSetArguments),
-    /// Remove someone, and begin new keys that only the others have
+    /// Remove someone or a machine, and begin new keys that only the others have
     Remove(PeopleRemoveArguments),
     /// Give someone credentials of clouds, sealed for that person's key, or take them away
     Credentials(PeopleCredentialsArguments),
@@ -97,9 +97,12 @@ pub(crate) struct PeopleSetArguments {
 /// `quorumfs people remove`
 #[derive(Debug, Args)]
 pub(crate) struct PeopleRemoveArguments {
-    /// The person, as `people ls` shows the name
+    /// The person, as `people ls` shows the name, with all machines; or one machine, PERSON@MACHINE
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+    /// Remove only the first machine of the person, which has no name of its own
+    #[arg(long)]
+    pub(crate) this_machine_only: bool,
 }
 
 /// `quorumfs people credentials`
@@ -128,12 +131,22 @@ pub(crate) struct PeopleGroupArguments {
 }
 
 /// `quorumfs join`
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct JoinArguments {
     /// The file that the administrator has made after admitting you; without it, the line for the
-    /// administrator is printed
+    /// administrator is printed. With --as-me, the line that your other machine has printed
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Add a machine of your own. Where the volume is, this prints a line; type that on the new
+    /// machine
+    #[arg(long)]
+    pub(crate) as_me: bool,
+    /// With --as-me, on the new machine: its name, otherwise that of the host
+    #[arg(long, value_name = "NAME", requires = "as_me")]
+    pub(crate) name: Option<String>,
+    /// With --as-me: do not ask whether the fingerprint is the right one
+    #[arg(long, requires = "as_me")]
+    pub(crate) yes: bool,
     /// Another place of a cloud than the file says
     #[arg(long = "cloud", value_name = "NAME=LOCATION")]
     pub(crate) clouds: Vec<String>,

@@ -4,6 +4,7 @@ use super::reconcile::time;
 use super::trash::{TrashAge, trash_age};
 use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand, ValueEnum};
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_metadata::identity::{Gid, Uid};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,8 +14,10 @@ use std::time::Duration;
 pub(crate) enum VolumeCommand {
     /// Create a volume: its genesis for the replicas, its key, its recovery kit
     Create(VolumeCreateArguments),
-    /// Begin a key epoch: seal new content under new keys; existing content stays as it is
+    /// Begin a key epoch: new keys for new content and all names; existing content stays as it is
     Rekey(VolumeRekeyArguments),
+    /// Seal anew what is under old keys: names that `rekey` or `people remove` left, and content
+    Reseal(VolumeResealArguments),
     /// List the key epochs: what reading each requires, and how much is sealed under it
     Epochs,
     /// Recover the volume with the kit: an owner's state directory on this machine or, with
@@ -43,6 +46,32 @@ pub(crate) enum LockSetting {
     Members,
     /// A member's key, and f + 1 clouds.
     Clouds,
+}
+
+/// How replicas show each other that a vote is theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AuthenticationSetting {
+    /// Votes are signed: anyone can check them later.
+    Sig,
+    /// Votes are believed because of the connection that they come through.
+    Mac,
+}
+
+impl From<AuthenticationSetting> for Authentication {
+    fn from(setting: AuthenticationSetting) -> Self {
+        match setting {
+            AuthenticationSetting::Sig => Self::Sig,
+            AuthenticationSetting::Mac => Self::Mac,
+        }
+    }
+}
+
+/// `quorumfs volume reseal`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeResealArguments {
+    /// The content too: all of it that is under old keys is read, and written once more
+    #[arg(long)]
+    pub(crate) content: bool,
 }
 
 /// `quorumfs volume rekey`
@@ -160,6 +189,10 @@ pub(crate) struct VolumeCreateArguments {
     /// How many replicas may lie while answers stay right (r)
     #[arg(long, value_name = "R", default_value_t = 1)]
     pub(crate) liars: u16,
+    /// How replicas show each other that a vote is theirs, for good: signed; or by their
+    /// connections, which takes less processor time, and leaves no proof of a vote to others
+    #[arg(long, value_enum, default_value = "sig")]
+    pub(crate) authentication: AuthenticationSetting,
     /// How many clouds may vanish, lie or collude (f)
     #[arg(long, value_name = "F", default_value_t = 1)]
     pub(crate) faulty_clouds: u8,

@@ -7,6 +7,7 @@
 //! are done already are not done twice. That is why a leaving replica is named by its key: its
 //! number may be another's by then.
 
+use super::cluster_plan;
 use super::members::{self, Role};
 use super::opened::Configured;
 use crate::arguments::{
@@ -37,6 +38,9 @@ pub(crate) async fn run(
     command: ClusterCommand,
     output: Output,
 ) -> CommandResult {
+    if let ClusterCommand::Plan(arguments) = &command {
+        return cluster_plan::run(arguments, output);
+    }
     let configured = Configured::read(general)?;
     if let ClusterCommand::Status = command {
         return status(&configured, output).await;
@@ -193,7 +197,7 @@ impl<'a> Cluster<'a> {
             return Err(failure.hint("`quorumfs cluster status` lists the administrators"));
         }
         match command {
-            ClusterCommand::Status => Ok(()),
+            ClusterCommand::Status | ClusterCommand::Plan(_) => Ok(()),
             ClusterCommand::Add(arguments) => self.add(&now, arguments).await,
             ClusterCommand::Replace(arguments) => self.replace(&now, arguments).await,
             ClusterCommand::Remove(arguments) => self.remove(&now, arguments).await,
@@ -207,6 +211,19 @@ impl<'a> Cluster<'a> {
                 let address = address.to_string().into();
                 self.ask("moved", object, Command::Move { key, address })
                     .await
+            }
+            ClusterCommand::Lead(arguments) => {
+                let member = find(&now, &arguments.replica)?;
+                let (key, object) = (member.key, Object::replica(&member.key));
+                if Role::of(&now, member) != Role::Voter {
+                    let message = format!("replica {} does not vote", arguments.replica);
+                    return Err(Failure::new(Exit::Usage, message).hint(LIST));
+                }
+                if now.voters.first().is_some_and(|first| first.key == key) {
+                    return self.unchanged(object, "It is the first to lead already.");
+                }
+                self.ask("leads", object, Command::Lead { key }).await?;
+                self.output.print_text(RENUMBERED)
             }
             ClusterCommand::Entrust(arguments) => {
                 let keys = arguments.administrators.iter();
@@ -410,6 +427,7 @@ const LIST: &str = "`quorumfs cluster status` lists them";
 const VOTES: &str = "It votes already.";
 const RETIRED: &str = "If the old one still runs, keep it running until `quorumfs cluster status` \
                        says that it may be switched off. Then destroy its key.";
+const RENUMBERED: &str = "It is replica 0 now, and those before it have the next numbers.";
 /// The fewest digits of a key that may stand for it.
 const DIGITS_MIN: usize = 8;
 

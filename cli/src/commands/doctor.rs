@@ -22,6 +22,8 @@ use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use cloud::Scope;
 use finding::{Finding, Level};
+use quorumfs_bft::authentication::Authentication;
+use quorumfs_bft::membership::Membership;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -85,7 +87,7 @@ pub(crate) async fn run(
             text,
         )])?;
         report(machine::memory(configured.budget()).into_iter().collect())?;
-        report(vec![replicas(&configured).await])?;
+        report(replicas(&configured).await)?;
     }
     let clouds: Vec<&NamedCloud> = match &arguments.cloud {
         Some(name) => vec![super::cloud::named(&configured, name)?.1],
@@ -132,7 +134,7 @@ pub(super) async fn prove(named: &NamedCloud, output: Output) -> CommandResult<(
 }
 
 /// Whether enough replicas vote.
-async fn replicas(configured: &Configured) -> Finding {
+async fn replicas(configured: &Configured) -> Vec<Finding> {
     let find = |level, text| Finding::new(level, "replicas", "quorum", text);
     let down = |text| {
         find(Level::Problem, text)
@@ -141,7 +143,7 @@ async fn replicas(configured: &Configured) -> Finding {
     };
     let standing = match configured.standing().await {
         Ok(standing) => standing,
-        Err(failure) => return down(failure.message),
+        Err(failure) => return vec![down(failure.message)],
     };
     let membership = standing.membership.clone();
     let replicas = members::of(configured, standing);
@@ -149,11 +151,52 @@ async fn replicas(configured: &Configured) -> Finding {
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
     let text = format!("{voting} of {voters} vote, {needed} are needed");
-    if voting < needed {
+    let quorum = if voting < needed {
         down(text)
     } else if voting < voters {
         find(Level::Warning, text).remedy("`quorumfs status` shows which are missing")
     } else {
         find(Level::Ok, text)
+    };
+    let forgetful = replicas.iter().filter(|it| it.may_forget()).count();
+    vec![
+        quorum,
+        authentication(configured),
+        durability(forgetful, &membership),
+    ]
+}
+
+/// How the replicas authenticate votes.
+fn authentication(configured: &Configured) -> Finding {
+    let text = match configured.volume().genesis().authentication() {
+        Authentication::Sig => "votes are signed",
+        Authentication::Mac => {
+            "votes are believed because of the connections that they come through: less processor \
+             time, and no proof of them for others"
+        }
+    };
+    Finding::new(Level::Ok, "replicas", "authentication", text.to_owned())
+}
+
+/// Whether a loss of power can make more replicas forget than may fail.
+fn durability(forgetful: usize, membership: &Membership) -> Finding {
+    let find = |level, text| Finding::new(level, "replicas", "durability", text);
+    let tolerated = usize::from(membership.model.up());
+    match forgetful {
+        0 => find(Level::Ok, "what they promise is on their disks".to_owned()),
+        some if some <= tolerated => {
+            let text = format!("{some} may forget what it promised when the power fails");
+            find(Level::Ok, text)
+        }
+        some => {
+            let text = format!(
+                "{some} replicas may forget what they promised if they lose power together; \
+                 {tolerated} may"
+            );
+            find(Level::Warning, text).remedy(
+                "set `durability = \"strict\"` in replica.toml of those that share a power \
+                 supply, and restart them one by one",
+            )
+        }
     }
 }

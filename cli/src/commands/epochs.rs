@@ -1,11 +1,12 @@
 //! `volume rekey` and `volume epochs`: new keys, and how much is sealed under each.
 //!
-//! A new epoch reads and writes no data: new content is sealed under its key, and existing content
-//! stays under its old key until it is overwritten. The servers count how much that is, slice by
-//! slice.
+//! A new epoch reads and writes no content: new content is sealed under its key, and existing
+//! content stays under its old key until it is overwritten. The servers count how much that is,
+//! slice by slice. Names are sealed anew at once.
 
 use super::ago::seconds_ago;
 use super::opened::{Access, Configured, Opened};
+use super::reseal::{self, ResealLine};
 use crate::arguments::{General, LockSetting, VolumeRekeyArguments};
 use crate::exit::Exit;
 use crate::explain::{block_failure, vfs_failure, volume_failure};
@@ -91,6 +92,10 @@ async fn list(configured: &Configured, opened: &Opened, output: Output) -> Comma
         .iter()
         .filter(|(number, _)| Some(**number) != newest);
     let old: u64 = old.map(|(_, (_, bytes))| bytes).sum();
+    let names = NamesLine {
+        directories: old_directories(opened).await?,
+    };
+    output.record("names", &names, NamesLine::text)?;
     if old > 0 {
         output.print_text(&format!(
             "{:.1} MiB are sealed under old keys: past holders of those can still read that, \
@@ -99,6 +104,38 @@ async fn list(configured: &Configured, opened: &Opened, output: Output) -> Comma
         ))?;
     }
     Ok(())
+}
+
+/// Directories with names under older epochs.
+#[derive(Serialize)]
+struct NamesLine {
+    directories: u64,
+}
+
+impl NamesLine {
+    fn text(&self) -> String {
+        match self.directories {
+            0 => String::new(),
+            count => format!(
+                "{count} directories have names under old keys: `quorumfs volume reseal` seals \
+                 them anew."
+            ),
+        }
+    }
+}
+
+async fn old_directories(opened: &Opened) -> CommandResult<u64> {
+    let (mut count, mut after) = (0_u64, None);
+    loop {
+        let piece = opened.metadata().old_names(after).await;
+        let (found, next) = piece.map_err(|error| vfs_failure(&error))?;
+        let with_names = found.iter().filter(|it| it.entries > 0);
+        count = count.saturating_add(with_names.count() as u64);
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(count),
+        }
+    }
 }
 
 /// Slices and bytes under each epoch.
@@ -150,6 +187,13 @@ pub(super) struct RekeyLine {
 }
 
 impl RekeyLine {
+    pub(super) const fn exit(&self) -> Exit {
+        match self.failures.is_empty() {
+            true => Exit::Success,
+            false => Exit::Degraded,
+        }
+    }
+
     pub(super) fn text(&self) -> String {
         let takes = match self.lock {
             "clouds" => "a member's key and f + 1 clouds",
@@ -188,18 +232,29 @@ pub(crate) async fn rekey(
 ) -> CommandResult {
     let configured = Configured::read(general)?;
     let opened = Opened::open(&configured, Access::Command).await?;
-    let begun = begin(&configured, &opened, arguments).await;
+    let done = begin_and_reseal(&configured, &opened, arguments, output).await;
     let closed = opened.close().await;
-    let line = begun?;
-    closed?;
-    let exit = match line.failures.is_empty() {
-        true => Exit::Success,
-        false => Exit::Degraded,
-    };
-    output.record("rekey", &line, RekeyLine::text)?;
-    Ok(exit)
+    let exit = done?;
+    closed.map(|()| exit)
 }
 
+async fn begin_and_reseal(
+    configured: &Configured,
+    opened: &Opened,
+    arguments: &VolumeRekeyArguments,
+    output: Output,
+) -> CommandResult {
+    let line = begin(configured, opened, arguments).await?;
+    output.record("rekey", &line, RekeyLine::text)?;
+    if line.dry_run {
+        return Ok(Exit::Success);
+    }
+    let names = reseal::reseal(opened, output).await?;
+    output.record("resealed", &names, ResealLine::text)?;
+    Ok(names.exit_after(line.exit()))
+}
+
+/// Begins a new epoch.
 pub(super) async fn begin(
     configured: &Configured,
     opened: &Opened,

@@ -5,10 +5,15 @@
 //! quorumfs join home.volume   the key, the genesis, who the principals are, the configuration
 //! ```
 //!
+//! With `--as-me`, both steps are one on each machine, and the replicas carry between them: see
+//! `machine`.
+//!
 //! The second step asks no server: it verifies the file as far as it is signed, and that the key
 //! here was admitted. Interrupted at any point, the same command goes on.
 
 use super::known_people;
+use super::machine;
+use super::machine_answer;
 use super::people::harmless;
 use super::volume::{new_passphrase, refuse_what_is_there};
 use super::{key, successor};
@@ -21,6 +26,7 @@ use crate::explain::{key_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::values::{apply_values, cloud, credentials_file, named, refuse_other_clouds, replica};
+use quorumfs_bft::identity::PublicKey;
 use quorumfs_gateway::keys::{JoinKey, KeyFile, SignedCard, VolumeCard};
 use quorumfs_gateway::volume::{KnownPeople, Volume};
 use quorumfs_metadata::identity::PrincipalId;
@@ -89,12 +95,34 @@ impl Joined {
 }
 
 /// Runs the command.
-pub(crate) fn run(general: &General, arguments: &JoinArguments, output: Output) -> CommandResult {
+pub(crate) async fn run(
+    general: &General,
+    arguments: &JoinArguments,
+    output: Output,
+) -> CommandResult {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     match &arguments.file {
+        _ if arguments.as_me => join_as_me(general, &state, arguments, output).await,
         None => ask(&state, output),
         Some(file) => join(general, &state, file, arguments, output),
     }
+}
+
+/// One side or the other of adding a machine: the state directory says which.
+async fn join_as_me(
+    general: &General,
+    state: &StateDirectory,
+    arguments: &JoinArguments,
+    output: Output,
+) -> CommandResult {
+    if arguments.file.is_none() && state.join(KEY).exists() {
+        return machine::invite(general, arguments, output).await;
+    }
+    refuse_a_volume(state)?;
+    let line = machine_answer::asked_line(arguments)?;
+    let guest = guest_key(state)?;
+    let card = machine_answer::answer(&line, &guest, arguments, output).await?;
+    become_member(general, state, (card, guest), arguments, output)
 }
 
 /// An error if the state directory is a volume's. What an interrupted `join` has left there, which
@@ -107,16 +135,21 @@ fn refuse_a_volume(state: &StateDirectory) -> CommandResult<()> {
     }
 }
 
-/// Makes the guest's key, if there is none, and shows its line.
-fn ask(state: &StateDirectory, output: Output) -> CommandResult {
-    refuse_a_volume(state)?;
+/// The guest's key: a new one, if there is none.
+fn guest_key(state: &StateDirectory) -> CommandResult<JoinKey> {
     state.create()?;
     let path = state.join(JOIN_KEY);
     if !path.exists() {
         let key = JoinKey::random().and_then(|key| key.save(&path));
         key.map_err(|error| key_failure(&error))?;
     }
-    let key = JoinKey::load(&path).map_err(|error| key_failure(&error))?;
+    JoinKey::load(&path).map_err(|error| key_failure(&error))
+}
+
+/// Makes the guest's key, if there is none, and shows its line.
+fn ask(state: &StateDirectory, output: Output) -> CommandResult {
+    refuse_a_volume(state)?;
+    let key = guest_key(state)?;
     let asking = Asking {
         line: key.line(),
         fingerprint: key.principal.id().fingerprint(),
@@ -168,6 +201,30 @@ fn join(
         ));
     }
     let guest = JoinKey::load(&path).map_err(|error| key_failure(&error))?;
+    let signed = Some(signer);
+    become_member_by(general, state, (card, guest, signed), arguments, output)
+}
+
+/// Makes the guest a principal's machine with a card that is trusted.
+fn become_member(
+    general: &General,
+    state: &StateDirectory,
+    (card, guest): (VolumeCard, JoinKey),
+    arguments: &JoinArguments,
+    output: Output,
+) -> CommandResult {
+    become_member_by(general, state, (card, guest, None), arguments, output)
+}
+
+/// The same with one that this key has signed, if it has to be an administrator's.
+fn become_member_by(
+    general: &General,
+    state: &StateDirectory,
+    (card, guest, signer): (VolumeCard, JoinKey, Option<PublicKey>),
+    arguments: &JoinArguments,
+    output: Output,
+) -> CommandResult {
+    let path = state.join(JOIN_KEY);
     let key = KeyFile {
         principal: guest.principal,
         root: card.root,
@@ -179,7 +236,14 @@ fn join(
              new one",
         )
     })?;
-    if !volume.administrators().iter().any(|it| it.key == signer) {
+    let me = key.principal.id().signing;
+    if !volume.people().iter().any(|it| it.statement.key == me) {
+        let message = "this key was admitted, and was removed again";
+        return Err(Failure::new(Exit::WrongKey, message)
+            .hint("remove join.key from the state directory, and begin again"));
+    }
+    let administers = |key: PublicKey| volume.administrators().iter().any(|it| it.key == key);
+    if !signer.is_none_or(administers) {
         let message = "no administrator of the volume has signed the file";
         return Err(Failure::new(Exit::WrongKey, message)
             .hint("it says where the clouds are, which no one else may say: ask for it again"));
@@ -206,7 +270,6 @@ fn join(
     };
     saved.map_err(|error| key_failure(&error))?;
     fs::remove_file(&path).map_err(|error| Failure::file("remove", &path, &error))?;
-    let me = key.principal.id().signing;
     let person = volume
         .people()
         .into_iter()

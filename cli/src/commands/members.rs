@@ -74,6 +74,18 @@ pub(super) struct ReplicaState {
     certificate: Vec<u16>,
     sessions: u32,
     waiting: u32,
+    /// How votes are authenticated.
+    authentication: &'static str,
+    /// How durable what it promises is.
+    durability: &'static str,
+}
+
+impl ReplicaLine {
+    /// Whether a loss of power may make it forget what it has promised.
+    pub(super) fn may_forget(&self) -> bool {
+        let reported = self.reported.as_ref();
+        reported.is_some_and(|reported| reported.durability != "strict")
+    }
 }
 
 impl ReplicaState {
@@ -91,6 +103,8 @@ impl ReplicaState {
             certificate: reported.signers.iter().map(|signer| signer.0).collect(),
             sessions: reported.sessions,
             waiting: reported.waiting,
+            authentication: reported.authentication.name(),
+            durability: reported.durability.name(),
         }
     }
 }
@@ -167,9 +181,13 @@ impl ReplicaLine {
                     format!("; fetches the state after batch {sequence} from the others")
                 });
                 let does = self.does();
+                let forgets = match reported.durability {
+                    "strict" => String::new(),
+                    other => format!("; a loss of power makes it forget (durability {other})"),
+                };
                 format!(
                     "  replica {id}  {address}  view {view}  sequence {committed}  \
-                     {does}{catching_up}"
+                     {does}{catching_up}{forgets}"
                 )
             }
             (None, _) if self.role == Role::Retired => {

@@ -13,6 +13,7 @@ mod following;
 mod held;
 mod host;
 mod known_clouds;
+mod resealing;
 
 use super::cost::{CostBasis, Spending};
 use super::disk_cache::{CacheReport, MountCache};

@@ -4,30 +4,31 @@
 //! `join` for the other side, and [`quorumfs_gateway::keys::JoinKey`] for what is handed over.
 
 mod granting;
+mod removing;
+mod setting;
 mod shown;
 
-use super::epochs::{self, RekeyLine};
 use super::known_people;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{
-    General, PeopleCommand, PeopleCredentialsArguments, PeopleGroupArguments,
-    PeopleInviteArguments, PeopleRemoveArguments, PeopleSetArguments, VolumeRekeyArguments,
+    General, PeopleCommand, PeopleCredentialsArguments, PeopleGroupArguments, PeopleInviteArguments,
 };
 use crate::directory;
 use crate::exit::Exit;
 use crate::explain::{block_failure, volume_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
-use granting::{FIRST_UID, after, has_ended, next_uid, now, rights, role_of};
+pub(super) use granting::{after, has_ended};
+use granting::{next_uid, now, rights};
 use quorumfs_gateway::blocks::ShareStore;
 use quorumfs_gateway::keys::{PrincipalId as PublicKeys, SignedCard, VolumeCard};
-use quorumfs_gateway::volume::{Grant, Person};
+use quorumfs_gateway::volume::{Grant, Person, Volume};
 use quorumfs_metadata::identity::{CloudIndex, Gid};
 use quorumfs_metadata::limits::{LABEL_BYTES_MAX, SEALED_CREDENTIALS_BYTES_MAX};
 use quorumfs_metadata::row::{Assertable, Row};
 use quorumfs_metadata::statement::Statement;
 use serde::Serialize;
-use shown::{Invited, PersonLine, Removed};
+use shown::{Invited, PersonLine};
 pub(super) use shown::{harmless, role_name};
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
@@ -234,7 +235,8 @@ impl People<'_> {
         for (cloud, credentials) in given {
             self.give(keys, *cloud, Some(credentials)).await?;
         }
-        let card = SignedCard::of(self.card(), volume.principal());
+        let card = volume_card(self.configured, volume);
+        let card = SignedCard::of(card, volume.principal());
         directory::replace(&path, card.to_text().as_bytes())?;
         let mut people = volume.people().into_iter();
         let person = people.find(|it| it.statement.key == keys.signing);
@@ -255,26 +257,6 @@ impl People<'_> {
         let mut people = self.opened.volume().people();
         people.retain(|it| !has_ended(it));
         people
-    }
-
-    /// What a guest needs to find and verify the volume.
-    fn card(&self) -> VolumeCard {
-        let volume = self.opened.volume();
-        let sections = &self.configured.configuration().cloud;
-        let clouds = sections
-            .iter()
-            .map(|it| (it.name.clone(), it.location.clone()));
-        let replicas = self.configured.configuration().replica.iter();
-        VolumeCard {
-            root: volume.lineage().root,
-            genesis: self.configured.genesis().to_vec(),
-            successions: volume.successions().iter().map(Row::to_bytes).collect(),
-            people: volume.people_changes().iter().map(Row::to_bytes).collect(),
-            replicas: replicas
-                .map(|it| format!("{}@{}", it.key, it.address))
-                .collect(),
-            clouds: clouds.collect(),
-        }
     }
 
     /// A name is one that no one has, and can be shown.
@@ -334,77 +316,6 @@ impl People<'_> {
         Ok(person)
     }
 
-    async fn set(&self, arguments: &PeopleSetArguments) -> CommandResult {
-        let volume = self.opened.volume();
-        let person = self.find_lasting(&arguments.name)?.statement;
-        if let Some(name) = &arguments.rename {
-            self.check_name(name)?;
-        }
-        let uid = match (arguments.uid, &person.rights.uids) {
-            (Some(uid), _) => uid,
-            (None, Assertable::Only(uids)) => uids.first().map_or(FIRST_UID, |uid| uid.0),
-            (None, Assertable::Any) => FIRST_UID,
-        };
-        let unchanged = arguments.groups.is_empty() && !arguments.no_groups;
-        let groups = match (unchanged, &person.rights.gids) {
-            (false, _) => self.groups(&arguments.groups)?,
-            (true, Assertable::Only(gids)) => gids.iter().skip(1).copied().collect(),
-            (true, Assertable::Any) => Vec::new(),
-        };
-        let role = arguments.role.unwrap_or_else(|| role_of(&person.rights));
-        let grant = Grant {
-            label: arguments.rename.clone().unwrap_or(person.label),
-            rights: rights(role, uid, groups),
-            expires: match arguments.expires {
-                Some(time) => Some(after(time)),
-                None if arguments.forever => None,
-                None => person.expires,
-            },
-        };
-        let clouds = self.clouds()?;
-        let changed = volume.regrant(self.opened.metadata(), &clouds, person.key, grant);
-        changed.await.map_err(|error| volume_failure(&error))?;
-        self.list().await
-    }
-
-    async fn remove(&self, arguments: &PeopleRemoveArguments) -> CommandResult {
-        let (volume, metadata) = (self.opened.volume(), self.opened.metadata());
-        match self.find_other(&arguments.name) {
-            // The replicas have dismissed it at its end.
-            Ok(person) if has_ended(&person) => {}
-            Ok(person) => {
-                let dismissed = volume.dismiss(metadata, person.statement.key);
-                dismissed.await.map_err(|error| volume_failure(&error))?;
-            }
-            Err(failure) => {
-                // It was dismissed by a command that was interrupted before the new keys began.
-                let dismissed = volume.dismissed_in(&arguments.name);
-                if dismissed.is_none() || dismissed != volume.current_epoch() {
-                    return Err(failure);
-                }
-            }
-        }
-        let begun = epochs::begin(self.configured, self.opened, &as_before()).await;
-        let rekey: RekeyLine = begun.map_err(|failure| {
-            failure.hint(
-                "the person is refused already; the same command again begins the new keys, once \
-                 enough clouds answer",
-            )
-        })?;
-        let exit = match rekey.failures.is_empty() {
-            true => Exit::Success,
-            false => Exit::Degraded,
-        };
-        let clouds = self.configured.clouds().iter();
-        let removed = Removed {
-            name: arguments.name.clone(),
-            clouds: clouds.map(|cloud| cloud.name.clone()).collect(),
-            rekey,
-        };
-        self.output.record("removed", &removed, Removed::text)?;
-        Ok(exit)
-    }
-
     /// The clouds and the content of files, of `CLOUD=FILE` each.
     fn read_credentials(
         &self,
@@ -454,18 +365,28 @@ impl People<'_> {
 
     async fn credentials(&self, arguments: &PeopleCredentialsArguments) -> CommandResult {
         let statement = self.find_lasting(&arguments.name)?.statement;
-        let keys = PublicKeys {
-            signing: statement.key,
-            wrapping: statement.wrapping_key.into(),
+        // Those of a person are for all machines, those of a machine for it alone.
+        let mut all = match self.opened.volume().machines().contains_key(&statement.key) {
+            true => Vec::new(),
+            false => self.machines_of(&statement)?,
         };
+        let me = self.opened.volume().principal().id().signing;
+        if all.iter().any(|it| it.key == me) {
+            let message = "this machine is one of the person's, and no one changes itself";
+            return Err(Failure::new(Exit::Usage, message).hint("another administrator can do it"));
+        }
+        all.insert(0, statement);
+        let keys: Vec<_> = all.iter().map(keys_of).collect();
         let given = self.read_credentials(&arguments.given)?;
         let without = arguments.without.iter().map(|name| self.cloud(name));
         let without: Vec<_> = without.collect::<CommandResult<_>>()?;
-        for (cloud, credentials) in &given {
-            self.give(&keys, *cloud, Some(credentials)).await?;
-        }
-        for cloud in without {
-            self.give(&keys, cloud, None).await?;
+        for keys in &keys {
+            for (cloud, credentials) in &given {
+                self.give(keys, *cloud, Some(credentials)).await?;
+            }
+            for cloud in &without {
+                self.give(keys, *cloud, None).await?;
+            }
         }
         self.list().await
     }
@@ -527,6 +448,32 @@ impl GroupLine {
     }
 }
 
+fn keys_of(statement: &Statement) -> PublicKeys {
+    PublicKeys {
+        signing: statement.key,
+        wrapping: statement.wrapping_key.into(),
+    }
+}
+
+/// What a guest needs to find and verify the volume.
+pub(super) fn volume_card(configured: &Configured, volume: &Volume) -> VolumeCard {
+    let sections = &configured.configuration().cloud;
+    let clouds = sections
+        .iter()
+        .map(|it| (it.name.clone(), it.location.clone()));
+    let replicas = configured.configuration().replica.iter();
+    VolumeCard {
+        root: volume.lineage().root,
+        genesis: configured.genesis().to_vec(),
+        successions: volume.successions().iter().map(Row::to_bytes).collect(),
+        people: volume.people_changes().iter().map(Row::to_bytes).collect(),
+        replicas: replicas
+            .map(|it| format!("{}@{}", it.key, it.address))
+            .collect(),
+        clouds: clouds.collect(),
+    }
+}
+
 /// The file for a guest, which must not be there.
 fn card_path(arguments: &PeopleInviteArguments) -> CommandResult<PathBuf> {
     let path = arguments.file.clone();
@@ -538,9 +485,4 @@ fn card_path(arguments: &PeopleInviteArguments) -> CommandResult<PathBuf> {
         return Err(Failure::new(Exit::Usage, message).hint("name another file with --file"));
     }
     Ok(path)
-}
-
-/// A new key epoch with the lock that the present one has.
-fn as_before() -> VolumeRekeyArguments {
-    VolumeRekeyArguments::default()
 }

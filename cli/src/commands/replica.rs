@@ -5,7 +5,7 @@
 //! belongs to one cluster.
 
 use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
-use crate::configuration::{self, ReplicaConfiguration, VERSION};
+use crate::configuration::{self, DurabilitySetting, ReplicaConfiguration, VERSION};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
 use crate::explain::{key_file_failure, volume_failure};
@@ -14,11 +14,10 @@ use crate::notify;
 use crate::output::Output;
 use crate::stop::Stop;
 use crate::values::{place, public_key};
-use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 use quorumfs_bft::state::StateError;
 use quorumfs_bft_runtime::client::Member;
-use quorumfs_bft_runtime::disk::{DiskError, Durability};
+use quorumfs_bft_runtime::disk::DiskError;
 use quorumfs_bft_runtime::event_loop::Ending;
 use quorumfs_bft_runtime::keys::{KeyError, NodeKey};
 use quorumfs_bft_runtime::server::{
@@ -176,6 +175,7 @@ fn first_configuration(listen: SocketAddr) -> ReplicaConfiguration {
         listen,
         key: KEY.into(),
         free_space_floor_mib: configuration::replica_floor(),
+        durability: DurabilitySetting::Strict,
         replica: Vec::new(),
     }
 }
@@ -340,9 +340,9 @@ fn server_config(
         listen: Some(configuration.listen),
         directory: state.join(DATA),
         free_bytes_min: configuration.free_space_floor(),
-        durability: Durability::Strict,
+        durability: configuration.durability.into(),
         genesis: bytes.into(),
-        authentication: Authentication::Sig,
+        authentication: genesis.authentication(),
         recording: None,
     })
 }

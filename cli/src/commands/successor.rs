@@ -22,6 +22,7 @@ use super::epochs::{self, RekeyLine};
 use super::key;
 use super::opened::{Access, Configured, Opened};
 use super::recover;
+use super::reseal::{self, ResealLine};
 use super::signed_lines::SignedLines;
 use crate::arguments::{General, VolumeRekeyArguments};
 use crate::directory::StateDirectory;
@@ -53,12 +54,14 @@ struct Replaced {
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     rekey: Option<RekeyLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<ResealLine>,
 }
 
 impl Replaced {
     fn text(&self) -> String {
         let (old, new) = (&self.old, &self.new);
-        let Some(rekey) = &self.rekey else {
+        let (Some(rekey), Some(names)) = (&self.rekey, &self.names) else {
             return format!(
                 "The owner's key {old} would be replaced by another, and a new key epoch begun. \
                  Nothing was done."
@@ -66,13 +69,16 @@ impl Replaced {
         };
         format!(
             "The owner's key is now {new}. The old one, {old}, is refused from now on.\n\
-             {}\n\
+             {}\n{}\n\
              Still to do:\n  \
              1. Put the kit away again.\n  \
-             2. Copy principal.key and volume.successions to other machines of yours.\n  \
+             2. Copy principal.key and volume.successions to machines that have copies of the \
+             old key.\n     Add those again that were added with it (`quorumfs join --as-me`): \
+             they are refused too.\n  \
              3. Revoke the clouds' credentials that were stored with the old key\n     \
              (docs/CLOUDS.md): until then older content can be read with both.",
-            rekey.text()
+            rekey.text(),
+            names.text()
         )
     }
 }
@@ -103,6 +109,7 @@ pub(crate) async fn run(
         new: String::new(),
         dry_run: arguments.dry_run,
         rekey: None,
+        names: None,
     };
     if arguments.dry_run {
         output.record("replaced", &replaced, Replaced::text)?;
@@ -126,11 +133,10 @@ pub(crate) async fn run(
         new.keep(&before, &successions)?;
     }
     drop(locked);
-    replaced.rekey = Some(rekey(general, arguments, passphrase).await?);
-    let exit = match &replaced.rekey {
-        Some(rekey) if !rekey.failures.is_empty() => Exit::Degraded,
-        _ => Exit::Success,
-    };
+    let (rekey, names) = rekey(general, arguments, passphrase, output).await?;
+    let exit = names.exit_after(rekey.exit());
+    replaced.rekey = Some(rekey);
+    replaced.names = Some(names);
     output.record("replaced", &replaced, Replaced::text)?;
     Ok(exit)
 }
@@ -176,19 +182,45 @@ async fn rekey(
     general: &General,
     arguments: &VolumeRekeyArguments,
     passphrase: Option<Passphrase>,
-) -> CommandResult<RekeyLine> {
+    output: Output,
+) -> CommandResult<(RekeyLine, ResealLine)> {
     let (configured, _) = Configured::read_with(general, passphrase)?;
     let begun = async {
         let opened = Opened::open(&configured, Access::Command).await?;
-        let begun = epochs::begin(&configured, &opened, arguments).await;
+        let begun = match drop_machines(&opened).await {
+            Ok(()) => epochs::begin(&configured, &opened, arguments).await,
+            Err(failure) => Err(failure),
+        };
+        let done = match begun {
+            Ok(line) => reseal::reseal(&opened, output)
+                .await
+                .map(|names| (line, names)),
+            Err(failure) => Err(failure),
+        };
         let closed = opened.close().await;
-        let line = begun?;
+        let done = done?;
         closed?;
-        Ok(line)
+        Ok(done)
     };
     begun.await.map_err(|failure: Failure| {
         failure.or_hint("the key is replaced; `quorumfs volume rekey` begins the new key epoch")
     })
+}
+
+/// Has the replicas refuse the machines that were added with keys that were replaced: a thief of
+/// such a key may have added one.
+async fn drop_machines(opened: &Opened) -> CommandResult<()> {
+    let (volume, metadata) = (opened.volume(), opened.metadata());
+    let learned = volume.learn_people(metadata).await;
+    learned.map_err(|error| volume_failure(&error))?;
+    for (machine, of) in volume.machines() {
+        let (present, _) = volume.present_key(&of);
+        if present != of {
+            let dropped = volume.drop_machine(metadata, machine).await;
+            dropped.map_err(|error| volume_failure(&error))?;
+        }
+    }
+    Ok(())
 }
 
 /// The new key, not yet installed.

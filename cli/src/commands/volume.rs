@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::unlock::{self, Sources};
 use crate::values::{apply_values, credentials_file, named, public_key, replica};
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ReplicaId, Time};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
 use quorumfs_gateway::keys::Passphrase;
@@ -41,6 +42,7 @@ pub(crate) struct VolumePlan {
     clouds: Vec<CloudSection>,
     failures: u16,
     liars: u16,
+    authentication: Authentication,
     faulty_clouds: u8,
     data_shards: u8,
     lock: LockSetting,
@@ -62,6 +64,7 @@ impl VolumePlan {
             clouds,
             failures: 1,
             liars: 1,
+            authentication: Authentication::Sig,
             faulty_clouds: 1,
             data_shards: 2,
             lock: LockSetting::Clouds,
@@ -111,6 +114,7 @@ impl VolumePlan {
             clouds,
             failures: arguments.failures,
             liars: arguments.liars,
+            authentication: arguments.authentication.into(),
             faulty_clouds: arguments.faulty_clouds,
             data_shards: arguments.data_shards,
             lock: arguments.lock,
@@ -441,6 +445,7 @@ impl VolumePlan {
             replicas: replicas.collect::<CommandResult<_>>()?,
             clouds,
             policy,
+            authentication: self.authentication,
             trash_seconds: self.trash_seconds,
             owner_label: "owner".to_string(),
             root_owner: self.owner,

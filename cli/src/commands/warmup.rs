@@ -13,12 +13,11 @@ use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
-use crate::output::Output;
+use crate::output::{Output, line};
 use crate::stop::Stop;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::Metadata;
-use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -120,7 +119,7 @@ pub(crate) async fn run(
     while !is_all_found || !files.is_empty() {
         tokio::select! {
             () = stop.wanted() => {
-                clear_line(output);
+                line::clear(output);
                 let message = format!("stopped after {}", counts.text());
                 return Err(Failure::new(Exit::Cancelled, message)
                     .hint("the same command goes on where this one stopped"));
@@ -143,7 +142,7 @@ pub(crate) async fn run(
                     Ok(piece) => counts.add(&piece),
                     Err(failure) => {
                         counts.files_failed += 1;
-                        clear_line(output);
+                        line::clear(output);
                         eprintln!("{}: {}", file.path.display(), failure.message);
                     }
                 }
@@ -151,7 +150,7 @@ pub(crate) async fn run(
             _ = tell.tick() => show(&counts, output)?,
         }
     }
-    clear_line(output);
+    line::clear(output);
     let walked = walk.await;
     let unreadable = walked.map_err(|error| Failure::new(Exit::Error, error.to_string()))?;
     for failure in &unreadable {
@@ -269,19 +268,6 @@ fn show(counts: &Counts, output: Output) -> CommandResult<()> {
     if output.is_json() {
         return output.record("progress", counts, |_| String::new());
     }
-    let mut stderr = std::io::stderr().lock();
-    if stderr.is_terminal() {
-        let line = format!("\r\x1b[K{}", counts.text());
-        let _ = stderr
-            .write_all(line.as_bytes())
-            .and_then(|()| stderr.flush());
-    }
+    line::show(output, &counts.text());
     Ok(())
-}
-
-fn clear_line(output: Output) {
-    let mut stderr = std::io::stderr().lock();
-    if !output.is_json() && stderr.is_terminal() {
-        let _ = stderr.write_all(b"\r\x1b[K");
-    }
 }

@@ -37,7 +37,7 @@ pub(crate) struct CloudSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) price: Option<String>,
     /// What it may cost in a month.
-    #[serde(default, skip_serializing_if = "CloudBudget::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub(crate) budget: CloudBudget,
     /// Limits of requests to it.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]

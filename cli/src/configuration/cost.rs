@@ -17,12 +17,6 @@ pub(crate) struct CostSection {
     pub(crate) prices: Option<PathBuf>,
 }
 
-impl CostSection {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl VolumeConfiguration {
     /// The prices: those of its file, relative to `base`, or those of the program.
     pub(crate) fn prices(&self, base: &Path) -> CommandResult<PriceBook> {
@@ -58,10 +52,6 @@ pub(crate) struct BudgetSection {
 }
 
 impl BudgetSection {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The bounds, in the currency of the prices.
     ///
     /// # Errors
@@ -89,10 +79,6 @@ pub(crate) struct CloudBudget {
 }
 
 impl CloudBudget {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// As of the volume's; `cloud` is for messages.
     ///
     /// # Errors

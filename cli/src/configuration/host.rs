@@ -24,10 +24,6 @@ pub(crate) enum TierSetting {
 }
 
 impl TierSetting {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Whether it needs a journal.
     pub(crate) fn is_local(self) -> bool {
         self == Self::Local
@@ -76,10 +72,6 @@ impl Default for JournalSection {
 }
 
 impl JournalSection {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The most bytes that it may take.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.size_mib) << 20
@@ -136,10 +128,6 @@ impl CacheSection {
             size_mib: 0,
             ..Self::default()
         }
-    }
-
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
     }
 
     /// The most bytes that it may take, if there is one.

@@ -28,9 +28,3 @@ impl Default for KeysSection {
         }
     }
 }
-
-impl KeysSection {
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}

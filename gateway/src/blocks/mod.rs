@@ -46,6 +46,7 @@
 //! | `clouds` | `Clouds` | the clouds with their health, the interface to the metadata, notes |
 //! | `write` | `Writes` | sealing, the quorum write, puts in flight |
 //! | `read` | `Reads` | the verified read, rebuilding, consistency checks |
+//! | `linked` | nothing | objects that are read without an account, by presigned URLs |
 //! | `backup` | [`BackupStore`] | backups of the metadata: objects that no row names |
 //! | `shares` | [`ShareStore`] | the second lock of a volume: a secret in shares, one a cloud |
 //! | `reconcile` | `Reconciler` | what no caller waits for: completion, repair, scrub, compaction |
@@ -54,6 +55,7 @@
 mod backup;
 mod clouds;
 mod config;
+mod linked;
 mod object;
 mod read;
 mod reconcile;
@@ -72,6 +74,7 @@ pub use clouds::{
     SparsePage, Timeouts, UnderReplicatedCursor, UnderReplicatedPage, Workers,
 };
 pub use config::BlockConfig;
+pub use linked::{LinkFor, LinkedError, LinkedObject, LinkedReader, LinkedShard, UrlReader};
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) use object::decoding;
 pub use object::{

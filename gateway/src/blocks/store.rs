@@ -3,6 +3,7 @@
 use super::backup::{BackupPart, BackupStore};
 use super::clouds::{Cloud, Clouds, PlacementError, PlacementLog};
 use super::config::BlockConfig;
+use super::linked::{LinkFor, LinkedObject};
 use super::object::{BlockError, PlainSlice, SealedSlice, Stored, StoredObject};
 use super::read::Reads;
 use super::reconcile::{
@@ -19,6 +20,7 @@ use quorumfs_metadata::fleet::Fleet;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::row::Shares;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -217,6 +219,20 @@ impl BlockStore {
             .await
     }
 
+    /// Links an object, so that it can be read without an account: see
+    /// [`LinkedReader`](crate::blocks::LinkedReader).
+    ///
+    /// # Errors
+    /// `Unlinkable` if fewer than k + f of its shards can be.
+    #[boxed]
+    pub async fn link(
+        &self,
+        object: &StoredObject,
+        link_for: &mut LinkFor,
+    ) -> Result<LinkedObject, BlockError> {
+        super::linked::link(&self.clouds, object, link_for).await
+    }
+
     /// Checks the shards of all objects behind `from`, and restores missing and bad ones; see
     /// [`ScrubConfig`]. Dropping the future ends the scrub; [`status`](Self::status) shows its
     /// progress. Only one runs at a time.
@@ -266,6 +282,19 @@ impl BlockStore {
     #[boxed]
     pub async fn collect(&self, collection: &Collection) -> Result<Collected, PlacementError> {
         self.reconciler.collect(collection).await
+    }
+
+    /// Deletes those of these objects that nothing needs, without a grace; returns how many are
+    /// gone from all their clouds.
+    ///
+    /// # Errors
+    /// If the metadata do not answer.
+    #[boxed]
+    pub async fn collect_these(
+        &self,
+        objects: &BTreeSet<ObjectId>,
+    ) -> Result<usize, PlacementError> {
+        self.reconciler.collect_these(objects).await
     }
 
     /// What a round of collection would delete and keep.

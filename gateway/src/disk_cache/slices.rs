@@ -1,9 +1,10 @@
 //! The disk cache in front of a store of slices.
 
 use super::cache::{DiskCache, FoundChunks};
-use crate::blocks::ShareStore;
+use crate::blocks::{LinkFor, LinkedObject, ShareStore};
 use crate::cost::PaidWork;
 use crate::error::VfsError;
+use crate::keys::SliceKey;
 use crate::metadata::AllocatedId;
 use crate::slices::{CHUNK_BYTES, SliceStore, StoredSlice, Warmed, WrittenSlice};
 use async_trait::async_trait;
@@ -107,6 +108,18 @@ impl SliceStore for CachedSlices {
             whole.extend_from_slice(chunk);
         }
         Ok(whole.freeze())
+    }
+
+    async fn link(
+        &self,
+        stored: &StoredSlice,
+        link_for: &mut LinkFor,
+    ) -> Result<LinkedObject, VfsError> {
+        self.inner.link(stored, link_for).await
+    }
+
+    fn key_of(&self, stored: &StoredSlice) -> Result<SliceKey, VfsError> {
+        self.inner.key_of(stored)
     }
 
     async fn warm(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Warmed, VfsError> {

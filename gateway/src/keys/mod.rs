@@ -33,6 +33,7 @@ mod given;
 mod host;
 mod joining;
 mod lines;
+mod machine_line;
 mod names;
 mod passphrase;
 mod principal;
@@ -56,6 +57,7 @@ pub use error::KeyError;
 pub use given::CredentialsPlace;
 pub use host::HostKey;
 pub use joining::{JoinKey, SignedCard, VolumeCard};
+pub use machine_line::{MachineAnswer, MachineLine};
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };

@@ -1,5 +1,5 @@
-//! Small values that live in metadata rows: inline content, symlink targets, and the values of
-//! extended attributes, which are bound to their names too.
+//! Small values that live in metadata rows: inline content, symlink targets, where something was
+//! when it was shared, and the values of extended attributes, which are bound to their names too.
 //!
 //! AES-256-GCM-SIV (RFC 8452) with a random nonce; a repeated nonce would reveal only equality. A
 //! value is bound to its place, so that even if all servers lie they cannot show one file's content
@@ -31,6 +31,8 @@ pub enum Field {
     SymlinkTarget = 2,
     /// The value of an extended attribute.
     Attribute = 3,
+    /// Where an inode was when it was shared.
+    SharePlace = 4,
 }
 
 /// The place of a small value.
@@ -72,6 +74,16 @@ impl ValueBinding {
             field: Field::Attribute,
             inode,
             attribute: Some((namespace, hash)),
+        }
+    }
+
+    /// Where an inode was when it was shared.
+    #[must_use]
+    pub const fn share_place(inode: InodeId) -> Self {
+        Self {
+            field: Field::SharePlace,
+            inode,
+            attribute: None,
         }
     }
 

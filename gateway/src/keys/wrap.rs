@@ -168,6 +168,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_wrapped_to_a_useless_key() {
+        let secret = Secret::from_bytes([3; 32]);
+        for useless in quorumfs_metadata::people::USELESS_WRAPPING_KEYS {
+            for high in [0, 0x80] {
+                let mut key = useless;
+                key[31] |= high;
+                assert!(
+                    wrap("secret", &secret, &key.into(), b"place").is_err(),
+                    "{key:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn the_wrapping_is_pinned_to_its_golden_bytes() {
         let seed = Secret::from_bytes([1; 32]);
         let (_, public) = key_pair(&seed);

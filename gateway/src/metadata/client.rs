@@ -164,6 +164,10 @@ impl MetadataClient {
             return VfsError::Fenced;
         }
         tracing::debug!(what, %error, "refused");
+        if let Error::OldKeys { current } | Error::OtherGeneration { current } = error {
+            let epoch = *current;
+            return VfsError::OtherKeys { what, epoch };
+        }
         let errno = Errno::from_raw_os_error(error.errno().0);
         quota::full(what, errno, error).unwrap_or_else(|| VfsError::refused(what, errno))
     }

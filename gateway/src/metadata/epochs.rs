@@ -3,11 +3,17 @@
 use super::MetadataClient;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::identity::{CloudIndex, Home, PrincipalId, RealmEpoch, SliceId};
-use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};
-use quorumfs_metadata::operation::{BeginEpoch, Operation};
+use quorumfs_metadata::identity::{
+    CloudIndex, Cookie, Home, InodeId, PrincipalId, RealmEpoch, SliceId,
+};
+use quorumfs_metadata::limits::{
+    DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, INODES_LOOKED_AT_MAX, SLICES_COUNTED_MAX,
+};
+use quorumfs_metadata::operation::{
+    BeginEpoch, DirectoryNames, NewObject, Operation, ResealNames, ResealSlices, ResealedSlice,
+};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, QueryResult, SealedUnder};
+use quorumfs_metadata::reply::{Done, OldName, OldNames, OldSlice, QueryResult, SealedUnder};
 use quorumfs_metadata::row::{CloudSecretRow, Epoch, Member};
 use quorumfs_metadata::statement::WrappedSecret;
 use quorumfs_metadata::succession::{SignedSuccession, Succeed};
@@ -110,6 +116,92 @@ impl MetadataClient {
         let operation = Operation::BeginEpoch(begin.clone());
         match self.order(WHAT, &operation).await? {
             Done::EpochBegun { number } if number == begin.number => Ok(()),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Looks at a piece of all inodes for directories with names under older key epochs than the
+    /// newest; returns where to continue.
+    ///
+    /// # Errors
+    /// If the servers gave no usable answer.
+    #[boxed]
+    pub async fn old_names(
+        &self,
+        after: Option<InodeId>,
+    ) -> Result<(Vec<OldNames>, Option<InodeId>), VfsError> {
+        let question = Question::NamesByEpoch {
+            realm: self.realm(),
+            after,
+            limit: INODES_LOOKED_AT_MAX,
+        };
+        match self.ask("old names", self.own(), question).await? {
+            QueryResult::NamesByEpoch { directories, next } => Ok((directories, next)),
+            other => Err(self.mismatch("old names", &other)),
+        }
+    }
+
+    /// A page of a directory's names that are under older key epochs, and where to continue.
+    pub(crate) async fn names_to_reseal(
+        &self,
+        directory: InodeId,
+        after: Cookie,
+    ) -> Result<(Vec<OldName>, Option<Cookie>), VfsError> {
+        let question = Question::NamesToReseal {
+            directory,
+            after,
+            limit: DIRECTORY_PAGE_MAX,
+        };
+        match self.ask("old names", self.own(), question).await? {
+            QueryResult::NamesToReseal { names, next } => Ok((names, next)),
+            other => Err(self.mismatch("old names", &other)),
+        }
+    }
+
+    /// Reseals names; returns how many, and how many directories have no older ones any more.
+    pub(crate) async fn reseal_names(
+        &self,
+        directories: Vec<DirectoryNames>,
+    ) -> Result<(u32, u32), VfsError> {
+        const WHAT: &str = "resealing names";
+        let realm = self.realm();
+        let operation = Operation::ResealNames(ResealNames { realm, directories });
+        match self.order(WHAT, &operation).await? {
+            Done::NamesResealed { names, directories } => Ok((names, directories)),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Slices that are sealed under older key epochs, and where to continue.
+    pub(crate) async fn slices_to_reseal(
+        &self,
+        after: Option<(Home, SliceId)>,
+    ) -> Result<(Vec<OldSlice>, Option<(Home, SliceId)>), VfsError> {
+        let question = Question::SlicesToReseal {
+            realm: self.realm(),
+            after,
+            limit: SLICES_COUNTED_MAX,
+        };
+        match self.ask("old slices", self.own(), question).await? {
+            QueryResult::SlicesToReseal { slices, next } => Ok((slices, next)),
+            other => Err(self.mismatch("old slices", &other)),
+        }
+    }
+
+    /// Reseals slices; returns how many were where they were seen.
+    pub(crate) async fn reseal_slices(
+        &self,
+        objects: Vec<NewObject>,
+        slices: Vec<ResealedSlice>,
+    ) -> Result<u32, VfsError> {
+        const WHAT: &str = "resealing content";
+        let operation = Operation::ResealSlices(ResealSlices {
+            realm: self.realm(),
+            objects,
+            slices,
+        });
+        match self.order(WHAT, &operation).await? {
+            Done::SlicesResealed { slices } => Ok(slices),
             other => Err(self.mismatch(WHAT, &other)),
         }
     }

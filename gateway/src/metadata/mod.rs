@@ -23,6 +23,7 @@ mod ordered;
 mod people;
 mod placement;
 mod quota;
+mod shares;
 mod transport;
 mod trash;
 

@@ -4,11 +4,14 @@
 use super::MetadataClient;
 use crate::error::VfsError;
 use async_recursion::async_recursion as boxed;
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::identity::PrincipalId;
 use quorumfs_metadata::limits::{PEOPLE_CHANGES_MAX, PRINCIPALS_MAX};
-use quorumfs_metadata::operation::Operation;
+use quorumfs_metadata::operation::{InviteMachine, Operation};
 use quorumfs_metadata::people::{ChangePeople, SignedPeopleChange};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Done, QueryResult};
+use quorumfs_metadata::reply::{Done, ListedInvitation, QueryResult};
+use rustix::io::Errno;
 
 /// The most changes that a volume can have: after the last one principals can still be dismissed.
 const CHANGES_MAX: u32 = PEOPLE_CHANGES_MAX + PRINCIPALS_MAX as u32;
@@ -69,6 +72,62 @@ impl MetadataClient {
         match self.order(WHAT, &operation).await? {
             Done::PeopleChanged { number } if number == wanted => Ok(()),
             other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Invites a further machine; returns when that ends, by the agreed time.
+    ///
+    /// # Errors
+    /// If the servers refuse it or give no usable answer.
+    #[boxed]
+    pub async fn invite_machine(&self, wish: InviteMachine) -> Result<Time, VfsError> {
+        const WHAT: &str = "inviting a machine";
+        match self.order(WHAT, &Operation::InviteMachine(wish)).await? {
+            Done::MachineInvited { until } => Ok(until),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Answers an invitation with whose key this session was opened.
+    ///
+    /// # Errors
+    /// If the servers refuse it or give no usable answer.
+    #[boxed]
+    pub async fn answer_invitation(&self, answer: Vec<u8>) -> Result<(), VfsError> {
+        const WHAT: &str = "answering an invitation";
+        let operation = Operation::AnswerInvitation { answer };
+        match self.order(WHAT, &operation).await? {
+            Done::InvitationAnswered => Ok(()),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Ends an invitation.
+    ///
+    /// # Errors
+    /// If the servers refuse it or give no usable answer.
+    #[boxed]
+    pub async fn end_invitation(&self, key: PrincipalId) -> Result<(), VfsError> {
+        const WHAT: &str = "ending an invitation";
+        let operation = Operation::EndInvitation { key };
+        match self.order(WHAT, &operation).await? {
+            Done::InvitationEnded => Ok(()),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// An invitation of this session's, from either side; `None` if it has ended.
+    ///
+    /// # Errors
+    /// If the servers gave no usable answer.
+    #[boxed]
+    pub async fn invitation(&self, key: PrincipalId) -> Result<Option<ListedInvitation>, VfsError> {
+        const WHAT: &str = "an invitation";
+        match self.ask(WHAT, self.own(), Question::Invitation(key)).await {
+            Ok(QueryResult::Invitation(listed)) => Ok(Some(listed)),
+            Ok(other) => Err(self.mismatch(WHAT, &other)),
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -390,15 +390,19 @@ impl PlacementLog for MetadataClient {
         self.give_back_idle().await;
     }
 
-    async fn is_known(&self, object: ObjectId) -> Result<bool, PlacementError> {
+    async fn object(&self, object: ObjectId) -> Result<Option<Object>, PlacementError> {
         let question = Question::Object(object);
-        match self.ask("compaction", self.own(), question).await {
-            Ok(QueryResult::Object(_)) => Ok(true),
-            Ok(other) => Err(failed(&self.mismatch("compaction", &other))),
+        match self.ask("an object", self.own(), question).await {
+            Ok(QueryResult::Object(row)) => Ok(Some(row)),
+            Ok(other) => Err(failed(&self.mismatch("an object", &other))),
             // That answer means that there is none.
-            Err(VfsError::Refused { .. }) => Ok(false),
+            Err(VfsError::Refused { .. }) => Ok(None),
             Err(error) => Err(failed(&error)),
         }
+    }
+
+    async fn is_known(&self, object: ObjectId) -> Result<bool, PlacementError> {
+        Ok(self.object(object).await?.is_some())
     }
 }
 

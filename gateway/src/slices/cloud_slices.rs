@@ -4,11 +4,12 @@ use super::outage::Outages;
 use super::packer::{Packer, Packing, SMALL_BYTES};
 use super::{CHUNK_BYTES, SliceStore, StoredSlice, WrittenSlice};
 use crate::blocks::{
-    BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
+    BlockError, BlockErrorKind, BlockStore, LinkFor, LinkedObject, SealedSlice, ShareStore,
+    StoredObject,
 };
 use crate::cost::PaidWork;
 use crate::error::VfsError;
-use crate::keys::KeyError;
+use crate::keys::{KeyError, SliceKey};
 use crate::memory::LongBytes;
 use crate::metadata::AllocatedId;
 use crate::volume::Volume;
@@ -45,7 +46,7 @@ impl CloudSlices {
 }
 
 /// What a slice's key depends on apart from its id: drawn anew whenever a slice is sealed.
-fn draw_salt() -> Result<SliceSalt, KeyError> {
+pub(super) fn draw_salt() -> Result<SliceSalt, KeyError> {
     let mut salt = SliceSalt::default();
     getrandom::fill(&mut salt.0).map_err(|error| KeyError::Random {
         reason: error.to_string(),
@@ -132,6 +133,23 @@ impl SliceStore for CloudSlices {
             true => LongBytes::copy_of(&bytes),
             false => bytes,
         })
+    }
+
+    async fn link(
+        &self,
+        stored: &StoredSlice,
+        link_for: &mut LinkFor,
+    ) -> Result<LinkedObject, VfsError> {
+        const DOING: &str = "making a link at the clouds";
+        let object = StoredObject::of_row(stored.slice.object, &stored.object)
+            .map_err(|error| failed(DOING, &error))?;
+        let linked = self.blocks.link(&object, link_for).await;
+        linked.map_err(|error| failed(DOING, &error))
+    }
+
+    fn key_of(&self, stored: &StoredSlice) -> Result<SliceKey, VfsError> {
+        let (epoch, salt) = own_key(self.volume.realm().id(), stored.id, &stored.slice)?;
+        Ok(self.volume.slice_key(epoch, stored.id, &salt)?)
     }
 
     fn shares(&self) -> Option<ShareStore> {

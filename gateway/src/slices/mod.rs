@@ -19,12 +19,14 @@
 mod cloud_slices;
 mod outage;
 mod packer;
+mod reseal;
 mod store;
 mod stored;
 
 pub use cloud_slices::CloudSlices;
 pub(crate) use outage::Outages;
 pub use packer::Packing;
+pub use reseal::{ContentResealer, ResealedContent};
 pub use store::{SliceStore, StoredSlice, Warmed, WrittenSlice};
 pub(crate) use stored::Stored;
 

@@ -1,14 +1,16 @@
 //! The interface to the store of slices.
 
-use crate::blocks::ShareStore;
+use crate::blocks::{LinkFor, LinkedObject, ShareStore};
 use crate::cost::PaidWork;
 use crate::error::VfsError;
+use crate::keys::SliceKey;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{ObjectId, SliceId};
 use quorumfs_metadata::operation::{NewObject, NewSlice};
 use quorumfs_metadata::row::{Object, Slice};
+use rustix::io::Errno;
 use std::ops::Range;
 
 /// A slice with its object: all that is needed to read it.
@@ -73,6 +75,26 @@ pub trait SliceStore: Send + Sync + 'static {
             refused: u64::from(range.end.saturating_sub(range.start)),
             ..Warmed::default()
         })
+    }
+
+    /// Links the object of a slice, so that it can be read without an account.
+    ///
+    /// # Errors
+    /// If too few clouds can link it.
+    async fn link(
+        &self,
+        _: &StoredSlice,
+        _link_for: &mut LinkFor,
+    ) -> Result<LinkedObject, VfsError> {
+        Err(VfsError::refused("link", Errno::OPNOTSUPP))
+    }
+
+    /// The key of a slice, to be given away with a link.
+    ///
+    /// # Errors
+    /// If this principal does not have it.
+    fn key_of(&self, _: &StoredSlice) -> Result<SliceKey, VfsError> {
+        Err(VfsError::refused("link", Errno::OPNOTSUPP))
     }
 
     /// The servers have the object now. Called once for each written slice; so is the opposite.

@@ -8,6 +8,7 @@ use super::locks::{self, FileLocks};
 use super::names::spawn_claims;
 use super::read::Reading;
 use super::services::{Services, VfsOptions};
+use super::shared::{SharedWithMe, TakingBack};
 use super::writeback::Writeback;
 use crate::journal::Journal;
 use crate::memory::keep_at_most;
@@ -51,6 +52,8 @@ impl FileSystem {
         known.before_sharing(&locks);
         let inner = Arc::new(FileSystemCore {
             reading: Reading::new(services.clone(), files.clone()),
+            shared: SharedWithMe::new(services.clone()),
+            taking_back: TakingBack::default(),
             locks,
             writeback,
             files,

@@ -1,5 +1,5 @@
 //! Background work: committing data that is due; releasing orphans that are not open; sending times
-//! of access; new keys.
+//! of access; new keys; the access of shares that have ended.
 
 use super::file_system::FileSystemCore;
 use super::writeback::Large;
@@ -42,6 +42,7 @@ async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Lar
     }
     sweep(&inner, swept);
     inner.services.refresh_keys_if_due();
+    inner.take_back_if_due();
     inner.files.send_access_times_if_due();
     give_back_spare();
     if !inner.writeback.flush_due(large).await {

@@ -126,6 +126,17 @@ impl FileSystem {
         self.inner.writeback.make_safe(&handle.node).await
     }
 
+    /// Commits the file's writes, whatever tier it has.
+    ///
+    /// # Errors
+    /// If they could not be committed, or some were lost.
+    #[boxed]
+    pub async fn fsync_to_clouds(&self, handle: HandleId) -> Result<(), VfsError> {
+        let handle = self.inner.files.handles.file(handle)?;
+        handle.keeps_locks()?;
+        self.inner.writeback.flush_file(&handle.node).await
+    }
+
     /// Does what `how` says to `length` bytes from `offset`.
     ///
     /// # Errors

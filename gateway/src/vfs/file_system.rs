@@ -5,6 +5,7 @@ use super::known::{KnownMetadata, Scope};
 use super::locks::FileLocks;
 use super::read::Reading;
 use super::services::{Caller, Identities, Services, Tier, UnderOldEpochs};
+use super::shared::{SharedWithMe, TakingBack};
 use super::writeback::Writeback;
 use crate::error::VfsError;
 use crate::journal::JournalStatus;
@@ -56,6 +57,8 @@ pub(super) struct FileSystemCore {
     pub(super) writeback: Arc<Writeback>,
     pub(super) reading: Arc<Reading>,
     pub(super) locks: Arc<FileLocks>,
+    pub(super) shared: SharedWithMe,
+    pub(super) taking_back: TakingBack,
 }
 
 /// A file system, testable without a kernel. Clones are the same file system.

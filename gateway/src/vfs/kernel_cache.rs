@@ -6,6 +6,7 @@
 use super::file_system::FileSystem;
 use super::files::HandleId;
 use super::known::{Invalidations, Known};
+use super::shared::{SHARED_NAME, is_shared};
 use crate::error::VfsError;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::{Cookie, InodeId};
@@ -35,6 +36,9 @@ impl FileSystem {
     #[must_use]
     pub fn may_cache(&self, shown: &Attributes) -> bool {
         let inner = &self.inner;
+        if is_shared(shown.inode) {
+            return false;
+        }
         // A pending commit changes attributes without a call.
         let settled = inner
             .files
@@ -46,6 +50,9 @@ impl FileSystem {
     /// Whether the kernel may cache the result of a lookup, found or not.
     #[must_use]
     pub fn may_cache_name(&self, directory: InodeId, name: &[u8], leads: Option<InodeId>) -> bool {
+        if is_shared(directory) || self.inner.shared.may_be(directory, name) {
+            return false;
+        }
         let known = leads.map_or(Known::Absent, Known::Entry);
         self.inner.known.may_cache_name(directory, name, known)
     }
@@ -85,6 +92,9 @@ impl FileSystem {
     #[must_use]
     pub fn may_cache_listing(&self, directory: InodeId) -> bool {
         let inner = &self.inner;
+        if is_shared(directory) || inner.shared.may_be(directory, SHARED_NAME) {
+            return false;
+        }
         let page = inner.known.page(directory, Cookie::START);
         page.is_some_and(|page| !page.more && inner.known.may_cache_page(&page))
     }

@@ -19,12 +19,15 @@
 //! | Part | Content |
 //! |---|---|
 //! | `services` | what all work with: the volume's keys, the servers, the slices; the caller |
+//! | `shared` | what others share with this mount's person, as a directory of the root |
 //! | `known` | what is known of metadata without asking |
 //! | `files` | what is open, and what of it waits to be committed |
 //! | `writeback` | from written bytes to committed content |
 //! | `locks` | locks of files, and writes at their ends, across mounts |
 //! | `read` | content, from memory or from slices, and ahead of the reader |
 //! | `attributes`, `names`, `data`, `locking` | the calls |
+//! | `linking` | where content lies, for links |
+//! | `sharing` | sharing with a person: access control lists over a tree |
 //!
 //! What always holds:
 //! * **Data before metadata**: a commit names only slices that w clouds have acknowledged.
@@ -48,12 +51,15 @@ mod file_system;
 mod files;
 mod kernel_cache;
 mod known;
+mod linking;
 mod locking;
 mod locks;
 mod names;
 mod read;
 mod rescue;
 mod services;
+mod shared;
+mod sharing;
 mod writeback;
 
 pub use crate::error::VfsError;
@@ -64,12 +70,18 @@ pub use attributes::{AttributeChange, SetMode, TimeChange, Usage};
 pub use file_system::{FileSystem, VfsStatus};
 pub use files::{HandleId, OpenMode, QueuedFile};
 pub use known::{CACHED_FOR, DirectoryEntry, Invalidation, Invalidations};
+pub use linking::{ContentRun, ContentSource};
 pub use locking::{HeldByProcess, LockCursor};
 pub use locks::{Interruption, LockKind, LockRange, LockWish, LockedBy, TakenLock};
-pub use names::{InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode, RenamedInodes};
+pub use names::{
+    InTrash, OpenedFile, PURGED_AT_ONCE, RenameMode, RenamedInodes, is_temporary_name,
+    temporary_name,
+};
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId, InodeVersion};
 pub use read::Seek;
 pub use rescue::{RESCUE_DIRECTORY, Replayed};
 pub use services::{Caller, GroupSource, Identities, Tier, UnderOldEpochs, VfsOptions};
+pub use shared::{SHARED_NAME, SharedPlace};
+pub use sharing::{Grants, KnownShare, NewSharing, Passage, Settled, Settling};
 pub use writeback::{Allocation, Replay};

@@ -30,6 +30,9 @@ use quorumfs_metadata::row::{Cloud, CloudSecretRow, SignedBy};
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+/// How long after its end a principal is not counted any more, whatever the clock here says.
+const LONG_AGO_SECONDS: u64 = 24 * 60 * 60;
+
 /// A change of the clouds, with this principal's wrapped secret if a cloud was added: what a client
 /// stores to open the volume without the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,8 +268,15 @@ impl Volume {
         };
         let info = CloudSecret::wrapping_info(&self.id(), new.index);
         self.learn_people(metadata).await?;
-        // Those too whose time is over by this machine's clock: the servers know better.
-        let people = self.roster.people();
+        // Those too whose time is over by this machine's clock, since the servers know better; but
+        // no clock is so wrong that what ended long ago has not.
+        let now = u64::try_from(crate::clock::now().seconds).unwrap_or_default();
+        let long_ago = now.saturating_sub(LONG_AGO_SECONDS);
+        let mut people = self.roster.people();
+        people.retain(|it| {
+            let end = it.statement.expires.map(|end| end.0 / 1_000_000_000);
+            end.is_none_or(|end| end > long_ago)
+        });
         let wrapped = people.iter().map(|it| &it.statement).map(|it| {
             let to = it.wrapping_key.into();
             let wrapped = wrap("cloud secret", new.secret.secret(), &to, &info)?;

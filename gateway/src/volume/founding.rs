@@ -15,8 +15,11 @@ use crate::keys::{
     WrappingKey, wrap,
 };
 use async_recursion::async_recursion as boxed;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS};
+use quorumfs_metadata::genesis::{
+    CHANNELS_AUTHENTICATE, FORMAT, Genesis, SignedGenesis, TRASH_SECONDS,
+};
 use quorumfs_metadata::identity::{
     CloudIndex, Gid, ObjectId, RealmEpoch, Uid, VolumeId, VolumeIncarnation,
 };
@@ -50,6 +53,8 @@ pub struct NewVolume {
     pub clouds: Vec<NewCloud>,
     /// How objects are spread over them.
     pub policy: Policy,
+    /// How the metadata servers authenticate votes.
+    pub authentication: Authentication,
     /// How long what is removed stays in the trash, in seconds; 0: there is none.
     pub trash_seconds: u64,
     /// The owner's label.
@@ -88,6 +93,7 @@ impl NewVolume {
             replicas: (0..4).map(replica).collect(),
             clouds: (0..4).map(cloud).collect(),
             policy: Policy::new(4, 1, 2, 4)?,
+            authentication: Authentication::Sig,
             trash_seconds: TRASH_SECONDS,
             owner_label: "owner".into(),
             root_owner: (Uid::ROOT, Gid(0)),
@@ -242,7 +248,10 @@ impl Founding {
         let genesis = Genesis {
             volume,
             format: FORMAT,
-            features: FEATURES,
+            features: match new.authentication {
+                Authentication::Sig => 0,
+                Authentication::Mac => CHANNELS_AUTHENTICATE,
+            },
             incarnation: VolumeIncarnation(0),
             recovered_by: None,
             created: new.created,

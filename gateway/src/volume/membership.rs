@@ -11,7 +11,8 @@
 //! number. The member's role is signed too; it follows from the principal's rights, so a member in
 //! another role is refused, as is one whose membership ends. Administrators may sign: the owner and
 //! `recovery` of the genesis, or the principals that succeeded them before that epoch
-//! (`roster`).
+//! (`roster`). A person signs for a further machine of its own, in the key epoch in which it states
+//! that machine.
 
 use super::roster::Roster;
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
@@ -99,7 +100,8 @@ impl Signed<'_> {
             ));
         }
         let message = self.message(id, member);
-        let counts = roster.signs_epoch(&member.signer, self.number);
+        let counts = roster.signs_epoch(&member.signer, self.number)
+            || roster.signs_machine(&member.signer, id, self.number);
         if !counts || !verify(&member.signer, &message, &member.signature) {
             return Err(untrusted(
                 "the owner's signature over it and its key epoch is not valid: \

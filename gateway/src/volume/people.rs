@@ -12,6 +12,9 @@
 //! No secret is exchanged between the two: the guest's half never leaves its machine, and what is
 //! wrapped for it lies on the servers.
 //!
+//! A member adds further machines of its own in the same way, under its own signature; how their
+//! keys reach it is said in [`crate::keys::MachineLine`].
+//!
 //! Invariants: a client takes a principal for one because an administrator signed its statement,
 //! and that administrator's statement leads back to the genesis in the same way; on no server's
 //! word. A change names the key epoch in which it was made and its number among all changes, so
@@ -33,7 +36,9 @@ use async_recursion::async_recursion as boxed;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::{CloudIndex, Gid, PrincipalId, RealmEpoch, VolumeIncarnation};
-use quorumfs_metadata::people::{ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange};
+use quorumfs_metadata::people::{
+    AddedMachine, ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange, label_of_machine,
+};
 use quorumfs_metadata::row::{Member, Rights, SignedBy};
 use quorumfs_metadata::statement::Statement;
 use quorumfs_metadata::succession::SignedSuccession;
@@ -215,6 +220,87 @@ impl Volume {
     ) -> Result<(), VolumeError> {
         let step = PeopleStep::Dismiss { principal };
         self.change(metadata, &step).await
+    }
+
+    /// Adds a further machine of this principal's person: its keys, its name, and credentials of
+    /// clouds for it.
+    ///
+    /// # Errors
+    /// If this principal is not a member, the person has too many machines, or the servers do not
+    /// answer: it may be added then.
+    #[boxed]
+    pub async fn add_machine(
+        &self,
+        metadata: &MetadataClient,
+        clouds: &ShareStore,
+        (keys, name): (&PublicKeys, &str),
+        credentials: &BTreeMap<CloudIndex, Zeroizing<Vec<u8>>>,
+    ) -> Result<(), VolumeError> {
+        let volume = self.id();
+        let adds = || {
+            let me = self.principal.id().signing;
+            let mine = self.roster.principal(&me);
+            let mine = mine.ok_or_else(|| untrusted_change("this key is no principal's"))?;
+            let of = self.roster.machines().get(&me).copied().unwrap_or(me);
+            let label = label_of_machine((&mine.label, of == me), name);
+            let label = label.ok_or_else(|| untrusted_change("the machine's name is too long"))?;
+            let known = self.known_clouds();
+            let secrets = known.iter().map(|it| (it.cloud.index, &it.secret));
+            let statement = Statement {
+                key: keys.signing,
+                wrapping_key: keys.wrapping.0,
+                label,
+                rights: mine.rights,
+                expires: mine.expires,
+                cloud_secrets: wrap_secrets(&volume, secrets, &keys.wrapping)?,
+            };
+            let sealed = credentials.iter().map(|(&cloud, credentials)| {
+                let volume = &volume;
+                let place = CredentialsPlace { volume, cloud };
+                Ok((cloud, place.seal(keys, credentials)?))
+            });
+            let added = AddedMachine {
+                of,
+                statement: statement.clone(),
+                credentials: sealed.collect::<Result<_, KeyError>>()?,
+            };
+            Ok((PeopleStep::AddMachine(added), statement))
+        };
+        self.change_member(metadata, clouds, adds).await
+    }
+
+    /// Drops a key of this principal's person, or of any one if it administers. The person's other
+    /// keys stay.
+    ///
+    /// # Errors
+    /// As [`regrant`](Self::regrant).
+    #[boxed]
+    pub async fn drop_machine(
+        &self,
+        metadata: &MetadataClient,
+        principal: PrincipalId,
+    ) -> Result<(), VolumeError> {
+        let step = PeopleStep::DropMachine { principal };
+        self.change(metadata, &step).await
+    }
+
+    /// The last statements of people whose first key was dropped and who have other machines, to
+    /// this process's knowledge.
+    #[must_use]
+    pub fn people_without_first_key(&self) -> Vec<Statement> {
+        let machines = self.roster.machines();
+        let first: BTreeSet<_> = machines.values().collect();
+        let people = self.roster.people();
+        let is_there = |key: &PrincipalId| people.iter().any(|it| it.statement.key == *key);
+        let gone = first.into_iter().filter(|key| !is_there(key));
+        gone.filter_map(|key| self.roster.find(key)).collect()
+    }
+
+    /// The further machines of people, to this process's knowledge, each with the first key of its
+    /// person.
+    #[must_use]
+    pub fn machines(&self) -> BTreeMap<PrincipalId, PrincipalId> {
+        self.roster.machines()
     }
 
     /// Gives a group a name; an empty one takes it away.

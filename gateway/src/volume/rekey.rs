@@ -191,7 +191,8 @@ impl Volume {
     /// cannot bring back a member that was left out.
     ///
     /// # Errors
-    /// If the servers give no answer, or show a member that no administrator has signed.
+    /// If the servers give no answer, or show a member that no administrator has signed. A further
+    /// machine for which nothing valid is signed is left out.
     #[boxed]
     pub async fn members(
         &self,
@@ -202,10 +203,18 @@ impl Volume {
             return Ok(Vec::new());
         };
         let signed = self.signed(number, epoch);
-        let members = metadata.members().await?;
-        for (id, member) in &members {
-            signed.check(&self.roster, id, member)?;
+        let mut members = Vec::new();
+        for (id, member) in metadata.members().await? {
+            match signed.check(&self.roster, &id, &member) {
+                Ok(()) => members.push(id),
+                // Its person has signed nonsense: that is its own loss.
+                Err(error) if self.roster.machines().contains_key(&id) => {
+                    let of = self.roster.principal(&id).map(|it| it.label);
+                    tracing::warn!(%error, machine = ?of, "a machine is no member");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(members.into_iter().map(|(id, _)| id).collect())
+        Ok(members)
     }
 }

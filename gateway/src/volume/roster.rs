@@ -177,6 +177,22 @@ impl Roster {
         Ok(())
     }
 
+    /// The present further machines, each with the first key of its person.
+    pub(super) fn machines(&self) -> BTreeMap<PrincipalId, PrincipalId> {
+        self.admitted().machines()
+    }
+
+    /// Whether a key's signature counts for the membership of a further machine in a key epoch: in
+    /// that in which it has stated the machine. In later ones an administrator signs for it.
+    pub(super) fn signs_machine(
+        &self,
+        key: &PrincipalId,
+        machine: &PrincipalId,
+        epoch: RealmEpoch,
+    ) -> bool {
+        self.admitted().has_added(key, machine, epoch)
+    }
+
     /// All user numbers that an admitted principal ever acted for.
     pub(super) fn user_numbers(&self) -> BTreeSet<u32> {
         self.admitted().user_numbers()
@@ -202,8 +218,8 @@ impl Roster {
             let next = RealmEpoch(epoch.0.saturating_add(1));
             self.root_signs(key, epoch) || self.root_signs(key, next)
         };
-        let is_taken = |key: &PrincipalId| self.find_rooted(key).is_some();
-        admitted.learn(self.volume, signed, founding, is_taken)
+        let rooted = |key: &PrincipalId| self.find_rooted(key);
+        admitted.learn(self.volume, signed, founding, rooted)
     }
 
     /// The present principals that the root has stated. Each has its predecessor's position: the

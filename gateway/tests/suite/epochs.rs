@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+#[path = "epochs/removed.rs"]
+mod removed;
+#[path = "epochs/reseal.rs"]
+mod reseal;
 #[path = "epochs/world.rs"]
 mod world;
 

@@ -58,7 +58,7 @@ mod tests;
 pub use error::DiskError;
 pub(crate) use error::failed;
 pub(crate) use files::{sync, sync_directory};
-pub use run_mark::Durability;
+pub use quorumfs_bft::durability::Durability;
 
 use crate::store::DiskStore;
 use appender::Appender;

@@ -299,6 +299,7 @@ fn core_config(config: &ReplicaConfig, genesis: &Membership) -> Result<Config, S
         config.genesis.clone(),
     );
     core.authentication = config.authentication;
+    core.durability = config.durability;
     Ok(core)
 }
 

@@ -20,7 +20,7 @@
 //! | [`simulation`] | the run, with a diagram |
 //! | [`workload`] | what a service has to provide; [`key_value`] is an example |
 //! | [`plan`], [`profile`] | which faults happen when, within the fault model |
-//! | [`network`], [`disk`], [`clock`], [`authentication`] | the simulated world |
+//! | [`network`], [`ways`], [`disk`], [`clock`], [`authentication`] | the simulated world |
 //! | [`liar`], [`lie`] | Byzantine replicas: the real core behind a rewriting proxy |
 //! | [`history`], [`linearizability`], [`observed`] | what was seen, and whether it can be right |
 //! | [`counters`], [`report`] | the results |
@@ -161,4 +161,5 @@ pub mod random;
 pub mod replay;
 pub mod report;
 pub mod simulation;
+pub mod ways;
 pub mod workload;

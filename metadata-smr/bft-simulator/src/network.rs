@@ -10,6 +10,7 @@
 
 use crate::agenda::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
+use crate::ways::Ways;
 
 /// What a network does to frames, in parts per thousand and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Network {
     usual: Conditions,
     /// The distance of each endpoint from the centre, in nanoseconds; empty if all are near.
     distances: Vec<u64>,
+    /// The ways between the places of the endpoints, if they are in some.
+    ways: Option<Ways>,
     storm: Option<(Conditions, FaultIndex)>,
     cuts: Vec<Vec<FaultIndex>>,
 }
@@ -71,6 +74,7 @@ impl Network {
             endpoints,
             usual,
             distances: Vec::new(),
+            ways: None,
             storm: None,
             cuts: vec![Vec::new(); endpoints * endpoints],
         }
@@ -80,6 +84,17 @@ impl Network {
     #[must_use]
     pub fn spread(self, distances: Vec<u64>) -> Self {
         Self { distances, ..self }
+    }
+
+    /// The same network with its endpoints in places.
+    #[must_use]
+    pub fn placed(self, ways: Option<Ways>) -> Self {
+        Self { ways, ..self }
+    }
+
+    /// The ways between the places of the endpoints, if they are in some.
+    pub const fn ways_mut(&mut self) -> Option<&mut Ways> {
+        self.ways.as_mut()
     }
 
     fn distance(&self, from: usize, to: usize) -> u64 {
@@ -140,8 +155,18 @@ impl Network {
                 by: storm,
             };
         }
+        let (way, stretched) = match &self.ways {
+            None => (Some(0), None),
+            Some(ways) => ways.take(from, to, random),
+        };
+        let Some(way) = way else {
+            return Fate {
+                arrivals: Vec::new(),
+                by: stretched,
+            };
+        };
         let corrupted = random.chance(conditions.corrupted, 1000);
-        let distance = self.distance(from, to);
+        let distance = self.distance(from, to) + way;
         let mut arrivals = vec![(distance + delay(&conditions, random), corrupted)];
         let duplicated = random.chance(conditions.duplicated, 1000);
         if duplicated {
@@ -150,7 +175,7 @@ impl Network {
         let touched = corrupted || duplicated;
         Fate {
             arrivals,
-            by: storm.filter(|_| touched),
+            by: storm.filter(|_| touched).or(stretched),
         }
     }
 }

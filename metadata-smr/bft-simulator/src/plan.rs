@@ -11,7 +11,9 @@
 mod aimed;
 mod changes;
 mod disks;
+mod disturbances;
 mod links;
+mod regions;
 
 pub(crate) use aimed::LAG_MAX;
 
@@ -22,6 +24,7 @@ use crate::disk::Crash;
 use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
+use crate::ways::Ways;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::identity::Nanos;
@@ -87,6 +90,22 @@ pub enum Disturbance {
     Sever {
         /// The replica that alone learns later decisions.
         receiver: usize,
+    },
+    /// A region is cut off from all others.
+    RegionCut {
+        /// Which one.
+        region: usize,
+        /// Whether what it sends is lost, and what it is sent.
+        ways: (bool, bool),
+        /// Whether it is one of many short cuts.
+        flaps: bool,
+    },
+    /// The ways of a region take longer.
+    Stretch {
+        /// Which one.
+        region: usize,
+        /// By how much, out of it and into it.
+        factors: (u64, u64),
     },
     /// The network is in a bad state.
     Storm(Conditions),
@@ -154,6 +173,8 @@ pub struct Plan {
     pub network: Conditions,
     /// The distance of each endpoint from the centre, in nanoseconds; empty if all are near.
     pub distances: Vec<u64>,
+    /// The ways between the regions of the endpoints, if they are in some.
+    pub ways: Option<Ways>,
     /// The usual time of a sync, shortest and longest.
     pub disk: (u64, u64),
     /// Skew (ns) and drift (ppm) of every node's clock.
@@ -257,6 +278,7 @@ impl Plan {
         };
         let changes = match profile {
             Profile::Membership => changes::draw(&fault_model, &mut random.clone().fork(11)),
+            Profile::Regions => changes::draw_leaders(&fault_model, &mut random.clone().fork(12)),
             _ => Vec::new(),
         };
         let machines = usize::from(fault_model.replicas()) + changes::spares(&changes);
@@ -269,17 +291,20 @@ impl Plan {
             clients: random.between(2, 5) as usize,
             lanes: random.between(1, 3) as u16,
             in_flight: random.between(1, 2) as u16,
-            unordered_reads: matches!(profile, Profile::Reads | Profile::Distant)
-                || random.clone().fork(9).chance(1, 2),
+            unordered_reads: matches!(
+                profile,
+                Profile::Reads | Profile::Distant | Profile::Regions
+            ) || random.clone().fork(9).chance(1, 2),
             watching: random.clone().fork(10).chance(1, 3),
             queries: match profile {
-                Profile::Reads | Profile::Distant => 50,
+                Profile::Reads | Profile::Distant | Profile::Regions => 50,
                 _ => 0,
             },
             byzantine_client: matches!(profile, Profile::Mixed | Profile::Clients)
                 && random.chance(1, 3),
             network: links::usual(profile, random),
             distances: Vec::new(),
+            ways: None,
             disk: (100 * MICROSECOND, random.between(1, 8) * MILLISECOND),
             clocks: Vec::new(),
             pause: 0,
@@ -309,7 +334,7 @@ impl Plan {
         }
         let unreliable = plan.draw_liars(profile, random);
         plan.unreliable = unreliable;
-        if profile == Profile::Membership {
+        if !plan.changes.is_empty() {
             // One client acts for the administrator, and one for each machine that submits
             // commands.
             let speakers = 1 + changes::spares(&plan.changes) + usize::from(unreliable.is_some());
@@ -344,6 +369,7 @@ impl Plan {
         plan.draw_ambush(profile, random);
         plan.draw_aimed(profile, random);
         plan.draw_distances(profile, &mut random.clone().fork(110));
+        plan.draw_regions(profile, &mut random.clone().fork(111));
         Ok(plan)
     }
 
@@ -359,7 +385,7 @@ impl Plan {
                 Profile::Byzantine | Profile::Reads => Some(Liar::Proxy),
                 Profile::Twins => Some(Liar::Twins),
                 Profile::Membership if random.chance(1, 2) => Some(Liar::Proxy),
-                Profile::Distant if random.chance(1, 4) => Some(Liar::Proxy),
+                Profile::Distant | Profile::Regions if random.chance(1, 4) => Some(Liar::Proxy),
                 Profile::Disk if random.chance(1, 2) => Some(Liar::Forgetful),
                 Profile::Mixed => match random.below(10) {
                     0..4 => Some(Liar::Proxy),
@@ -384,6 +410,7 @@ impl Plan {
             Profile::Mixed | Profile::Disk => random.chance(1, 2),
             Profile::Membership => random.chance(3, 4),
             Profile::Distant => true,
+            Profile::Regions => random.chance(1, 3),
             _ => false,
         };
         if left > 0 && loses {
@@ -468,79 +495,6 @@ impl Plan {
 
     fn endpoints(&self) -> std::ops::Range<usize> {
         0..self.nodes.len() + self.clients + 1
-    }
-
-    fn disturbance(&self, profile: Profile, random: &mut Random) -> Disturbance {
-        let node = random.index(self.nodes.len());
-        let kind = match profile {
-            Profile::Network => random.below(4),
-            Profile::Crash => *random.pick(&[4, 4, 4, 5, 0]).unwrap_or(&4),
-            Profile::Disk => *random.pick(&[4, 6, 6, 0]).unwrap_or(&6),
-            Profile::Clock => *random.pick(&[7, 7, 7, 0, 2]).unwrap_or(&7),
-            Profile::Reads => *random.pick(&[0, 1, 1, 2, 3, 4, 4, 5, 8]).unwrap_or(&1),
-            Profile::Membership => *random.pick(&[0, 1, 2, 3, 4, 4, 5, 6]).unwrap_or(&4),
-            Profile::Distant => *random.pick(&[0, 1, 2, 4, 4, 6]).unwrap_or(&4),
-            Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
-            Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
-            Profile::Mixed | Profile::Calm | Profile::Mac => random.below(10),
-        };
-        match kind {
-            0 => Disturbance::Storm(links::storm(random)),
-            1 if profile == Profile::Reads => self.left_behind(random),
-            1 => self.isolation(node, random),
-            2 | 3 => self.partition(random),
-            5 => Disturbance::PowerFailure,
-            6 => Disturbance::SlowDisk {
-                node,
-                factor: random.between(3, 40),
-            },
-            7 => {
-                let nanos = random.between(50, 5_000) as i64 * MILLISECOND as i64;
-                Disturbance::ClockJump {
-                    node,
-                    nanos: if random.chance(1, 2) { nanos } else { -nanos },
-                }
-            }
-            8 => Disturbance::ClientRestart {
-                client: random.index(self.clients),
-            },
-            _ => Disturbance::Crash {
-                node,
-                disk: match self.nodes.get(node).and_then(|r| self.liars.get(*r)) {
-                    Some(Some(Liar::Forgetful)) => Crash::Forgetful,
-                    _ => Crash::Honest,
-                },
-            },
-        }
-    }
-
-    fn isolation(&self, node: usize, random: &mut Random) -> Disturbance {
-        let direction = random.below(3);
-        Disturbance::Partition {
-            side: self.endpoints().map(|endpoint| endpoint == node).collect(),
-            outwards: direction != 1,
-            inwards: direction != 2,
-        }
-    }
-
-    /// Some replicas receive nothing from the others, though every client reaches them.
-    fn left_behind(&self, random: &mut Random) -> Disturbance {
-        let nodes = self.nodes.len();
-        let side = self
-            .endpoints()
-            .map(|endpoint| endpoint < nodes && random.chance(1, 3));
-        Disturbance::LeftBehind {
-            side: side.collect(),
-        }
-    }
-
-    fn partition(&self, random: &mut Random) -> Disturbance {
-        let direction = random.below(4);
-        Disturbance::Partition {
-            side: self.endpoints().map(|_| random.chance(1, 2)).collect(),
-            outwards: direction != 1,
-            inwards: direction != 2,
-        }
     }
 }
 

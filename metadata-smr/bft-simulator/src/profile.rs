@@ -32,6 +32,9 @@ pub enum Profile {
     Mac,
     /// All endpoints far apart, many reads, and a replica that loses its disk.
     Distant,
+    /// Endpoints in regions of providers, which are cut off, flap, and become more distant for a
+    /// while.
+    Regions,
 }
 
 /// A name that is not a profile's.
@@ -44,7 +47,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mixed,
         Self::Calm,
         Self::Network,
@@ -58,6 +61,7 @@ impl Profile {
         Self::Reads,
         Self::Mac,
         Self::Distant,
+        Self::Regions,
     ];
 
     /// Its name on the command line.
@@ -77,6 +81,7 @@ impl Profile {
             Self::Reads => "reads",
             Self::Mac => "mac",
             Self::Distant => "distant",
+            Self::Regions => "regions",
         }
     }
 

@@ -240,7 +240,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
         let principal_keys: Vec<_> = principals.iter().map(FakeSigner::public_key).collect();
         let genesis = workload.genesis(&principal_keys);
         let network = Network::new(plan.nodes.len() + plan.clients + 1, plan.network)
-            .spread(plan.distances.clone());
+            .spread(plan.distances.clone())
+            .placed(plan.ways.clone());
         let mut nodes = Vec::new();
         for ((replica, (skew, drift)), node) in plan.nodes.iter().zip(&plan.clocks).zip(0..) {
             let liar = plan.liars.get(*replica).copied().flatten();

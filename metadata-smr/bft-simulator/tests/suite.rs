@@ -72,6 +72,22 @@ fn distant_replicas_answer_unordered_reads_and_send_their_state() {
     );
 }
 
+/// Replicas in regions of providers: cut off in one direction or both, flapping, ten times as far
+/// for a while, with losses of up to five percent.
+#[test]
+fn replicas_in_regions_hold() {
+    let counters = holds(Profile::Regions, 1..=60);
+    for name in ["region_cuts", "region_flaps", "stretches", "leaders_chosen"] {
+        assert!(counters.get(name) > 0, "{name}");
+    }
+    let accepted = counters.get("reads_accepted");
+    let fallen_back = counters.get("reads_fallen_back");
+    assert!(
+        fallen_back * 4 < accepted,
+        "{fallen_back} were ordered, {accepted} not"
+    );
+}
+
 #[test]
 fn memberships_change_and_hold() {
     holds(Profile::Membership, 1..=100);

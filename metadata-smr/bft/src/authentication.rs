@@ -31,9 +31,22 @@
 //! for liars. Replicas refuse a peer of another mode when they connect.
 
 use crate::identity::{PublicKey, ReplicaId, SessionId, Signature};
+use borsh::{BorshDeserialize, BorshSerialize};
 
 /// How replicas authenticate votes; all replicas of a cluster do it alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    BorshSerialize,
+    BorshDeserialize,
+)]
 pub enum Authentication {
     /// Votes are signed, and their certificates prove something to any replica.
     #[default]

@@ -14,6 +14,7 @@
 //! | [`fault_model`] | u, r, n and every quorum, computed nowhere else |
 //! | [`identity`] | the newtypes of the protocol |
 //! | [`authentication`] | signing and verifying as traits, so that the simulator can fake them |
+//! | [`durability`] | how durable what a replica has promised is |
 //! | [`step`] | events in, effects out: the border to the driver of the core |
 //! | [`service`] | what an application implements |
 //! | [`wire`] | messages as bytes, and every constant |
@@ -104,6 +105,7 @@ pub mod certificate;
 pub mod checkpoint;
 pub mod client;
 mod digest_map;
+pub mod durability;
 pub mod execution;
 pub mod fault_model;
 pub mod identity;

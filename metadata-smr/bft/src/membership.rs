@@ -23,6 +23,10 @@
 //! row's bytes are the *record* of the next epoch ([`EpochRecord`]), which any process that knows
 //! the keys of e can verify, and the records lead from genesis to the present.
 //!
+//! The order of the voters is the order in which they lead: view 0 of an epoch is led by the first,
+//! view 1 by the second. [`Command::Lead`] puts one first, so that the others take over from it in
+//! the order of their list, and not the other way round.
+//!
 //! A replica identifies itself by its key: a [`ReplicaId`] is a position in the list of one epoch,
 //! voters first. After them come the *others*, which receive everything and never vote: learners,
 //! and replicas that were removed lately.

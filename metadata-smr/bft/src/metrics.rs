@@ -3,6 +3,8 @@
 //! All counter names are defined here and nowhere else. They show an operator what is happening,
 //! and the simulator that a path was really taken.
 
+use crate::authentication::Authentication;
+use crate::durability::Durability;
 use crate::identity::{Digest, Epoch, Incarnation, ReplicaId, Sequence, Time, View};
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -253,6 +255,10 @@ pub struct ReplicaStatus {
     pub sessions: u32,
     /// Pending requests.
     pub waiting: u32,
+    /// How the cluster authenticates votes.
+    pub authentication: Authentication,
+    /// How durable what it promises is.
+    pub durability: Durability,
     /// Its counters.
     pub counters: Counters,
 }

@@ -410,6 +410,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 .collect(),
             sessions: u32::try_from(self.pool.sessions()).unwrap_or(u32::MAX),
             waiting: u32::try_from(self.pool.len()).unwrap_or(u32::MAX),
+            authentication: self.config.authentication,
+            durability: self.config.durability,
             counters: self.counters,
         }
     }

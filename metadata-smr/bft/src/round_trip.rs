@@ -31,6 +31,11 @@ impl RoundTrip {
         }
     }
 
+    /// The smoothed mean, in nanoseconds, once something was measured.
+    pub(crate) const fn mean(&self) -> Option<u64> {
+        self.mean
+    }
+
     /// How long to wait before an answer counts as lost; `unknown` if nothing was measured.
     pub(crate) fn patience(&self, unknown: Nanos, least: Nanos) -> Nanos {
         match self.mean {

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::extended;
 use crate::fleet;
 use crate::identity::{Cookie, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
+use crate::invitations;
 use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, MOUNTS_MAX, QUEUE_PAGE_MAX,
 };
@@ -32,6 +33,7 @@ use crate::row::{
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
+use crate::share;
 use crate::succession;
 use crate::trash;
 use quorumfs_bft::service::Caller;
@@ -68,7 +70,12 @@ fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
 }
 
 fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult> {
-    let principal = rows.principal(&caller.principal)?;
+    let principal = match rows.principal(&caller.principal) {
+        Ok(principal) => principal,
+        Err(refusal) => {
+            return invitations::answer_as_guest(rows, caller, &query.question, refusal);
+        }
+    };
     refuse_fenced(rows, caller, &query.question)?;
     let needs = Needs::of_question(&query.question);
     needs.require(rows, &caller.principal, &principal.rights)?;
@@ -149,6 +156,12 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult
             limit,
         } => trash::inside(rows, who, *directory, *after, *limit),
         Question::Trashed(inode) => trash::one(rows, who, *inode),
+        Question::Shares { of, after, limit } => {
+            let asker = (&caller.principal, &principal);
+            share::all(rows, asker, who, of, (*after, *limit))
+        }
+        Question::ShareOfToken(token) => share::of_token(rows, token),
+        Question::Invitation(key) => invitations::answer(rows, caller, key),
         other => answer_about_volume(rows, caller, principal, other),
     }
 }
@@ -239,6 +252,28 @@ fn answer_about_volume(
             limit,
         } => quota::of_users(rows, &principal.rights, *realm, *after, *limit),
         Question::SlicesByEpoch { after, limit } => queues::slices_by_epoch(rows, *after, *limit),
+        Question::NamesByEpoch {
+            realm,
+            after,
+            limit,
+        } => queues::names_by_epoch(rows, *realm, *after, *limit),
+        Question::SlicesToReseal {
+            realm,
+            after,
+            limit,
+        } => {
+            require(principal.rights.reconcile, Error::NoRight)?;
+            queues::slices_to_reseal(rows, *realm, *after, *limit)
+        }
+        Question::NamesToReseal {
+            directory,
+            after,
+            limit,
+        } => {
+            let rights = &principal.rights;
+            require(rights.administer || rights.reconcile, Error::NoRight)?;
+            queues::names_to_reseal(rows, *directory, *after, *limit)
+        }
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),
         Question::Successions => {

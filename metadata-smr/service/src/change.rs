@@ -164,9 +164,14 @@ impl<'a, 't> Change<'a, 't> {
     /// increases the inode's version, and this is the only place where versions increase. So
     /// changes are noted here for the sessions that have the realm mounted.
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
-        log::note(self, row.realm, inode);
         let now = Timestamp::from(self.context.time);
         row.ctime = row.ctime.max(self.sender_time.unwrap_or(now));
+        self.save_same_time(inode, row)
+    }
+
+    /// The same without a new ctime: it changes how an inode is stored, and nothing that is stored.
+    pub(crate) fn save_same_time(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
+        log::note(self, row.realm, inode);
         row.version = InodeVersion(row.version.0.saturating_add(1));
         self.put_inode(inode, row)
     }
@@ -187,6 +192,9 @@ impl<'a, 't> Change<'a, 't> {
         let row_key = key::inode(inode);
         if let Some(before) = self.find::<Inode>(&row_key)? {
             quota::take(&mut self.charged, &before);
+            if before.has_old_names() {
+                self.delete(key::reseal(inode))?;
+            }
         }
         self.delete(row_key)
     }

@@ -14,6 +14,7 @@
 //! | `bring_in` | new objects and slices, under the session's own ids |
 //! | `clone_range` | bytes of one file in another: both refer to the same slices |
 //! | `move_slices` | slices of sparse packs, moved into other packs |
+//! | `reseal_slices` | slices under an older key epoch, sealed anew |
 //! | `move_shards` | shards of draining clouds, moved to active ones |
 //! | `extent_map` | replaces, splits, cuts and removes extents |
 //! | `forget` | objects without references, and the end of their rows |
@@ -36,6 +37,7 @@ mod move_shards;
 mod move_slices;
 mod placement;
 mod references;
+mod reseal_slices;
 mod testify;
 
 pub(crate) use bring_in::claim_object;
@@ -48,4 +50,5 @@ pub(crate) use move_shards::move_shards;
 pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};
+pub(crate) use reseal_slices::reseal_slices;
 pub(crate) use testify::{evidence, testify};

@@ -8,6 +8,10 @@
 //! An answer may be lost and the operation repeated: the same bytes are the same success, as long
 //! as no later epoch was begun.
 
+mod sealing;
+
+pub(crate) use sealing::require_sealing;
+
 use crate::change::{Asker, Change};
 use crate::content;
 use crate::error::Error;
@@ -56,6 +60,7 @@ pub(crate) fn begin(
     }
     change.put(key::epoch(begin.realm, begin.number), &begin.epoch)?;
     realm.epoch = begin.number;
+    sealing::replaced(change, begin.realm)?;
     log::note_everything(change, begin.realm);
     change.put(key::realm(begin.realm), &realm)?;
     Ok(done)

@@ -259,6 +259,20 @@ pub enum Error {
     /// The principal is no member of the realm: its key epoch was begun without it.
     #[error("the principal is no member of the realm")]
     NotMember,
+    /// What is to be stored is sealed under a key epoch that seals nothing any more.
+    #[error(
+        "key epoch {current} has begun, and what was sealed before it is not accepted any more"
+    )]
+    OldKeys {
+        /// The realm's key epoch.
+        current: RealmEpoch,
+    },
+    /// The names of the directory are sealed under another key epoch than this one.
+    #[error("new names of this directory are sealed under key epoch {current}")]
+    OtherGeneration {
+        /// The generation of its new names.
+        current: RealmEpoch,
+    },
 }
 
 /// A Linux error number.
@@ -322,7 +336,11 @@ impl Error {
             Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
             Self::NotRetained => Errno::EAGAIN,
-            Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,
+            Self::Changed
+            | Self::Reaping
+            | Self::WrongEpoch { .. }
+            | Self::OldKeys { .. }
+            | Self::OtherGeneration { .. } => Errno::EAGAIN,
             Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,
             Self::Mounted { .. }
             | Self::NotMounted

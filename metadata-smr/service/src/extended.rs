@@ -14,6 +14,7 @@
 use crate::attributes::{Access, Credentials, Mode, Namespace};
 use crate::change::Change;
 use crate::content::Remainder;
+use crate::epoch::require_sealing;
 use crate::error::Error;
 use crate::identity::{AttributeHash, InodeId, InodeVersion, Uid};
 use crate::limits::{
@@ -43,11 +44,9 @@ pub(crate) fn set(
     };
     require(sealed.len() <= limit, too_many)?;
     require(step.name.len() <= SEALED_NAME_BYTES_MAX, Error::NameTooLong)?;
-    let known = step.value.epoch <= change.realm(row.realm)?.epoch;
-    require(
-        known && !step.name.is_empty() && !sealed.is_empty(),
-        Error::Invalid,
-    )?;
+    let sensible = !step.name.is_empty() && !sealed.is_empty();
+    require(sensible, Error::Invalid)?;
+    require_sealing(change, row.realm, step.value.epoch)?;
     let row_key = key::extended(place.inode, place.namespace, place.hash);
     let old: Option<ExtendedAttribute> = change.find(&row_key)?;
     match (step.mode, &old) {

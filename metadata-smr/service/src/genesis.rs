@@ -13,14 +13,18 @@ use crate::placement::Policy;
 use crate::row::{Believe, Cloud, Epoch, Member, ReplicaInfo, Shares};
 use crate::statement::Statement;
 use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use std::collections::BTreeSet;
 
 /// The format that this program writes.
 pub const FORMAT: u32 = 3;
+/// The feature of a volume whose cluster authenticates votes by channels: see
+/// [`Genesis::authentication`].
+pub const CHANNELS_AUTHENTICATE: u64 = 1;
 /// The features that this program understands.
-pub const FEATURES: u64 = 0;
+pub const FEATURES: u64 = CHANNELS_AUTHENTICATE;
 /// The age up to which deleted files stay in the trash of a new volume: a week, in which a user
 /// notices what is missing.
 pub const TRASH_SECONDS: u64 = 7 * 24 * 60 * 60;
@@ -125,6 +129,15 @@ impl Genesis {
         let mut bytes = SIGNING_CONTEXT.to_vec();
         bytes.extend_from_slice(genesis);
         bytes
+    }
+
+    /// How the cluster's replicas authenticate votes, for good.
+    #[must_use]
+    pub const fn authentication(&self) -> Authentication {
+        match self.features & CHANNELS_AUTHENTICATE {
+            0 => Authentication::Sig,
+            _ => Authentication::Mac,
+        }
     }
 
     /// The fault model of the metadata servers.

@@ -43,6 +43,10 @@ number! {
     PrincipalNumber(u32)
 }
 number! {
+    /// A share's number; never reused.
+    ShareId(u64)
+}
+number! {
     /// A user's number in the kernel.
     Uid(u32)
 }
@@ -94,6 +98,13 @@ impl VolumeIncarnation {
     #[must_use]
     pub const fn first_id(self) -> u64 {
         (self.0 as u64) << 48
+    }
+
+    /// The number before that of the first share: incarnation times a thousand million, which
+    /// people can still type.
+    #[must_use]
+    pub const fn before_shares(self) -> u64 {
+        (self.0 as u64).saturating_mul(1_000_000_000)
     }
 
     /// The first counter of an inode in any home.

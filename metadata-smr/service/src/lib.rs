@@ -33,6 +33,8 @@
 //! | [`fleet`] | the clouds, which of them take new shards, and signed changes of both |
 //! | [`succession`] | replacement of a principal by another |
 //! | [`people`] | principals that administrators admit and dismiss, and signed changes of them |
+//! | `invitations` | how a further machine of a member hands its key over |
+//! | `share` | what users share with people, and by links |
 //! | `roles` | which principals may order and ask what |
 //! | `reap` | work that is too large for one operation |
 //! | `grave` | what lost its last name and some mount may have open |
@@ -61,6 +63,7 @@ pub mod genesis;
 mod grave;
 pub mod identity;
 mod install;
+mod invitations;
 mod job;
 pub mod limits;
 mod load;
@@ -83,6 +86,7 @@ mod service;
 pub mod session;
 mod set_acl;
 mod set_attributes;
+mod share;
 pub mod simulation;
 pub mod statement;
 pub mod succession;

@@ -49,7 +49,7 @@ pub const CONFIRM_SHARDS_MAX: usize = 256;
 /// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
 pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
-/// Objects that one operation may forget: each costs two rows, and reads four.
+/// Objects that one operation may forget: each costs two rows, and reads five.
 pub const FORGET_OBJECTS_MAX: usize = 256;
 /// Retained points, or runs of them, at a time: one operation reads all of them once.
 pub const RETENTIONS_MAX: usize = 64;
@@ -242,6 +242,60 @@ pub const SEALED_CREDENTIALS_BYTES_MAX: usize = 16 << 10;
 pub const PEOPLE_PAGE_MAX: usize = 32;
 const _: () = assert!(PEOPLE_PAGE_MAX * (PEOPLE_CHANGE_BYTES_MAX + 128) < 1 << 20);
 
+/// Further machines of one person.
+pub const MACHINES_OF_PERSON_MAX: u32 = 8;
+/// Further machines of all people: more than a volume can have.
+pub const MACHINES_READ_MAX: usize = 2 * PRINCIPALS_MAX;
+/// Bytes of the name of a machine.
+pub const MACHINE_NAME_BYTES_MAX: usize = 32;
+/// The last number of a change that members make of their own machines: those after it are left
+/// to administrators.
+pub const MACHINE_CHANGES_MAX: u32 = PEOPLE_CHANGES_MAX / 4 * 3;
+/// How long an invitation of a machine may last, in seconds.
+pub const INVITATION_SECONDS_MAX: u64 = 60 * 60;
+/// Invitations of machines at a time.
+pub const INVITATIONS_MAX: usize = 4 * PRINCIPALS_MAX;
+/// The most principals with which a member still adds a machine: the rest is for administrators.
+pub const PRINCIPALS_WITH_MACHINES_MAX: usize = PRINCIPALS_MAX / 4 * 3;
+/// Invitations of one member at a time, those that it has ended or replaced included: each lasts
+/// its whole time for this count.
+pub const INVITATIONS_OF_MEMBER_MAX: usize = 4;
+/// Sessions that are opened with one invitation.
+pub const INVITATION_SESSIONS_MAX: u32 = 4;
+/// Sessions of a person with several machines: less than what the cluster permits to one key.
+pub const PERSON_SESSIONS_MAX: u32 = 192;
+/// Bytes of what an invitation says of the volume.
+pub const INVITATION_CARD_BYTES_MAX: usize = 128 << 10;
+/// Bytes of what a machine answers.
+pub const INVITATION_ANSWER_BYTES_MAX: usize = 512;
+
+/// Shares of a volume, ended ones included: a command of an administrator lists all of them.
+pub const SHARES_MAX: u32 = 64 << 10;
+/// Shares of one user: a mount asks for all of them to take back the lists of those that have
+/// ended.
+pub const SHARES_OF_USER_MAX: u32 = 4096;
+/// Shares with one person: each is a link in a directory that its mount shows, and is asked for
+/// every few seconds while that is read.
+pub const SHARES_WITH_PERSON_MAX: u32 = 1024;
+/// Directories above a shared inode that let a person pass for its name alone.
+pub const SHARE_THROUGH_MAX: usize = 64;
+/// How long a capsule may last, in seconds: a year. What the volume needs when it is ordered takes
+/// space on the clouds for as long.
+pub const CAPSULE_SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
+/// Capsules of one user at a time. Each retains what the volume needed at a point of its own, and
+/// quotas count only what is needed now: so this bounds what a user can keep beyond its quota.
+pub const CAPSULES_OF_USER_MAX: u32 = 256;
+/// Objects of a capsule's manifest, which is one file.
+pub const MANIFEST_OBJECTS_MAX: usize = 8;
+/// Bytes of the plain place of a share: a path and some numbers.
+pub const SHARE_PLACE_BYTES_MAX: usize = SYMLINK_BYTES_MAX + 65;
+/// Shares in one page, which has less than 512 KiB.
+pub const SHARE_PAGE_MAX: u32 = 64;
+const _: () = assert!(
+    SHARE_PAGE_MAX as usize * (SHARE_PLACE_BYTES_MAX + 8 * SHARE_THROUGH_MAX + 512) < 512 << 10
+);
+const _: () = assert!(12 * MANIFEST_OBJECTS_MAX <= 8 * SHARE_THROUGH_MAX);
+
 /// How often principals of a volume can be replaced: all successions are one answer.
 pub const SUCCESSIONS_MAX: usize = 32;
 /// Bytes of one succession: a wrapped secret for each cloud is most of it.
@@ -251,6 +305,16 @@ pub const SUCCESSION_BYTES_MAX: usize = 32 << 10;
 pub const EPOCHS_PAGE_MAX: u32 = 64;
 /// Slices that one question about their number counts.
 pub const SLICES_COUNTED_MAX: u32 = 4096;
+
+/// How long a key epoch still seals after the next one has begun, by the agreed time: what mounts
+/// have sealed and sent meanwhile need not be sealed twice.
+pub const OLD_KEYS_TIME: Nanos = Nanos(120_000_000_000);
+/// Directories whose names one operation may reseal: each costs four rows beyond its names.
+pub const RESEAL_DIRECTORIES_MAX: usize = 128;
+/// Names that one operation may reseal: each costs two rows.
+pub const RESEAL_NAMES_MAX: usize = 256;
+/// Inodes that one question about old names looks at.
+pub const INODES_LOOKED_AT_MAX: u32 = 4096;
 
 /// Entries in one page of a directory.
 pub const DIRECTORY_PAGE_MAX: u32 = 512;

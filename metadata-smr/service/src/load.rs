@@ -21,9 +21,12 @@
 //!   are queued, and what is in the grave is due.
 //! * **Expiries are queued anew**, with their principals. Those whose time has come meanwhile are
 //!   dismissed by the first tick.
-//! * **Ids go on with those of the incarnation**, so that none is assigned twice.
+//! * **Ids go on with those of the incarnation**, so that none is assigned twice: those of shares
+//!   too.
 //! * **Sequences begin anew**: all objects are as old as the first point, which is retained until
 //!   it is released, so that the copy stays usable until there is another one.
+//! * **Capsules are of that point too**. The order of their points and of objects is gone, so while
+//!   one of them lasts, all objects of the copy are retained.
 //!
 //! Failures: a client that dies goes on where it stopped, since the servers remember the last key.
 //! An operation that does not continue behind that key is refused, so no rows are left out.
@@ -38,9 +41,10 @@ use crate::reply::Done;
 use crate::row::{
     Cloud, CloudSecretRow, Counters, Drain, EntryRow, Epoch, Evidence, EvidenceCount,
     ExtendedAttribute, Extent, Format, FormerPrincipal, Grave, GravePlace, HomeCounters, Inode,
-    Loading, Member, Numbered, Object, Orphan, PackedSlice, Parting, PeopleChanges, Principal,
-    Realm, RealmQuota, Reap, Retention, RetentionKind, Row, Slice, Sparse, TrashPlace, TrashSize,
-    Trashed, UnderReplicated, Unreferenced, UserQuota, key,
+    Loading, Machine, Member, Numbered, Object, OldKeys, Orphan, PackedSlice, Parting,
+    PeopleChanges, Principal, Realm, RealmQuota, Reap, Reseal, Retention, RetentionKind, Row,
+    Share, ShareAt, ShareCount, ShareIndexed, ShareNumbers, ShareWith, Slice, Sparse, TrashPlace,
+    TrashSize, Trashed, UnderReplicated, Unreferenced, UserQuota, key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
 use crate::statement;
@@ -56,6 +60,9 @@ enum RowFate {
     Dropped,
     Counters,
     HomeCounters,
+    Share,
+    ShareNumbers,
+    CapsulePoint,
     Object,
     Unreferenced,
     /// Of a session that has ended.
@@ -87,11 +94,14 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"PH/", _) => RowFate::Kept(decodes::<SignedPeopleChange>),
         (b"PL/", _) => RowFate::Kept(decodes::<PeopleChanges>),
         (b"PF/", _) => RowFate::Kept(decodes::<FormerPrincipal>),
+        (b"PM/", _) => RowFate::Kept(decodes::<Machine>),
         (b"R/", _) => RowFate::Kept(decodes::<Realm>),
         (b"RE/", _) => RowFate::Kept(decodes::<Epoch>),
         (b"RM/", _) => RowFate::Kept(decodes::<Member>),
+        (b"RG/", _) => RowFate::Kept(decodes::<OldKeys>),
         (b"I/", _) => RowFate::Kept(decodes::<Inode>),
         (b"D/", _) => RowFate::Kept(decodes::<EntryRow>),
+        (b"DR/", _) => RowFate::Kept(decodes::<Reseal>),
         (b"X/", _) => RowFate::Kept(decodes::<ExtendedAttribute>),
         (b"E/", _) => RowFate::Kept(decodes::<Extent>),
         (b"S/", _) => RowFate::Kept(decodes::<Slice>),
@@ -109,10 +119,18 @@ fn fate(row_key: &[u8]) -> Option<RowFate> {
         (b"TI/" | b"TD/", _) => RowFate::Kept(decodes::<TrashPlace>),
         (b"TO/", _) => RowFate::Kept(decodes::<Parting>),
         (b"TU/", _) => RowFate::Kept(decodes::<TrashSize>),
+        (b"SH/", _) => RowFate::Share,
+        (b"SC/", _) => RowFate::Kept(decodes::<ShareCount>),
+        (b"ST/" | b"SI/", _) => RowFate::Kept(decodes::<ShareAt>),
+        (b"SU/" | b"SP/" | b"SX/", _) => RowFate::Kept(decodes::<ShareIndexed>),
+        (b"SN/", _) => RowFate::ShareNumbers,
+        (b"SR/", _) => RowFate::CapsulePoint,
         (b"N/" | b"NA/" | b"RX/" | b"JB/" | b"RT/", _)
         | (b"RC/" | b"CL/" | b"RB/" | b"RO/", _)
         // They come with their principals.
         | (b"PX/", _)
+        // They last minutes.
+        | (b"PI/" | b"PJ/", _)
         | (b"K/" | b"KW/" | b"KT/" | b"KO/" | b"KN/", _) => RowFate::Dropped,
         (b"GR/", _) => RowFate::Grave,
         (b"GI/", _) => RowFate::GravePlace,
@@ -182,6 +200,26 @@ fn one(change: &mut Change<'_, '_>, state: &Loading, row_key: &[u8], value: &[u8
             let mut counters: HomeCounters = row(value)?;
             counters.next_inode = incarnation(change)?.first_inode();
             change.put(to, &counters)
+        }
+        RowFate::Share => {
+            let mut share: Share = row(value)?;
+            if let ShareWith::Capsule { point, .. } = &mut share.with {
+                *point = Sequence(0);
+            }
+            change.put(to, &share)
+        }
+        RowFate::CapsulePoint => {
+            let indexed: ShareIndexed = row(value)?;
+            let place = key::trailing_capsule(row_key);
+            let place = place.filter(|(point, id)| key::capsule_point(*point, *id) == *row_key);
+            let (_, id) = place.ok_or(Halt::Refused(Error::Invalid))?;
+            change.put(key::capsule_point(Sequence(0), id), &indexed)
+        }
+        RowFate::ShareNumbers => {
+            let mut numbers: ShareNumbers = row(value)?;
+            let before = incarnation(change)?.before_shares();
+            numbers.last = numbers.last.max(before);
+            change.put(to, &numbers)
         }
         RowFate::Object => {
             let mut object: Object = row(value)?;

@@ -32,19 +32,25 @@ use quorumfs_bft::identity::Sequence;
 
 mod attributes;
 mod extended;
+mod invite;
 mod locks;
 mod place;
 mod quota;
+mod reseal;
 mod shards;
+mod share;
 mod takeover;
 mod trash;
 
 pub use attributes::{Accessed, SetAttributes, SetTime};
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+pub use invite::InviteMachine;
 pub use locks::{EndLocks, LockRequest, LockWish, StopWaiting};
 pub use place::{EntryName, EntryPlace, Precondition};
 pub use quota::{QuotaOf, SetQuota};
+pub use reseal::{DirectoryNames, ResealNames, ResealSlices, ResealedName, ResealedSlice};
 pub use shards::{Finding, PlacedShard, ShardMove, SliceMove};
+pub use share::{ChangeShare, NewShare, NewShareWith};
 pub use takeover::Takeover;
 pub use trash::{KeepTrash, Restore};
 
@@ -235,6 +241,34 @@ pub enum Operation {
     /// Admits, changes or dismisses a principal, or names a group, as an administrator has signed.
     /// Needs the right to administer. The same bytes again are the same success.
     ChangePeople(ChangePeople),
+    /// Names of directories are sealed under the newest key epoch from now on. Needs the right to
+    /// administer or to reconcile.
+    ResealNames(ResealNames),
+    /// Slices are sealed under the newest key epoch from now on, in other objects; their ids and
+    /// what refers to them stay. Needs the right to reconcile.
+    ResealSlices(ResealSlices),
+    /// Shares something with a person or by a link.
+    Share(NewShare),
+    /// Ends a share: the row of a link goes, that of a share with a person says so.
+    EndShare(ChangeShare),
+    /// Removes the row of a share that has ended: its access lists are taken back.
+    ForgetShare(ChangeShare),
+    /// Invites a further machine of the sender: the holder of a key may answer once. An earlier
+    /// invitation of the sender ends. The same again is the same success.
+    InviteMachine(InviteMachine),
+    /// The answer of the machine that was invited. The sender's key is the invitation's, and no
+    /// principal's. The same again is the same success.
+    AnswerInvitation {
+        /// The answer, at most
+        /// [`INVITATION_ANSWER_BYTES_MAX`](crate::limits::INVITATION_ANSWER_BYTES_MAX) bytes:
+        /// opaque to the servers.
+        answer: Vec<u8>,
+    },
+    /// Ends an invitation of the sender, if it has not ended.
+    EndInvitation {
+        /// The invitation's key.
+        key: PrincipalId,
+    },
 }
 
 /// A realm's next key epoch. Members verify the signatures in it, not the servers.
@@ -307,6 +341,12 @@ pub enum Step {
     /// [`TRASH_PURGED_MAX`](crate::limits::TRASH_PURGED_MAX), by their owner or the superuser.
     /// Those that are not in the trash any more are skipped; a directory goes after what was in it.
     Purge(Vec<InodeId>),
+    /// New names of a directory are sealed under the newest key epoch from now on; needs the
+    /// permissions of a creation in it. No effect while older names wait to be resealed.
+    BeginReseal {
+        /// The directory.
+        directory: InodeId,
+    },
 }
 
 /// Creates an inode and its entry.

@@ -14,6 +14,12 @@
 //!         its time is over            BeginEpoch leaves out whom it does not name
 //! ```
 //!
+//! A member may have *further machines*: principals that it states itself, under its own
+//! signature, each with a key of its own, its rights and its end, and with its label, an `@` and
+//! the machine's name. All keys of a person may add and drop each other; none can do more than the
+//! person, and a dismissed person's machines go with it. The person is known by its first key, even
+//! after that is dropped: a dismissal by that key sends away what is left of the person.
+//!
 //! A principal that goes loses its sessions at once: every operation and question is refused, and
 //! its mounts are fenced, so that others need not wait. It keeps what it has read and the keys that
 //! it had; the next key epoch is begun without it. Groups have names here too, since people know
@@ -23,11 +29,13 @@
 //! |---|---|
 //! | this | changes, and what they amount to |
 //! | `ordered` | the operation |
+//! | `machines` | further machines of members |
 //! | `expire` | what goes by itself |
 //!
 //! Invariants:
 //! * **Only an administrator changes the principals**, by its own signature: the servers check that
-//!   the sender has the right now and is the signer, and clients check the signature too.
+//!   the sender has the right now and is the signer, and clients check the signature too. A member
+//!   changes its own machines, and no others.
 //! * **Changes follow each other one by one**, so that of two concurrent ones only one succeeds,
 //!   and one that was signed for an earlier state, or for another volume, is refused.
 //! * **What the root states the root alone changes.** A change names only principals that
@@ -63,9 +71,12 @@ use quorumfs_bft::identity::{Signature, Time};
 use std::collections::BTreeMap;
 
 mod expire;
+mod machines;
 mod ordered;
 
 pub(crate) use expire::{next_deadline, tick};
+pub use machines::{AddedMachine, USELESS_WRAPPING_KEYS, is_machine_name, label_of_machine};
+pub(crate) use machines::{acts_for, is_of_a_machine, person_number, sessions_of_person};
 pub(crate) use ordered::change_people;
 
 /// The context that an administrator signs under, before the change's bytes.
@@ -121,6 +132,14 @@ pub enum PeopleStep {
         /// The credentials, sealed for it: opaque to the servers. Empty: it has none any more.
         sealed: Vec<u8>,
     },
+    /// A further key of the signer.
+    AddMachine(AddedMachine),
+    /// A key is no principal's any more; its person's other keys are. An administrator may sign it,
+    /// or another key of the same person.
+    DropMachine {
+        /// The principal.
+        principal: PrincipalId,
+    },
 }
 
 /// A change with an administrator's signature over it.
@@ -151,6 +170,8 @@ pub struct People {
     pub groups: BTreeMap<Gid, String>,
     /// The credentials of clouds that principals were given, sealed for each.
     pub credentials: BTreeMap<(PrincipalId, CloudIndex), Vec<u8>>,
+    /// The further machines of persons, each with its person's first key.
+    pub machines: BTreeMap<PrincipalId, PrincipalId>,
     /// The number of changes so far.
     pub changes: u32,
     /// The key epoch of the last change.
@@ -227,8 +248,15 @@ impl PeopleStep {
             Self::GiveCredentials { cloud, .. } if usize::from(cloud.0) >= clouds => {
                 Err("there is no such cloud")
             }
-            Self::GiveCredentials { .. } => Ok(()),
+            Self::GiveCredentials { .. } | Self::DropMachine { .. } => Ok(()),
+            Self::AddMachine(added) => added.check(clouds),
         }
+    }
+
+    /// Whether a member may sign it, if it is about the member's own machines.
+    #[must_use]
+    pub const fn is_of_machines(&self) -> bool {
+        matches!(self, Self::AddMachine(_) | Self::DropMachine { .. })
     }
 
     /// The principal that it is about.
@@ -236,8 +264,10 @@ impl PeopleStep {
     pub const fn principal(&self) -> Option<&PrincipalId> {
         match self {
             Self::Admit(statement) => Some(&statement.key),
+            Self::AddMachine(added) => Some(&added.statement.key),
             Self::Regrant { principal, .. }
             | Self::Dismiss { principal }
+            | Self::DropMachine { principal }
             | Self::GiveCredentials { principal, .. } => Some(principal),
             Self::NameGroup { .. } => None,
         }
@@ -284,11 +314,8 @@ impl People {
             .map_err(PeopleError::Unsound)?;
         match &change.step {
             PeopleStep::Admit(statement) => {
-                let known = self.stated.get(&statement.key);
-                if known.is_some_and(|known| known.expires.is_none()) {
-                    return Err(PeopleError::Known(statement.key));
-                }
-                self.stated.insert(statement.key, statement.clone());
+                self.state(statement)?;
+                self.machines.remove(&statement.key);
             }
             PeopleStep::Regrant {
                 principal,
@@ -303,9 +330,24 @@ impl People {
                 known.expires = *expires;
             }
             PeopleStep::Dismiss { principal } => {
-                let gone = self.stated.remove(principal);
-                gone.ok_or(PeopleError::Unknown(*principal))?;
-                self.credentials.retain(|(of, _), _| of != principal);
+                let own = self.machines.iter().filter(|(_, of)| *of == principal);
+                let own: Vec<_> = own.map(|(machine, _)| *machine).collect();
+                // Its first key may be gone already.
+                if own.is_empty() || self.stated.contains_key(principal) {
+                    self.forget(principal)?;
+                }
+                for machine in own {
+                    self.forget(&machine)?;
+                }
+            }
+            PeopleStep::DropMachine { principal } => self.forget(principal)?,
+            PeopleStep::AddMachine(added) => {
+                let key = added.statement.key;
+                self.state(&added.statement)?;
+                self.machines.insert(key, added.of);
+                for (cloud, sealed) in &added.credentials {
+                    self.credentials.insert((key, *cloud), sealed.clone());
+                }
             }
             PeopleStep::NameGroup { gid, name } if name.is_empty() => {
                 self.groups.remove(gid);
@@ -333,6 +375,29 @@ impl People {
         self.changes = change.number;
         self.epoch = change.epoch;
         Ok(())
+    }
+
+    fn state(&mut self, statement: &Statement) -> Result<(), PeopleError> {
+        let known = self.stated.get(&statement.key);
+        if known.is_some_and(|known| known.expires.is_none()) {
+            return Err(PeopleError::Known(statement.key));
+        }
+        self.stated.insert(statement.key, statement.clone());
+        Ok(())
+    }
+
+    fn forget(&mut self, principal: &PrincipalId) -> Result<(), PeopleError> {
+        let gone = self.stated.remove(principal);
+        gone.ok_or(PeopleError::Unknown(*principal))?;
+        self.credentials.retain(|(of, _), _| of != principal);
+        self.machines.remove(principal);
+        Ok(())
+    }
+
+    /// The first key of a principal's person: its own, unless it is a further machine.
+    #[must_use]
+    pub fn person(&self, principal: &PrincipalId) -> PrincipalId {
+        self.machines.get(principal).copied().unwrap_or(*principal)
     }
 
     /// The principals that administrators have stated and that have not expired at a time.

@@ -5,8 +5,8 @@
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    CloudIndex, Cookie, Home, InodeId, LogPosition, ObjectId, PrincipalNumber, RealmEpoch, RealmId,
-    SliceId, Uid,
+    CloudIndex, Cookie, Home, InodeId, LogPosition, ObjectId, PrincipalId, PrincipalNumber,
+    RealmEpoch, RealmId, ShareId, SliceId, Uid,
 };
 use crate::limits::QUERY_BYTES_MAX;
 use crate::locks::{LockKind, LockRange};
@@ -22,6 +22,18 @@ pub struct Query {
     pub credentials: Credentials,
     /// The question.
     pub question: Question,
+}
+
+/// Which shares a question is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum SharesOf {
+    /// Those of the caller's user.
+    Mine,
+    /// Those with a person, for every member. Of those that the caller has no part in, the place is
+    /// not shown.
+    With(PrincipalNumber),
+    /// All of them: for the superuser and administrators.
+    All,
 }
 
 /// A question.
@@ -254,6 +266,54 @@ pub enum Question {
         /// The number of the last change that is not included.
         after: u32,
     },
+    /// The directories that have names under older key epochs than the newest, in pages in the
+    /// order of the inodes.
+    NamesByEpoch {
+        /// The realm.
+        realm: RealmId,
+        /// The last inode of the previous page.
+        after: Option<InodeId>,
+        /// The number of inodes to look at, at most
+        /// [`INODES_LOOKED_AT_MAX`](crate::limits::INODES_LOOKED_AT_MAX).
+        limit: u32,
+    },
+    /// The names of a directory that are under older key epochs than the newest, in the order of
+    /// their positions. Needs the right to administer or to reconcile, and no permission.
+    NamesToReseal {
+        /// The directory.
+        directory: InodeId,
+        /// The last position of the previous page.
+        after: Cookie,
+        /// The number of entries to look at, at most
+        /// [`DIRECTORY_PAGE_MAX`](crate::limits::DIRECTORY_PAGE_MAX).
+        limit: u32,
+    },
+    /// The slices that are sealed under older key epochs than the newest, in pages in the order of
+    /// their ids. Needs the right to reconcile.
+    SlicesToReseal {
+        /// The realm.
+        realm: RealmId,
+        /// The last slice of the previous page.
+        after: Option<(Home, SliceId)>,
+        /// The number of slices to look at; at most
+        /// [`SLICES_COUNTED_MAX`](crate::limits::SLICES_COUNTED_MAX). A page has at most
+        /// [`MOVE_SLICES_MAX`](crate::limits::MOVE_SLICES_MAX).
+        limit: u32,
+    },
+    /// Shares, in the order of their numbers.
+    Shares {
+        /// Which ones.
+        of: SharesOf,
+        /// The last one of the previous page.
+        after: Option<ShareId>,
+        /// The bound, at most [`SHARE_PAGE_MAX`](crate::limits::SHARE_PAGE_MAX).
+        limit: u32,
+    },
+    /// The share of a link by the hash of its token, unless it has ended.
+    ShareOfToken([u8; 32]),
+    /// An invitation of a machine by its key: for the member that made it, and for the holder of
+    /// the key, which is no principal.
+    Invitation(PrincipalId),
 }
 
 impl Query {

@@ -10,7 +10,7 @@ use crate::error::{Error, OperationError};
 use crate::fleet::{Fleet, SignedCloudChange};
 use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, LogPosition, MountEpoch,
-    ObjectId, PrincipalId, RealmEpoch, SliceId, Uid,
+    ObjectId, PrincipalId, RealmEpoch, ShareId, SliceId, Uid,
 };
 use crate::people::SignedPeopleChange;
 use crate::row::{
@@ -24,10 +24,18 @@ use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 mod locks;
+mod objects;
 mod pages;
+mod share;
+mod steps;
 
 pub use locks::{ListedLock, LockBlocker};
-pub use pages::{ContentPage, DirectoryPage, ListedEntry, ListedExtent};
+pub use objects::{Fate, Garbage, UnderReplicatedObject};
+pub use pages::{
+    ContentPage, DirectoryPage, ListedEntry, ListedExtent, OldName, OldNames, OldSlice,
+};
+pub use share::ListedShare;
+pub use steps::{Removed, StepDone};
 
 /// The answer to an [`Operation`](crate::operation::Operation).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -173,6 +181,36 @@ pub enum Done {
         /// The number of the change.
         number: u32,
     },
+    /// Names are resealed.
+    NamesResealed {
+        /// Their number.
+        names: u32,
+        /// Directories all of whose names are under the newest key epoch.
+        directories: u32,
+    },
+    /// Slices are resealed.
+    SlicesResealed {
+        /// Their number; the others were skipped.
+        slices: u32,
+    },
+    /// It is shared.
+    Shared {
+        /// The share's number; that of an earlier share if this one has changed it.
+        id: ShareId,
+    },
+    /// The share has ended.
+    ShareEnded,
+    /// The share's row is gone.
+    ShareForgotten,
+    /// The machine is invited.
+    MachineInvited {
+        /// When the invitation ends, by the agreed time.
+        until: Time,
+    },
+    /// The invitation is answered.
+    InvitationAnswered,
+    /// There is no such invitation any more.
+    InvitationEnded,
 }
 
 /// The result of a claim.
@@ -185,126 +223,6 @@ pub enum Claimed {
     Named,
     /// The inode is gone: [`Error::Stale`].
     Gone,
-}
-
-/// An object that lacks shards.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct UnderReplicatedObject {
-    /// Its priority: the shards that may still be lost.
-    pub priority: u8,
-    /// The object.
-    pub object: ObjectId,
-    /// Its row.
-    pub row: Object,
-    /// Whether its writer is another session than the asking one, which is open and was not
-    /// fenced: it may be about to put the rest.
-    pub writer_lives: bool,
-}
-
-/// An object that nothing refers to.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Garbage {
-    /// The object.
-    pub object: ObjectId,
-    /// The time since which nothing refers to it.
-    pub since: Time,
-    /// Whether its allocation is open, so that a commit may refer to it again.
-    pub open: bool,
-    /// Whether a retained point in the past needs it.
-    pub retained: bool,
-    /// Its row.
-    pub row: Object,
-}
-
-impl Garbage {
-    /// Whether its row may go, and its shards before. Once it is so, it stays so.
-    #[must_use]
-    pub const fn is_forgettable(&self) -> bool {
-        !self.open && !self.retained && self.row.slices == 0
-    }
-}
-
-/// What the metadata know of an object's id.
-#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Fate {
-    /// Whether its allocation was ever granted.
-    pub granted: bool,
-    /// Whether its allocation is open.
-    pub open: bool,
-    /// Its row.
-    pub row: Option<Object>,
-}
-
-/// The result of a step.
-// At most a few dozen of these exist at a time, and briefly; being Copy is worth more.
-#[allow(clippy::large_enum_variant)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum StepDone {
-    /// An inode and its entry exist.
-    Created {
-        /// The inode.
-        inode: Attributes,
-        /// The entry's place.
-        cookie: Cookie,
-        /// Its directory.
-        parent: Attributes,
-        /// Whether it existed before.
-        existed: bool,
-    },
-    /// The inode has one more entry.
-    Linked {
-        /// The inode.
-        inode: Attributes,
-        /// The entry's place.
-        cookie: Cookie,
-        /// Its directory.
-        parent: Attributes,
-    },
-    /// The entry is gone.
-    Removed {
-        /// Its inode.
-        removed: Removed,
-        /// Its directory.
-        parent: Attributes,
-    },
-    /// The entry has moved.
-    Renamed {
-        /// The inode that moved.
-        moved: Attributes,
-        /// The inode that it replaced.
-        replaced: Option<Removed>,
-        /// With an exchange: the inode of the other entry.
-        exchanged: Option<Attributes>,
-        /// The old directory.
-        from_parent: Attributes,
-        /// The new directory; it may be the same.
-        to_parent: Attributes,
-        /// The entry's new place.
-        cookie: Cookie,
-    },
-    /// The attributes are set.
-    Set(Attributes),
-    /// The content is committed.
-    Committed(Attributes),
-    /// The orphan is gone.
-    Released,
-    /// The times of access are at least the given ones, where the principal had the right.
-    Accessed,
-    /// The inodes are gone for good.
-    Purged {
-        /// Their number; the others were not in the trash.
-        inodes: u32,
-    },
-}
-
-/// An inode that lost an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Removed {
-    /// The inode after the loss.
-    pub inode: Attributes,
-    /// Whether that was its last entry, and a session holds it open so that it lives on as an
-    /// orphan.
-    pub held: bool,
 }
 
 /// The answer to a [`Query`](crate::query::Query).
@@ -532,6 +450,49 @@ pub enum QueryResult {
         /// The number of the last change of all.
         last: u32,
     },
+    /// The directories among some inodes that have names under older key epochs.
+    NamesByEpoch {
+        /// Each such directory.
+        directories: Vec<OldNames>,
+        /// The last inode that was looked at, if there are more.
+        next: Option<InodeId>,
+    },
+    /// The names among some entries that are under older key epochs.
+    NamesToReseal {
+        /// Each such name.
+        names: Vec<OldName>,
+        /// The last position that was looked at, if there are more.
+        next: Option<Cookie>,
+    },
+    /// Some slices that are sealed under older key epochs.
+    SlicesToReseal {
+        /// Each of them.
+        slices: Vec<OldSlice>,
+        /// The last slice that was looked at, if there are more.
+        next: Option<(Home, SliceId)>,
+    },
+    /// A page of shares.
+    Shares {
+        /// Some of them.
+        shares: Vec<ListedShare>,
+        /// The last one, if there are more.
+        next: Option<ShareId>,
+    },
+    /// A share.
+    Share(ListedShare),
+    /// An invitation of a machine.
+    Invitation(ListedInvitation),
+}
+
+/// An invitation of a machine, for both sides.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ListedInvitation {
+    /// When it ends, by the agreed time.
+    pub until: Time,
+    /// What the member says of the volume.
+    pub card: Vec<u8>,
+    /// What the machine has answered.
+    pub answer: Option<Vec<u8>>,
 }
 
 /// An inode in the trash, in a listing.

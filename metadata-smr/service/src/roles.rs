@@ -7,9 +7,12 @@
 //!
 //! * Every *principal* may learn what it takes to become a member, and give up what its sessions
 //!   hold.
-//! * Every *member* may ask everything else, mount with others, hold what it has open and take
-//!   shared locks.
+//! * Every *member* may ask everything else, mount with others, hold what it has open, take shared
+//!   locks, and have further machines.
 //! * A member that *writes* may order everything else.
+//!
+//! A caller that is no principal is refused everything, unless its key is that of an invitation
+//! ([`crate::invitations`]).
 //!
 //! This comes before the ordinary checks and replaces none of them: rights that one operation
 //! needs, credentials, modes and lists decide as ever.
@@ -46,7 +49,10 @@ impl Needs {
             Operation::CloseAllocation { .. }
             | Operation::UnmountRealm { .. }
             | Operation::ReleaseJob { .. }
-            | Operation::StopWaiting(_) => Self::Principal,
+            | Operation::StopWaiting(_)
+            | Operation::EndInvitation { .. } => Self::Principal,
+            // For the key of an invitation, which no principal has.
+            Operation::AnswerInvitation { .. } => Self::Principal,
             // The root's word, which no administrator may prevent.
             Operation::Succeed(_) => Self::Principal,
             // Until a recovery is finished a volume has no members.
@@ -59,6 +65,8 @@ impl Needs {
                 }
             }
             Operation::MountRealm { .. } | Operation::Claim { .. } => Self::Member,
+            // A member has machines of its own; what else there is administrators change.
+            Operation::InviteMachine(_) | Operation::ChangePeople(_) => Self::Member,
             Operation::Lock(request) => Self::of_lock(request),
             Operation::Allocate { .. }
             | Operation::ConfirmPlaced { .. }
@@ -79,7 +87,11 @@ impl Needs {
             | Operation::MoveShards { .. }
             | Operation::RetireCloud { .. }
             | Operation::EndLocks(_)
-            | Operation::ChangePeople(_) => Self::Writer,
+            | Operation::ResealNames(_)
+            | Operation::ResealSlices(_)
+            | Operation::Share(_)
+            | Operation::EndShare(_)
+            | Operation::ForgetShare(_) => Self::Writer,
         }
     }
 
@@ -103,7 +115,8 @@ impl Needs {
             | Question::Successions
             | Question::CloudChanges { .. }
             | Question::CloudSecrets
-            | Question::People { .. } => Self::Principal,
+            | Question::People { .. }
+            | Question::Invitation(_) => Self::Principal,
             Question::Lookup(_)
             | Question::Attributes(_)
             | Question::Access { .. }
@@ -121,6 +134,9 @@ impl Needs {
             | Question::Principal(_)
             | Question::Evidence(_)
             | Question::SlicesByEpoch { .. }
+            | Question::NamesByEpoch { .. }
+            | Question::NamesToReseal { .. }
+            | Question::SlicesToReseal { .. }
             | Question::Extended(_)
             | Question::Quota { .. }
             | Question::Quotas { .. }
@@ -134,7 +150,9 @@ impl Needs {
             | Question::News { .. }
             | Question::Mounts(_)
             | Question::Lock { .. }
-            | Question::Locks { .. } => Self::Member,
+            | Question::Locks { .. }
+            | Question::Shares { .. }
+            | Question::ShareOfToken(_) => Self::Member,
         }
     }
 

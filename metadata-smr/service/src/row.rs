@@ -19,6 +19,7 @@
 //! | [`grave`] | inodes without a name that some mount may have open |
 //! | [`job`] | jobs of the volume, retained points in the past |
 //! | [`trash`] | what was removed and can be restored |
+//! | [`share`] | what users have shared |
 
 pub mod content;
 pub mod evidence;
@@ -32,6 +33,7 @@ pub mod log;
 pub mod principal;
 pub mod quota;
 pub mod realm;
+pub mod share;
 pub mod trash;
 pub mod volume;
 
@@ -43,19 +45,21 @@ pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
 pub use grave::{Grave, GravePlace};
 pub use inode::{
-    Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
+    Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Reseal, Sealed, SealedName,
 };
 pub use job::{Job, JobHolder, Retention, RetentionKind};
 pub use lock::{DueTurn, HeldLock, LockTurn, LockWaiter, LockedInode, LockedInodes};
 pub use log::{Bell, Changed, Changes, OwedBell};
 pub use principal::{
-    Allocation, Assertable, CloudSecretRow, DueExpiry, FormerPrincipal, Numbered, PeopleChanges,
-    Principal, Rights, Session, SignedBy,
+    Allocation, Assertable, CloudSecretRow, DueExpiry, DueInvitation, FormerPrincipal, Invitation,
+    Machine, Numbered, PeopleChanges, Principal, Rights, Session, SignedBy,
 };
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{
-    Believe, Epoch, Lock, Member, MemberRole, Mount, MountMode, Realm, Recall, SharePlace, Shares,
+    Believe, Epoch, Lock, Member, MemberRole, Mount, MountMode, OldKeys, Realm, Recall, SharePlace,
+    Shares,
 };
+pub use share::{Share, ShareAt, ShareCount, ShareIndexed, ShareNumbers, ShareWith};
 pub use trash::{Parting, RemovedEntry, TrashPlace, TrashSize, Trashed};
 pub use volume::{Cloud, Counters, Drain, Format, HomeCounters, Loading, ReplicaInfo};
 
@@ -100,6 +104,7 @@ rows! {
     Realm => "realm",
     Epoch => "key epoch",
     Member => "realm member",
+    OldKeys => "end of the previous key epoch",
     Mount => "mount",
     Changes => "end of a change log",
     Changed => "entry of a change log",
@@ -118,10 +123,14 @@ rows! {
     PeopleChanges => "number of changes of the principals",
     DueExpiry => "expiry of a principal",
     FormerPrincipal => "former principal",
+    Machine => "further machine of a member",
+    Invitation => "invitation of a machine",
+    DueInvitation => "end of an invitation",
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",
     EntryRow => "directory entry",
+    Reseal => "directory with names to reseal",
     Orphan => "orphan",
     ExtendedAttribute => "extended attribute",
     Extent => "extent",
@@ -142,4 +151,9 @@ rows! {
     TrashPlace => "place in the trash",
     Parting => "removal of an open inode",
     TrashSize => "size of the trash",
+    Share => "share",
+    ShareAt => "place of a share",
+    ShareIndexed => "index of shares",
+    ShareNumbers => "numbers of shares",
+    ShareCount => "count of shares",
 }

@@ -17,6 +17,7 @@ use crate::genesis::SignedGenesis;
 use crate::grave;
 use crate::identity::VolumeIncarnation;
 use crate::install::install;
+use crate::invitations;
 use crate::job;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::load;
@@ -37,6 +38,7 @@ use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
 use crate::set_acl::set_acl;
 use crate::set_attributes::set_attributes;
+use crate::share;
 use crate::succession;
 use crate::trash;
 use bytes::Bytes;
@@ -48,10 +50,13 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// Principals whose time is over go first, since each begins a piece while there is room. Then come
-/// locks, since others wait for them. The bells come last, since a tick may have something to tell.
+/// Principals whose time is over go first, since each begins a piece while there is room, and
+/// shares likewise. Then come locks, since others wait for them. The bells come last, since a tick
+/// may have something to tell.
 fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     people::tick(change)?;
+    invitations::tick(change)?;
+    share::tick(change)?;
     locks::tick(change)?;
     reap::tick(change)?;
     trash::tick(change)?;
@@ -195,7 +200,11 @@ impl Service for Metadata {
         let ringing = never_refused(log::next_deadline(&rows))?;
         let waiting = never_refused(locks::next_deadline(&rows))?;
         let leaving = never_refused(people::next_deadline(&rows))?;
-        let all = [reaping, purging, expiring, ringing, waiting, leaving];
+        let ending = never_refused(share::next_deadline(&rows))?;
+        let inviting = never_refused(invitations::next_deadline(&rows))?;
+        let all = [
+            reaping, purging, expiring, ringing, waiting, leaving, ending, inviting,
+        ];
         Ok(all.into_iter().flatten().min())
     }
 
@@ -227,7 +236,13 @@ fn execute(change: &mut Change<'_, '_>, caller: &Caller, bytes: &[u8]) -> Result
     let whole = |halt: Halt| (FailedAt::Operation, halt);
     let operation =
         Operation::from_bytes(bytes).map_err(|error| whole(Halt::Refused(undecodable(&error))))?;
-    let asker = Asker::admit(change, caller).map_err(whole)?;
+    let asker = match Asker::admit(change, caller) {
+        Ok(asker) => asker,
+        Err(refusal) => {
+            let done = invitations::execute_as_guest(change, caller, &operation, refusal);
+            return done.map_err(whole);
+        }
+    };
     Needs::of_operation(&operation)
         .require(change, &caller.principal, &asker.rights)
         .map_err(whole)?;
@@ -322,6 +337,18 @@ fn execute_other(
         Operation::StopWaiting(stop) => locks::stop_waiting(change, asker, stop),
         Operation::EndLocks(end) => locks::end(change, asker, end),
         Operation::ChangePeople(ordered) => people::change_people(change, asker, ordered),
+        Operation::ResealNames(names) => namespace::reseal(change, asker, names),
+        Operation::ResealSlices(reseal) => {
+            let slices = content::reseal_slices(change, asker, reseal)?;
+            Ok(Done::SlicesResealed { slices })
+        }
+        Operation::Share(new) => share::share(change, asker, new),
+        Operation::EndShare(asked) => share::end(change, asker, asked),
+        Operation::ForgetShare(asked) => share::forget(change, asker, asked),
+        Operation::InviteMachine(wish) => invitations::invite(change, asker, wish),
+        // A principal's key is no invitation's.
+        Operation::AnswerInvitation { .. } => Err(Error::NotFound.into()),
+        Operation::EndInvitation { key } => invitations::end(change, asker, key),
     }
 }
 
@@ -407,5 +434,6 @@ fn execute_step(
         Step::Accessed(read) => accessed(change, asker, read),
         Step::Restore(step) => namespace::restore(change, who, time, step),
         Step::Purge(inodes) => trash::purge(change, who, inodes),
+        Step::BeginReseal { directory } => namespace::begin_reseal(change, who, *directory),
     }
 }

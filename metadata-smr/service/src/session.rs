@@ -10,11 +10,14 @@
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{AllocationId, InodeId};
+use crate::invitations;
 use crate::job;
 use crate::limits::{
-    ALLOCATION_IDS_MAX, FENCED_ROWS, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX,
+    ALLOCATION_IDS_MAX, FENCED_ROWS, PERSON_SESSIONS_MAX, PRINCIPAL_SESSIONS_MAX,
+    SESSION_ALLOCATIONS_MAX,
 };
 use crate::mount;
+use crate::people;
 use crate::reply::Done;
 use crate::roles;
 use crate::row::{Allocation, Orphan, Principal, Reap, Session, key};
@@ -28,17 +31,19 @@ pub const CREDIT: Credit = Credit {
     bytes: 8 << 20,
 };
 
-/// Opens a session for a principal that exists and has fewer than the maximum.
+/// Opens a session for a principal that exists and has fewer than the maximum, or for the key of
+/// an invitation.
 pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Option<Credit>> {
     let row_key = key::principal(&caller.principal);
-    let Some(mut principal) = change.find::<Principal>(&row_key)? else {
-        return Ok(None);
-    };
-    if principal.sessions >= PRINCIPAL_SESSIONS_MAX {
-        return Ok(None);
+    match change.find::<Principal>(&row_key)? {
+        Some(principal) if !has_room(change, &caller.principal, &principal)? => return Ok(None),
+        Some(mut principal) => {
+            principal.sessions = principal.sessions.saturating_add(1);
+            change.put(row_key, &principal)?;
+        }
+        None if !invitations::open(change, caller)? => return Ok(None),
+        None => {}
     }
-    principal.sessions = principal.sessions.saturating_add(1);
-    change.put(row_key, &principal)?;
     let session = Session {
         principal: caller.principal,
         opened: change.time(),
@@ -50,10 +55,20 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
     Ok(Some(CREDIT))
 }
 
+/// Whether a principal may have one more session: all machines of a person share what one may have.
+fn has_room(rows: &impl Rows, key: &PublicKey, row: &Principal) -> Outcome<bool> {
+    let of_person = people::sessions_of_person(rows, key)?;
+    let fits = of_person.is_none_or(|sessions| sessions < PERSON_SESSIONS_MAX);
+    Ok(fits && row.sessions < PRINCIPAL_SESSIONS_MAX)
+}
+
 /// Whether a session would be opened for this principal.
 pub(crate) fn may_open(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
     let row = rows.find::<Principal>(&key::principal(principal))?;
-    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX))
+    match row {
+        Some(row) => has_room(rows, principal, &row),
+        None => invitations::may_open(rows, principal),
+    }
 }
 
 /// Whether this principal may copy all of the metadata: a member with the right to reconcile.

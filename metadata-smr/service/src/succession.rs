@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
 use crate::limits::{CLOUDS_MAX, SUCCESSION_BYTES_MAX, SUCCESSIONS_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::mount;
+use crate::people;
 use crate::reply::Done;
 use crate::row::{Format, FormerPrincipal, Member, Principal, Row, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
@@ -162,11 +163,15 @@ fn exchange(
     let gone = gone.ok_or(Halt::Refused(Error::NotFound))?;
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;
     require(taken.is_none(), Error::Exists)?;
+    // Changes of the principals may name a key that was one, and clients take none of those any
+    // more once the root has stated it.
+    let former: Option<FormerPrincipal> = change.find(&key::former(&successor.key))?;
+    let is_known = former.is_some() || people::is_of_a_machine(change, &successor.key)?;
+    require(!is_known, Error::BadSuccession)?;
     let number = statement::next_number(change)?;
     statement::remove(change, &predecessor, &gone)?;
     change.delete(key::member(RealmId::ROOT, &predecessor))?;
     statement::install(change, successor, number, None)?;
-    change.delete(key::former(&successor.key))?;
     change.put(key::member(RealmId::ROOT, &successor.key), member)?;
     mount::fence_all_of(change, &predecessor, asker.caller.session)
 }

@@ -2,7 +2,7 @@
 //! programs; see [`quorumfs_gateway::decoders`].
 
 use super::{Pieces, pieces};
-use quorumfs_gateway::decoders::{ATTRIBUTE, Format, HOST_KEY, JOURNAL, OBJECT, SEGMENT};
+use quorumfs_gateway::decoders::{ATTRIBUTE, CAPSULE, Format, HOST_KEY, JOURNAL, OBJECT, SEGMENT};
 
 fn read(format: Format, bytes: &[u8]) {
     let pieces: Vec<_> = Pieces(bytes).collect();
@@ -69,6 +69,20 @@ pub fn attribute(bytes: &[u8]) {
 #[must_use]
 pub fn attributes() -> Vec<Vec<u8>> {
     seeds(ATTRIBUTE)
+}
+
+/// Links of capsules, and what they lead to.
+///
+/// # Panics
+/// If something is accepted that leads outside or contradicts itself.
+pub fn capsule(bytes: &[u8]) {
+    read(CAPSULE, bytes);
+}
+
+/// A link, a manifest, and where one is.
+#[must_use]
+pub fn capsules() -> Vec<Vec<u8>> {
+    seeds(CAPSULE)
 }
 
 /// A host key and cached shares, for [`super::files::keys`].

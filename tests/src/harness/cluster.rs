@@ -28,6 +28,8 @@ pub struct Cluster {
     /// The replicas' arguments of `volume create`, by number: `KEY@ADDRESS`.
     pub replicas: Vec<String>,
     running: BTreeMap<usize, Reaped>,
+    /// The processes in whose network namespaces the replicas run, if they are not this one's.
+    networks: Vec<u32>,
 }
 
 impl Cluster {
@@ -51,12 +53,39 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn prepare_with(create: impl FnOnce(&Self) -> Quorumfs) -> Self {
+        let addresses = free_addresses(FOUR).unwrap();
+        Self::prepare_over(addresses, Vec::new(), create)
+    }
+
+    /// Prepares four replicas at these addresses, each in the network namespace of a process, and
+    /// creates a volume over directories, with these options of `volume create`; nothing runs yet.
+    ///
+    /// # Panics
+    /// If a command fails.
+    #[must_use]
+    #[track_caller]
+    pub fn prepare_at(places: Vec<(SocketAddr, u32)>, options: &[&str]) -> Self {
+        let (addresses, networks) = places.into_iter().unzip();
+        Self::prepare_over(addresses, networks, |cluster| {
+            let clouds = cluster.directory().join("clouds");
+            let create = cluster.create(&cluster.volume(), &clouds);
+            create.args(options)
+        })
+    }
+
+    #[track_caller]
+    fn prepare_over(
+        addresses: Vec<SocketAddr>,
+        networks: Vec<u32>,
+        create: impl FnOnce(&Self) -> Quorumfs,
+    ) -> Self {
         let directory = tempfile::Builder::new().prefix("qfs").tempdir().unwrap();
         let mut cluster = Self {
             directory,
-            addresses: free_addresses(FOUR).unwrap(),
+            addresses,
             replicas: Vec::new(),
             running: BTreeMap::new(),
+            networks,
         };
         for (number, address) in cluster.addresses.clone().into_iter().enumerate() {
             cluster.init(number, address);
@@ -154,9 +183,13 @@ impl Cluster {
     }
 
     fn run_replica(&self, number: usize) -> Quorumfs {
-        Quorumfs::on(&self.replica(number))
+        let run = Quorumfs::on(&self.replica(number))
             .args(["replica", "run", "--genesis"])
-            .args([self.volume().join("volume.genesis")])
+            .args([self.volume().join("volume.genesis")]);
+        match self.networks.get(number) {
+            Some(network) => run.in_network_of(*network),
+            None => run,
+        }
     }
 
     /// Starts another program as a replica; it reports that it is ready as the usual one does.

@@ -119,7 +119,7 @@ impl Quorumfs {
 
     /// Runs it in the network namespace of a running process.
     #[must_use]
-    pub(super) fn in_network_of(mut self, process: u32) -> Self {
+    pub(crate) fn in_network_of(mut self, process: u32) -> Self {
         self.network = Some(process);
         self
     }

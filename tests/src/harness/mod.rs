@@ -24,6 +24,7 @@ mod mounted;
 mod needles;
 mod network;
 mod running;
+mod served;
 mod signed;
 mod terminal;
 
@@ -39,6 +40,7 @@ pub use needles::{Needle, NeedleHit, search};
 pub use network::{Cable, OwnNetwork};
 pub(crate) use running::Reaped;
 pub use running::{Finished, OVERHEAD_MIB, Running, peak_mib, run_in_view_of};
+pub use served::{HttpAnswer, LinkGateway};
 pub use signed::{Answer, Keys, Request};
 
 use std::time::{Duration, Instant};

@@ -14,7 +14,7 @@ use quorumfs_bft_simulator::linearizability::{self, check, check_sessions};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::workload::Workload;
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::RealmId;
+use quorumfs_metadata::identity::{PrincipalId, RealmId};
 use quorumfs_metadata::operation::Operation;
 use quorumfs_metadata::people::PeopleStep;
 use quorumfs_metadata::reply::{Done, Response};
@@ -37,16 +37,27 @@ pub enum PeopleDefect {
     LeftOutStays,
     /// A principal whose rights are changed keeps its role.
     RoleStays,
+    /// The further machines of a dismissed principal stay.
+    MachinesStay,
+    /// A share that was ended is there as if it were not.
+    EndedShareStays,
 }
 
 impl PeopleDefect {
     /// Every defect.
-    pub const ALL: [Self; 3] = [Self::DismissalUndone, Self::LeftOutStays, Self::RoleStays];
+    pub const ALL: [Self; 5] = [
+        Self::DismissalUndone,
+        Self::LeftOutStays,
+        Self::RoleStays,
+        Self::MachinesStay,
+        Self::EndedShareStays,
+    ];
 
     /// Whether rows with this prefix stay what they were when an operation has succeeded.
     fn keeps(self, operation: &Operation) -> Option<Vec<u8>> {
         match (self, operation) {
             (Self::LeftOutStays, Operation::BeginEpoch(_)) => Some(key::members(RealmId::ROOT)),
+            (Self::EndedShareStays, Operation::EndShare(_)) => Some(key::all_shares()),
             (_, Operation::ChangePeople(ordered)) => {
                 let change = ordered.signed.decoded()?;
                 match (self, change.step) {
@@ -54,6 +65,7 @@ impl PeopleDefect {
                     | (Self::RoleStays, PeopleStep::Regrant { principal, .. }) => {
                         Some(key::principal(&principal))
                     }
+                    (Self::MachinesStay, PeopleStep::Dismiss { .. }) => Some(key::principals()),
                     _ => None,
                 }
             }
@@ -67,6 +79,17 @@ impl PeopleDefect {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeopleService {
     defect: Option<PeopleDefect>,
+}
+
+/// The principal that an operation dismisses.
+fn decoded_dismissal(operation: &[u8]) -> Option<PrincipalId> {
+    let Ok(Operation::ChangePeople(ordered)) = Operation::from_bytes(operation) else {
+        return None;
+    };
+    match ordered.signed.decoded()?.step {
+        PeopleStep::Dismiss { principal } => Some(principal),
+        _ => None,
+    }
 }
 
 fn real(caller: &Caller) -> Caller {
@@ -154,9 +177,20 @@ impl Service for PeopleService {
         };
         let response = Metadata.execute(txn, context, &caller, operation)?;
         let succeeded = Response::from_bytes(&response).is_ok_and(|Response(it)| {
-            matches!(it, Ok(Done::PeopleChanged { .. } | Done::EpochBegun { .. }))
+            matches!(
+                it,
+                Ok(Done::PeopleChanged { .. } | Done::EpochBegun { .. } | Done::ShareEnded)
+            )
         });
-        for (row_key, bytes) in before.into_iter().filter(|_| succeeded) {
+        // Machines alone stay, and not what they are of.
+        let gone = decoded_dismissal(operation).map(|it| key::principal(&it));
+        let is_kept = |row_key: &[u8]| {
+            self.defect != Some(PeopleDefect::MachinesStay) || gone.as_deref() != Some(row_key)
+        };
+        let kept = before
+            .into_iter()
+            .filter(|(row_key, _)| succeeded && is_kept(row_key));
+        for (row_key, bytes) in kept {
             txn.put(&row_key, bytes.to_vec())?;
         }
         Ok(response)
@@ -276,11 +310,11 @@ impl linearizability::Model for Volume<'_> {
         };
         let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
         match (call.kind, answer) {
-            (OperationKind::Execute, answer) => {
-                let after = state.after(principal, &call.operation, answer);
+            (OperationKind::Execute, answer) => state.after(principal, &call.operation, answer),
+            (_, Some(answer)) => {
+                let after = state.answered(principal, &call.operation, answer);
                 after.into_iter().collect()
             }
-            (_, Some(answer)) if !state.answers(principal, &call.operation, answer) => Vec::new(),
             _ => vec![state.clone()],
         }
     }

@@ -111,6 +111,7 @@ async fn open(
         marker,
         credentials: credentials.map(Path::to_path_buf),
         collector: None,
+        signer: None,
         retry_policy: RetryPolicy::default(),
         limits: Limits::default(),
         shared: Arc::new(Pace::new(Limits::default())),

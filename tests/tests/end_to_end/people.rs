@@ -16,14 +16,14 @@ use std::time::Duration;
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A person's machine: a state directory and a mount point.
-struct Guest {
-    state: PathBuf,
-    point: PathBuf,
+pub(super) struct Guest {
+    pub(super) state: PathBuf,
+    pub(super) point: PathBuf,
     mounted: bool,
 }
 
 impl Guest {
-    fn new(cluster: &Cluster, name: &str) -> Self {
+    pub(super) fn new(cluster: &Cluster, name: &str) -> Self {
         let below = |kind: &str| cluster.directory().join(format!("{kind}-{name}"));
         fs::create_dir(below("mnt")).unwrap();
         Self {
@@ -33,11 +33,11 @@ impl Guest {
         }
     }
 
-    fn quorumfs(&self) -> Quorumfs {
+    pub(super) fn quorumfs(&self) -> Quorumfs {
         Quorumfs::on(&self.state)
     }
 
-    fn run(&self, arguments: &[&str]) -> Finished {
+    pub(super) fn run(&self, arguments: &[&str]) -> Finished {
         self.quorumfs().run_with(arguments)
     }
 
@@ -53,13 +53,13 @@ impl Guest {
         joined.records("joined").remove(0)
     }
 
-    fn mount(&mut self) {
+    pub(super) fn mount(&mut self) {
         let mount = self.quorumfs().args(["mount", "--background"]);
         mount.args([&self.point]).run().ok();
         self.mounted = true;
     }
 
-    fn unmount(&mut self) {
+    pub(super) fn unmount(&mut self) {
         self.run(&["umount"]).ok();
         self.mounted = false;
     }
@@ -73,14 +73,14 @@ impl Drop for Guest {
     }
 }
 
-fn started() -> Cluster {
+pub(super) fn started() -> Cluster {
     let mut cluster = Cluster::prepare();
     cluster.start();
     cluster
 }
 
 /// The owner admits a guest, which joins; returns the file that it was given.
-fn admit(cluster: &Cluster, guest: &Guest, name: &str, how: &[&str]) -> PathBuf {
+pub(super) fn admit(cluster: &Cluster, guest: &Guest, name: &str, how: &[&str]) -> PathBuf {
     let (line, fingerprint) = guest.asks();
     let card = cluster.directory().join(format!("{name}.volume"));
     let invite = cluster.quorumfs().args(["people", "invite", name, "--yes"]);
@@ -104,7 +104,7 @@ fn person(cluster: &Cluster, name: &str) -> Value {
 }
 
 #[track_caller]
-fn assert_errno<T: std::fmt::Debug>(result: io::Result<T>, errno: Errno) {
+pub(super) fn assert_errno<T: std::fmt::Debug>(result: io::Result<T>, errno: Errno) {
     let error = result.unwrap_err();
     assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
 }
@@ -264,6 +264,11 @@ fn a_reader_reads_and_keeps_none_out_and_a_removed_person_is_refused() {
     assert_eq!(epoch, before.records("epoch").len() as u64);
     let clouds = removed["clouds"].as_array().unwrap();
     assert_eq!(clouds.len(), 4, "what is to be revoked where");
+    // All names are under the new key: there is one file, in the root.
+    assert_eq!(removed["names"]["names"], 1);
+    assert_eq!(removed["names"]["left"], 0);
+    let after = cluster.quorumfs().run_with(["volume", "epochs"]).ok();
+    assert_eq!(after.records("names")[0]["directories"], 0);
     assert_errno(fs::read(eve.point.join("file")), Errno::STALE);
     eve.run(&["ls", "/"]).fails(12, "", "it was removed");
     assert_eq!(people(cluster.quorumfs()).len(), 2);

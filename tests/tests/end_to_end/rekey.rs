@@ -68,11 +68,15 @@ fn a_volume_gets_new_keys_and_all_content_stays_readable() {
     let planned = rekey(&cluster, &["--dry-run"]).ok();
     assert_eq!(planned.records("rekey")[0]["dry_run"], true);
     assert_eq!(epochs(&cluster).len(), 1);
-    let done = rekey(&cluster, &[]).ok().records("rekey").remove(0);
+    let finished = rekey(&cluster, &[]).ok();
+    let done = finished.records("rekey").remove(0);
     assert_eq!(
         (&done["number"], &done["lock"]),
         (&1.into(), &"clouds".into())
     );
+    assert_eq!(finished.records("resealed")[0]["names"], 1);
+    let again = cluster.quorumfs().run_with(["volume", "reseal"]).ok();
+    assert_eq!(again.records("resealed")[0]["names"], 0);
     assert_eq!(done["shares_confirmed"].as_array().unwrap().len(), 4);
     put(&cluster, "new", &new);
     assert_holds(&cluster, "old", &old);
@@ -82,6 +86,15 @@ fn a_volume_gets_new_keys_and_all_content_stays_readable() {
     assert_eq!(bytes, [&Value::from(900_000), &Value::from(700_000)]);
     let current: Vec<_> = listed.iter().map(|epoch| &epoch["current"]).collect();
     assert_eq!(current, [false, true]);
+    let reseal = cluster
+        .quorumfs()
+        .run_with(["volume", "reseal", "--content"]);
+    let resealed = reseal.ok().records("resealed_content").remove(0);
+    assert_eq!(resealed["bytes"], 900_000);
+    let listed = epochs(&cluster);
+    let bytes: Vec<_> = listed.iter().map(|epoch| &epoch["bytes"]).collect();
+    assert_eq!(bytes, [&Value::from(0), &Value::from(1_600_000)]);
+    assert_holds(&cluster, "old", &old);
 
     // An emptied cloud gets its share of the newest key back, and suffices for the lock with one
     // other.

@@ -77,7 +77,7 @@ fn assert_holds(cluster: &Cluster, files: &[(&str, Vec<u8>)]) {
 }
 
 /// Changes a cloud's section of the configuration.
-fn configure(cluster: &Cluster, cloud: &str, key: &str, file: &str) {
+pub(super) fn configure(cluster: &Cluster, cloud: &str, key: &str, file: &str) {
     let path = cluster.volume().join("quorumfs.toml");
     let text = fs::read_to_string(&path).unwrap();
     let mut table: toml::Table = text.parse().unwrap();

@@ -96,5 +96,5 @@ macro_rules! replayed {
 
 replayed!(
     frame replica journal client state metadata link store recording keys
-    mount_journal segment object attribute
+    mount_journal segment object attribute http people capsule
 );

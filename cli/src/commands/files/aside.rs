@@ -18,7 +18,9 @@
 use crate::directory::{StateDirectory, create_private};
 use crate::exit::Exit;
 use crate::failure::{CommandResult, Failure};
-use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
+use quorumfs_gateway::vfs::{
+    AttributeChange, FileSystem, FileType, InodeId, VfsError, temporary_name,
+};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,7 @@ const ID_DIGITS: usize = 16;
 
 /// The temporary entries of this command.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(in crate::commands) struct Aside {
     id: String,
     path: PathBuf,
     record: Mutex<AsideRecord>,
@@ -53,12 +55,15 @@ struct AsideRecord {
 }
 
 fn prefix(id: &str) -> String {
-    format!(".quorumfs-{id}-")
+    format!("{}-", temporary_name(id))
 }
 
 impl Aside {
     /// Begins; first removes the remains of earlier commands.
-    pub(super) async fn begin(state: &StateDirectory, fs: &FileSystem) -> CommandResult<Self> {
+    pub(in crate::commands) async fn begin(
+        state: &StateDirectory,
+        fs: &FileSystem,
+    ) -> CommandResult<Self> {
         let directory = state.join(DIRECTORY);
         create_private(&directory)?;
         clear(&directory, fs).await?;
@@ -96,7 +101,7 @@ impl Aside {
     }
 
     /// An unused name for an entry of `directory`. It is recorded before it is used.
-    pub(super) fn name(&self, directory: InodeId) -> CommandResult<Vec<u8>> {
+    pub(in crate::commands) fn name(&self, directory: InodeId) -> CommandResult<Vec<u8>> {
         let mut record = self.record();
         if record.directories.insert(directory.0) {
             let line = format!("{}\n", directory.0);
@@ -112,23 +117,37 @@ impl Aside {
     }
 
     /// The entry has its final name by now, or is gone.
-    pub(super) fn is_gone(&self, name: &[u8]) {
+    pub(in crate::commands) fn is_gone(&self, name: &[u8]) {
         self.record().left.remove(name);
     }
 
     /// Ends: removes the remains of interrupted copies. If there are any, more may still arrive, so
     /// the next command checks again.
-    pub(super) async fn end(&self, fs: &FileSystem) {
+    pub(in crate::commands) async fn end(&self, fs: &FileSystem) {
         let left = std::mem::take(&mut self.record().left);
         for (name, directory) in &left {
-            let _ = fs
-                .unlink(&fs.this_process(), InodeId(*directory), name)
-                .await;
+            let _ = remove(fs, InodeId(*directory), name).await;
         }
         if left.is_empty() {
             forget(&self.path);
         }
     }
+}
+
+/// Removes an entry, and its content first: the trash is to keep nothing of it.
+async fn remove(fs: &FileSystem, directory: InodeId, name: &[u8]) -> Result<(), VfsError> {
+    let caller = fs.this_process();
+    if let Some(found) = fs.lookup(&caller, directory, name).await?
+        && found.file_type() == FileType::File
+    {
+        let empty = AttributeChange {
+            size: Some(0),
+            ..AttributeChange::default()
+        };
+        // Another user's stays.
+        let _ = fs.setattr(&caller, found.inode, None, empty).await;
+    }
+    fs.unlink(&caller, directory, name).await
 }
 
 fn forget(path: &Path) {
@@ -198,7 +217,7 @@ async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result
     listed?;
     let mut whole = true;
     for name in left {
-        whole &= match fs.unlink(&fs.this_process(), directory, &name).await {
+        whole &= match remove(fs, directory, &name).await {
             Ok(()) => true,
             Err(error) => matches!(
                 error.errno(),

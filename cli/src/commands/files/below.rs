@@ -178,6 +178,32 @@ impl Below {
         Ok((self.enter(name)?, made))
     }
 
+    /// A directory of this name that is made, and was not there.
+    pub(super) fn new_directory(&self, name: &OsStr) -> CommandResult<Self> {
+        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => self.enter(name),
+            Err(error) => Err(self.not_new(name, error)),
+        }
+    }
+
+    /// A symbolic link that is made, and was not there.
+    pub(super) fn new_symlink(&self, name: &OsStr, leads_to: &OsStr) -> CommandResult<()> {
+        let made = rustix::fs::symlinkat(leads_to, &self.fd, name);
+        made.map_err(|error| self.not_new(name, error))
+    }
+
+    /// Why something new could not be made.
+    fn not_new(&self, name: &OsStr, error: Errno) -> Failure {
+        match error {
+            Errno::EXIST => {
+                let path = self.path_of(name);
+                let message = format!("{} is there already", path.display());
+                Failure::new(Exit::Path, message).hint("remove it first: nothing is replaced")
+            }
+            error => self.failed("make", name, error),
+        }
+    }
+
     /// The directory itself: device, number, mode, owner.
     pub(super) fn itself(&self) -> CommandResult<Stat> {
         rustix::fs::fstat(&self.fd)
@@ -189,7 +215,8 @@ impl Below {
         super::source::volume_of(&self.fd)
     }
 
-    fn enter(&self, name: &OsStr) -> CommandResult<Self> {
+    /// The directory of this name, if it is one and no link.
+    pub(super) fn enter(&self, name: &OsStr) -> CommandResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => Ok(Self {
@@ -345,10 +372,9 @@ pub(super) struct TemporaryCopy<'a> {
 }
 
 impl TemporaryCopy<'_> {
-    /// Syncs it and puts it in place of an existing file or link.
-    pub(super) fn finish(mut self, name: &OsStr, marks: &Marks) -> CommandResult<()> {
-        let below = self.below;
-        let path = below.path_of(name);
+    /// Gives it its properties and syncs it.
+    fn complete(&self, name: &OsStr, marks: &Marks) -> CommandResult<()> {
+        let path = self.below.path_of(name);
         let fd = self
             .file
             .try_clone()
@@ -356,7 +382,33 @@ impl TemporaryCopy<'_> {
         marks.give(&fd.into(), &path)?;
         self.file
             .sync_all()
-            .map_err(|error| Failure::file("write", &path, &error))?;
+            .map_err(|error| Failure::file("write", &path, &error))
+    }
+
+    /// Syncs it and gives it a name that is not taken.
+    pub(super) fn finish_new(mut self, name: &OsStr, marks: &Marks) -> CommandResult<()> {
+        self.complete(name, marks)?;
+        let below = self.below;
+        let named = match self.temporary.take() {
+            None => {
+                let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                let flags = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(rustix::fs::CWD, &*itself, &below.fd, name, flags)
+            }
+            Some(temporary) => {
+                let none = AtFlags::empty();
+                let linked = rustix::fs::linkat(&below.fd, &temporary, &below.fd, name, none);
+                let _ = rustix::fs::unlinkat(&below.fd, &temporary, AtFlags::empty());
+                linked
+            }
+        };
+        named.map_err(|error| below.not_new(name, error))
+    }
+
+    /// Syncs it and puts it in place of an existing file or link.
+    pub(super) fn finish(mut self, name: &OsStr, marks: &Marks) -> CommandResult<()> {
+        self.complete(name, marks)?;
+        let below = self.below;
         if let Some(temporary) = self.temporary.take() {
             return below.replace(&temporary, name);
         }

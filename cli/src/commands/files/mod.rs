@@ -1,4 +1,5 @@
-//! `put`, `get`, `ls`, `cat`, `rm`, `trash`, `lease`: files of the volume without a mount.
+//! `put`, `upload`, `get`, `ls`, `cat`, `rm`, `trash`, `lease`: files of the volume, unmounted; and
+//! `open`, which needs no volume.
 //!
 //! Each opens a session of its own, works through the same file system that a mount shows to the
 //! kernel, as the user who started it, and ends the session. Errors are reported for each path; if
@@ -8,7 +9,11 @@
 //! |---|---|
 //! | [`walk`] | paths of the volume as inodes |
 //! | [`mod@put`], [`mod@get`] | copying in and out |
+//! | [`mod@upload`] | copying in with a progress bar, going on after a kill, and a link |
+//! | [`unfinished`] | copies of large files that a later upload goes on with |
 //! | [`below`] | writing on this machine, without following links |
+//! | [`shared_directory`] | the directory that all users may put something into |
+//! | [`mod@open`] | what a capsule leads to, without the volume |
 //! | [`source`] | reading on this machine, without following links |
 //! | [`aside`] | temporary entries in the volume for copies in progress |
 //! | [`list`] | `ls` and `cat` |
@@ -16,29 +21,35 @@
 //! | [`mod@trash`] | what was removed |
 //! | [`mod@lease`] | locks that programs hold |
 
-mod aside;
+pub(super) mod aside;
 mod below;
 mod get;
 mod lease;
 mod list;
+mod open;
 mod put;
 mod remove;
+pub(super) mod shared_directory;
 mod source;
 mod trash;
-mod walk;
+mod unfinished;
+mod upload;
+pub(super) mod walk;
 
 pub(crate) use get::get;
 pub(crate) use lease::lease;
 pub(crate) use list::{cat, date, ls};
+pub(crate) use open::open_capsule;
 pub(crate) use put::put;
 pub(crate) use remove::rm;
 pub(crate) use trash::{kept_for, trash};
+pub(crate) use upload::upload;
 
 use super::opened::Opened;
 use crate::exit::Exit;
 use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
-use crate::output::Output;
+use crate::output::{Output, line};
 use quorumfs_gateway::vfs::{
     Attributes, FileSystem, FileType, HandleId, InodeId, OpenMode, VfsError,
 };
@@ -144,14 +155,14 @@ fn log_left_out(name: &[u8], path: &Path) {
 
 /// The progress of one command.
 #[derive(Debug)]
-struct CommandProgress {
+pub(super) struct CommandProgress {
     output: Output,
     summary: Summary,
     last: Option<(PathBuf, Failure)>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Summary {
+pub(super) struct Summary {
     done: u64,
     failed: u64,
     /// Paths that were there already.
@@ -167,7 +178,7 @@ struct PathFailure<'a> {
 }
 
 impl CommandProgress {
-    fn new(output: Output) -> Self {
+    pub(super) fn new(output: Output) -> Self {
         Self {
             output,
             summary: Summary::default(),
@@ -176,18 +187,18 @@ impl CommandProgress {
     }
 
     /// One path is done.
-    fn done(&mut self, bytes: u64) {
+    pub(super) fn done(&mut self, bytes: u64) {
         self.summary.done += 1;
-        self.summary.bytes += bytes;
+        self.summary.bytes = self.summary.bytes.saturating_add(bytes);
     }
 
     /// One path is there already.
-    fn skipped(&mut self) {
+    pub(super) fn skipped(&mut self) {
         self.summary.skipped += 1;
     }
 
     /// One path failed: reports it, and goes on.
-    fn failed(&mut self, path: &Path, failure: Failure) -> CommandResult<()> {
+    pub(super) fn failed(&mut self, path: &Path, failure: Failure) -> CommandResult<()> {
         self.summary.failed += 1;
         match self.last.replace((path.to_path_buf(), failure)) {
             Some((path, earlier)) => self.report(&path, &earlier),
@@ -202,6 +213,7 @@ impl CommandProgress {
             code: failure.exit.code(),
             message: &failure.message,
         };
+        line::clear(self.output);
         if self.output.is_json() {
             self.output.record("failed", &record, |_| String::new())
         } else {
@@ -211,15 +223,31 @@ impl CommandProgress {
     }
 
     /// Reports the failures that are still pending, before the command ends in another way.
-    fn report_all(&mut self) -> CommandResult<()> {
+    pub(super) fn report_all(&mut self) -> CommandResult<()> {
         match self.last.take() {
             Some((path, failure)) => self.report(&path, &failure),
             None => Ok(()),
         }
     }
 
+    /// Why the command ends before its end: if it was stopped, with what it did.
+    pub(super) fn stopped(
+        &mut self,
+        failure: Failure,
+        people: impl FnOnce(&Summary) -> String,
+    ) -> Failure {
+        if failure.exit != Exit::Cancelled {
+            return failure;
+        }
+        if let Err(unreported) = self.report_all() {
+            return unreported;
+        }
+        let message = format!("stopped; {}", people(&self.summary));
+        Failure { message, ..failure }
+    }
+
     /// The result of the command: a lone failure is the command's own.
-    fn end(mut self, people: impl FnOnce(&Summary) -> String) -> CommandResult {
+    pub(super) fn end(mut self, people: impl FnOnce(&Summary) -> String) -> CommandResult {
         match self.last.take() {
             Some((_, failure)) if self.summary.done + self.summary.skipped == 0 => Err(failure),
             Some((path, failure)) => {
@@ -237,9 +265,33 @@ impl CommandProgress {
 }
 
 impl Summary {
+    /// Paths that were handled.
+    pub(super) const fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Paths of which nothing was to do.
+    pub(super) const fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// The text form after copying.
     fn copied(&self) -> String {
-        let copied = format!("Copied {}, {} bytes", counted(self.done), self.bytes);
+        self.moved("Copied")
+    }
+
+    /// The text form after opening a capsule.
+    fn opened(&self) -> String {
+        self.moved("Fetched")
+    }
+
+    /// The text form after uploading.
+    fn uploaded(&self) -> String {
+        self.moved("Uploaded")
+    }
+
+    fn moved(&self, verb: &str) -> String {
+        let copied = format!("{verb} {}, {} bytes", counted(self.done), self.bytes);
         match self.skipped {
             0 => format!("{copied}."),
             _ => format!("{copied}; {} had not changed.", counted(self.skipped)),
@@ -248,7 +300,7 @@ impl Summary {
 }
 
 /// The number of files, directories and links, in words.
-fn counted(paths: u64) -> String {
+pub(super) fn counted(paths: u64) -> String {
     match paths {
         1 => "1 path".to_string(),
         _ => format!("{paths} paths"),
@@ -276,7 +328,7 @@ async fn closing<T>(opened: Opened, outcome: CommandResult<T>) -> CommandResult<
 }
 
 /// The failure of a call on a path of the volume.
-fn refused(path: &Path, error: &VfsError) -> Failure {
+pub(super) fn refused(path: &Path, error: &VfsError) -> Failure {
     let failure = vfs_failure(error);
     let reason = match error {
         VfsError::Refused { errno, .. } => std::io::Error::from(*errno).to_string(),

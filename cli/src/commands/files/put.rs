@@ -20,6 +20,7 @@ mod tree;
 
 use super::aside::Aside;
 use super::source::Source;
+use super::unfinished::Unfinished;
 use super::walk::{child, find, missing, names, parent, shown};
 use super::{CommandProgress, ROOT_NUMBER, Summary, Taking, closing};
 use crate::arguments::{General, PutArguments};
@@ -29,6 +30,7 @@ use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
 use copier::Copier;
+pub(super) use copier::Moved;
 use quorumfs_gateway::vfs::{FileType, InodeId};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -57,15 +59,14 @@ pub(crate) async fn put(
         () = stop.wanted() => return Err(cancelled()),
     };
     let mut progress = CommandProgress::new(output);
-    let copying = copy(&configured, &opened, arguments, &mut progress, &mut stop);
-    let outcome = match copying.await {
-        Err(failure) if failure.exit == Exit::Cancelled => {
-            progress.report_all()?;
-            let message = format!("stopped; {}", progress.summary.copied());
-            Err(Failure { message, ..failure })
-        }
-        outcome => outcome,
+    let copying = Copying {
+        configured: &configured,
+        opened: &opened,
+        moved: Arc::default(),
+        unfinished: None,
     };
+    let outcome = copying.run(arguments, &mut progress, &mut stop).await;
+    let outcome = outcome.map_err(|failure| progress.stopped(failure, Summary::copied));
     tokio::select! {
         closed = closing(opened, outcome) => closed?,
         // The servers end the session by themselves.
@@ -74,51 +75,63 @@ pub(crate) async fn put(
     progress.end(Summary::copied)
 }
 
-/// Copies, and removes the remains if it was interrupted.
-async fn copy(
-    configured: &Configured,
-    opened: &Opened,
-    arguments: &PutArguments,
-    progress: &mut CommandProgress,
-    stop: &mut Stop,
-) -> CommandResult<()> {
-    let fs = opened.file_system();
-    let aside = tokio::select! {
-        begun = Aside::begin(configured.state(), fs) => begun?,
-        () = stop.wanted() => return Err(cancelled()),
-    };
-    let copier = Copier {
-        fs: fs.clone(),
-        aside: Arc::new(aside),
-        taking: Taking {
-            superuser: fs.this_process().uid == 0,
-            ..Taking::new(arguments.archive, arguments.all)
-        },
-        caller: fs.this_process(),
-        stopped: Arc::default(),
-    };
-    let outcome = {
-        let copying = copier.all(arguments, progress);
-        tokio::pin!(copying);
-        tokio::select! {
-            outcome = &mut copying => outcome,
-            () = stop.wanted() => {
-                // Copies in progress are finished; a second signal ends the process at once.
-                copier.stopped.store(true, Ordering::Relaxed);
-                tokio::select! {
-                    outcome = &mut copying => outcome,
-                    () = stop.wanted() => Err(cancelled()),
+/// A copy into the volume.
+pub(super) struct Copying<'a> {
+    pub(super) configured: &'a Configured,
+    pub(super) opened: &'a Opened,
+    pub(super) moved: Arc<Moved>,
+    /// Where copies of large files are kept if this command does not finish them.
+    pub(super) unfinished: Option<Arc<Unfinished>>,
+}
+
+impl Copying<'_> {
+    /// Copies, and removes the remains if it was interrupted.
+    pub(super) async fn run(
+        self,
+        arguments: &PutArguments,
+        progress: &mut CommandProgress,
+        stop: &mut Stop,
+    ) -> CommandResult<()> {
+        let fs = self.opened.file_system();
+        let aside = tokio::select! {
+            begun = Aside::begin(self.configured.state(), fs) => begun?,
+            () = stop.wanted() => return Err(cancelled()),
+        };
+        let copier = Copier {
+            fs: fs.clone(),
+            aside: Arc::new(aside),
+            taking: Taking {
+                superuser: fs.this_process().uid == 0,
+                ..Taking::new(arguments.archive, arguments.all)
+            },
+            caller: fs.this_process(),
+            stopped: Arc::default(),
+            moved: self.moved,
+            unfinished: self.unfinished,
+        };
+        let outcome = {
+            let copying = copier.all(arguments, progress);
+            tokio::pin!(copying);
+            tokio::select! {
+                outcome = &mut copying => outcome,
+                () = stop.wanted() => {
+                    // Copies in progress are finished; a second signal ends the process at once.
+                    copier.stopped.store(true, Ordering::Relaxed);
+                    tokio::select! {
+                        outcome = &mut copying => outcome,
+                        () = stop.wanted() => Err(cancelled()),
+                    }
                 }
             }
+        };
+        tokio::select! {
+            () = copier.aside.end(fs) => outcome,
+            () = stop.wanted() => Err(cancelled()),
         }
-    };
-    tokio::select! {
-        () = copier.aside.end(fs) => outcome,
-        () = stop.wanted() => Err(cancelled()),
     }
 }
 
-fn cancelled() -> Failure {
+pub(super) fn cancelled() -> Failure {
     Failure::new(Exit::Cancelled, "stopped").hint("run it again to copy the rest")
 }
 
@@ -207,7 +220,7 @@ impl Copier {
 }
 
 /// The name of a source in its target directory.
-fn name_of(source: &Path) -> CommandResult<Vec<u8>> {
+pub(super) fn name_of(source: &Path) -> CommandResult<Vec<u8>> {
     if source.as_os_str() == "-" {
         return Err(Failure::new(Exit::Usage, "standard input has no name")
             .hint("give the name of the new file as the target"));

@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 const ENTRIES_MAX: usize = 512;
 
 /// The names of a path, from the root.
-pub(super) fn names(path: &Path) -> Vec<&OsStr> {
+pub(in crate::commands) fn names(path: &Path) -> Vec<&OsStr> {
     let mut names = Vec::new();
     for component in path.components() {
         match component {
@@ -29,7 +29,7 @@ pub(super) fn names(path: &Path) -> Vec<&OsStr> {
 }
 
 /// The path in messages: absolute, without `.` and `..`.
-pub(super) fn shown(path: &Path) -> PathBuf {
+pub(in crate::commands) fn shown(path: &Path) -> PathBuf {
     let mut shown = PathBuf::from("/");
     shown.extend(names(path));
     shown
@@ -44,7 +44,7 @@ pub(super) fn named(what: &PathOrId) -> PathBuf {
 }
 
 /// The inode at `path`.
-pub(super) async fn find(fs: &FileSystem, path: &Path) -> CommandResult<Attributes> {
+pub(in crate::commands) async fn find(fs: &FileSystem, path: &Path) -> CommandResult<Attributes> {
     let mut here = fs.root();
     let names = names(path);
     let mut found = fs
@@ -75,7 +75,7 @@ pub(super) async fn parent<'a>(
 }
 
 /// The entry called `name`, if there is one.
-pub(super) async fn child(
+pub(in crate::commands) async fn child(
     fs: &FileSystem,
     directory: InodeId,
     name: &[u8],
@@ -155,7 +155,7 @@ pub(super) async fn entries(
     Ok(all)
 }
 
-pub(super) fn missing(path: &Path) -> Failure {
+pub(in crate::commands) fn missing(path: &Path) -> Failure {
     let message = format!(
         "{}: no such file or directory in the volume",
         path.display()

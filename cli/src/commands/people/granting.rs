@@ -54,7 +54,7 @@ pub(super) fn next_uid(taken: &BTreeSet<u32>) -> CommandResult<u32> {
 }
 
 /// Whether a person's time is over, by this machine's clock.
-pub(super) fn has_ended(person: &Person) -> bool {
+pub(in crate::commands) fn has_ended(person: &Person) -> bool {
     let end = person.statement.expires;
     end.is_some_and(|end| u128::from(end.0) <= now().as_nanos())
 }
@@ -65,7 +65,7 @@ pub(super) fn now() -> Duration {
 }
 
 /// So much time from now on.
-pub(super) fn after(time: Duration) -> Time {
+pub(in crate::commands) fn after(time: Duration) -> Time {
     let end = now().saturating_add(time).as_nanos();
     Time(u64::try_from(end).unwrap_or(u64::MAX))
 }

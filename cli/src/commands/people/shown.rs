@@ -1,6 +1,7 @@
 //! What `people` shows.
 
 use super::super::epochs::RekeyLine;
+use super::super::reseal::ResealLine;
 use quorumfs_gateway::keys::PrincipalId as PublicKeys;
 use quorumfs_gateway::volume::Person;
 use quorumfs_metadata::identity::Gid;
@@ -184,19 +185,49 @@ impl Invited {
 #[derive(Serialize)]
 pub(super) struct Removed {
     pub(super) name: String,
+    /// Whether it is one of the person's machines, and the others stay.
+    pub(super) is_machine: bool,
     /// The clouds for which it may have credentials.
     pub(super) clouds: Vec<String>,
     pub(super) rekey: RekeyLine,
+    pub(super) names: ResealLine,
 }
 
 impl Removed {
     pub(super) fn text(&self) -> String {
+        let others = match self.is_machine {
+            true => " Other machines of the person may have the same ones: give them new ones.",
+            false => "",
+        };
         format!(
-            "\"{}\" is refused from now on.\n{}\n\
+            "\"{}\" is refused from now on.\n{}\n{}\n\
              Still to do: revoke the credentials that \"{0}\" has at {} (docs/CLOUDS.md). Until \
-             then it can read there what was written before.",
+             then it can read there what was written before.{others}",
             self.name,
             self.rekey.text(),
+            self.names.text(),
+            self.clouds.join(", ")
+        )
+    }
+}
+
+/// A member has removed a machine of its own.
+#[derive(Serialize)]
+pub(super) struct MachineRemoved {
+    pub(super) name: String,
+    /// The clouds for which it may have credentials.
+    pub(super) clouds: Vec<String>,
+}
+
+impl MachineRemoved {
+    pub(super) fn text(&self) -> String {
+        format!(
+            "\"{}\" is refused from now on.\n\
+             Still to do, if it was lost or stolen: ask an administrator to type `quorumfs volume \
+             rekey`,\nso that it cannot read what is written from then on, and to revoke the \
+             credentials that it has\nat {} (docs/CLOUDS.md). Your other machines may have the \
+             same ones.",
+            self.name,
             self.clouds.join(", ")
         )
     }

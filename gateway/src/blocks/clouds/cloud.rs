@@ -9,6 +9,7 @@ use crate::blocks::object::{
 };
 use crate::keys::CloudSecret;
 use bytes::Bytes;
+use quorumfs_backends::presigned::PresignedUrl;
 use quorumfs_backends::{
     Deadline, FreeSpace, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
     Traffic,
@@ -235,6 +236,20 @@ impl Link {
             .list("", cursor, limit, Deadline::after(self.timeouts.get));
         let result = self.bounded(Operation::List, None, list).await;
         self.record(Exchange::Ask, begin, result)
+    }
+
+    /// Signs a URL at which anyone reads an object.
+    pub(in crate::blocks) async fn presign(
+        &self,
+        named: &Named,
+        valid_for: Duration,
+    ) -> Result<PresignedUrl, ShardFault> {
+        let name = self.name(named)?;
+        let deadline = Deadline::after(self.timeouts.get);
+        let presign = self.store.presign(&name, valid_for, deadline);
+        let result = self.bounded(Operation::Presign, Some(&name), presign).await;
+        // Most clouds are not asked, so it says nothing of their health.
+        result.map_err(ShardFault::Store)
     }
 
     /// Asks for the length of an object.

@@ -9,7 +9,7 @@ use quorumfs_bft::identity::Time;
 use quorumfs_metadata::identity::{CloudIndex, Home, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, ShardMove, SliceMove};
 use quorumfs_metadata::reply::Fate;
-use quorumfs_metadata::row::{Drain, Evidence, Job, PackedSlice};
+use quorumfs_metadata::row::{Drain, Evidence, Job, Object, PackedSlice};
 use std::time::Duration;
 
 /// A failed call; it is tried again later.
@@ -257,6 +257,11 @@ pub trait PlacementLog: Send + Sync {
 
     /// Gives ids back that this process has not used for a while: they keep the collector away.
     async fn release_idle_ids(&self) {}
+
+    /// The row of an object; `None` if there is none.
+    async fn object(&self, _object: ObjectId) -> Result<Option<Object>, PlacementError> {
+        Err(no_packs())
+    }
 
     /// Whether the metadata has a row of an object.
     async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {

@@ -82,6 +82,22 @@ pub enum BlockError {
         /// The faults of the others.
         failures: Failures,
     },
+    /// Fewer than k + f shards can be linked.
+    #[error(
+        "object {object}: a link can be made for {linked} of its shards, and {wanted} are needed, \
+         so that any of the clouds that may fail can; `quorumfs serve` serves links for every \
+         cloud:{failures}"
+    )]
+    Unlinkable {
+        /// The object.
+        object: ObjectId,
+        /// Shards that can be linked.
+        linked: usize,
+        /// k + f.
+        wanted: usize,
+        /// Why the others cannot.
+        failures: Failures,
+    },
     /// More than f clouds hold the object in a newer format.
     #[error(
         "object {object} has format {format}; this version of quorumfs reads up to {known}; \
@@ -265,7 +281,7 @@ impl BlockError {
             | Self::Naming { .. }
             | Self::Code { .. } => BlockErrorKind::Corrupt,
             Self::Length { .. } | Self::Configuration { .. } => BlockErrorKind::Invalid,
-            Self::Processor { .. } => BlockErrorKind::Unsupported,
+            Self::Processor { .. } | Self::Unlinkable { .. } => BlockErrorKind::Unsupported,
             Self::Shut => BlockErrorKind::Shut,
         }
     }
@@ -299,6 +315,11 @@ pub(in crate::blocks) enum ShardFault {
         /// Its last error.
         error: String,
     },
+    /// The cloud has not acknowledged it yet.
+    Awaited {
+        /// The cloud.
+        cloud: String,
+    },
     /// The cloud is not configured.
     NoCloud(u8),
     /// The name could not be made, or a task was lost.
@@ -319,6 +340,7 @@ impl ShardFault {
             }
             Self::WrongReceipt { .. }
             | Self::Suspended { .. }
+            | Self::Awaited { .. }
             | Self::NoCloud(_)
             | Self::Defect => false,
         }
@@ -386,6 +408,7 @@ impl fmt::Display for ShardFault {
             Self::Suspended { cloud, error } => {
                 write!(f, "{cloud}: not asked, because it had just failed: {error}")
             }
+            Self::Awaited { cloud } => write!(f, "{cloud}: does not have its shard yet"),
             Self::NoCloud(index) => write!(f, "cloud {index}: not in this volume's configuration"),
             Self::Defect => write!(f, "a task was lost; this is a defect"),
         }

@@ -68,7 +68,7 @@ pub(super) use error::ShardFault;
 pub(super) use header::{HEADER_BYTES, Header, HeaderBytes, ObjectFormat, object_format};
 pub(super) use index::{SliceIndex, sealed_index_length};
 pub(super) use layout::Layout;
-pub(super) use open::{Cells, Opening};
+pub(super) use open::{Cells, Opening, open_whole};
 pub(super) use positions::{AHEAD_BYTES, Positions, check, most_held, opened_index, unshrunk};
 pub(super) use segment::{SliceCipher, segments};
 pub(super) use shard::{

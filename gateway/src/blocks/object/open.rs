@@ -12,11 +12,14 @@ use super::buffers::PlainBuffers;
 use super::compress::Expander;
 use super::error::BlockError;
 use super::layout::CELL_BYTES;
-use super::positions::Positions;
-use super::segment::{Part, SliceCipher};
+use super::positions::{Positions, opened_index};
+use super::segment::{Part, SliceCipher, segments};
+use super::stored::SealedSlice;
 use bytes::Bytes;
+use quorumfs_metadata::identity::Codec;
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
 
 /// The cells of a stream, by number.
 pub(in crate::blocks) type Cells = BTreeMap<u64, Bytes>;
@@ -62,6 +65,30 @@ pub(super) fn piece<'a>(
         skip = 0;
     }
     crossing
+}
+
+/// Opens all of a slice from the cells that hold it.
+pub(in crate::blocks) fn open_whole(
+    cells: Cells,
+    slice: &SealedSlice,
+    cipher: SliceCipher,
+    buffers: PlainBuffers,
+) -> Result<Bytes, BlockError> {
+    let positions = match slice.codec {
+        Codec::NONE => Positions::Regular {
+            sealed_length: slice.sealed_length,
+        },
+        _ => Positions::Indexed(Arc::new(opened_index(&cells, slice, &cipher)?)),
+    };
+    let opening = Opening {
+        cells,
+        positions,
+        offset: slice.offset,
+        segments: 0..=segments(slice.length).saturating_sub(1),
+        cipher,
+        buffers,
+    };
+    opening.open()
 }
 
 impl Opening {

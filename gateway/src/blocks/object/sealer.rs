@@ -7,9 +7,9 @@ use super::error::{BlockError, Failures};
 use super::header::HeaderBytes;
 use super::layout::Layout;
 use super::naming::CloudKeys;
-use super::open::{Cells, Opening};
-use super::positions::{Positions, check, opened_index};
-use super::segment::{SliceCipher, sealed_length, segments};
+use super::open::{Cells, open_whole};
+use super::positions::check;
+use super::segment::{SliceCipher, sealed_length};
 use super::shard::{cells_range, check_cells, encode};
 use super::stored::{SealedSlice, StoredObject};
 use super::stream::Content;
@@ -19,7 +19,6 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, SliceId, VolumeId};
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::placement::{Policy, Shard};
-use std::sync::Arc;
 
 /// Seals slices for the clouds with the given secrets.
 #[derive(Debug)]
@@ -197,21 +196,7 @@ impl Sealer {
             );
         }
         let cipher = SliceCipher::of(key, self.volume, slice, Sealing::On)?;
-        let positions = match slice.codec {
-            Codec::NONE => Positions::Regular {
-                sealed_length: slice.sealed_length,
-            },
-            _ => Positions::Indexed(Arc::new(opened_index(&cells, slice, &cipher)?)),
-        };
-        let opening = Opening {
-            cells,
-            positions,
-            offset: slice.offset,
-            segments: 0..=segments(slice.length) - 1,
-            cipher,
-            buffers: self.plain_buffers.clone(),
-        };
-        opening.open()
+        open_whole(cells, slice, cipher, self.plain_buffers.clone())
     }
 
     fn object(

@@ -17,6 +17,7 @@ use super::error::BlockError;
 use super::header::{HEADER_BYTES, HeaderBytes};
 use super::layout::{CELL_BYTES, Layout};
 use super::merkle::{MerkleTree, leaf, proves};
+use super::open::Cells;
 use super::stored::StoredObject;
 use super::stream::{Content, Stream};
 use bytes::Bytes;
@@ -394,6 +395,14 @@ impl Rebuilt {
             begin,
             self.layout.cell_length(cell),
         )
+    }
+
+    /// The cells that hold a range of the stream.
+    pub(in crate::blocks) fn cells(&self, stream: Range<u64>) -> Cells {
+        let cells = stream.start / u64::from(CELL_BYTES)..stream.end.div_ceil(CELL_BYTES.into());
+        cells
+            .map(|cell| (cell, Bytes::copy_from_slice(self.cell(cell))))
+            .collect()
     }
 
     /// A shard as stored.

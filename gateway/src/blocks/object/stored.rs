@@ -126,6 +126,42 @@ impl StoredObject {
         object.sensible(new.shard_length)
     }
 
+    /// An object that is read by a link, which gives the digests of its shards.
+    ///
+    /// # Errors
+    /// As [`of_row`](Self::of_row).
+    pub(in crate::blocks) fn linked(
+        id: ObjectId,
+        policy: Policy,
+        length: u32,
+        digests: impl Iterator<Item = Digest>,
+    ) -> Result<Self, BlockError> {
+        let shard = |digest, cloud| Shard {
+            digest,
+            cloud,
+            attempt: 0,
+            acknowledged: true,
+            withdrawn: false,
+            receipt: None,
+            coded_for: None,
+        };
+        let object = Self {
+            id,
+            class: ObjectClass::BLOCK,
+            policy,
+            length,
+            shards: digests
+                .zip((0..=u8::MAX).map(CloudIndex))
+                .map(|(digest, cloud)| shard(digest, cloud))
+                .collect(),
+            generation: 0,
+            writer: Writer::default(),
+            checked: false,
+        };
+        let shard_length = object.layout().stored_length(0);
+        object.sensible(u32::try_from(shard_length).unwrap_or(u32::MAX))
+    }
+
     fn sensible(self, shard_length: u32) -> Result<Self, BlockError> {
         let id = self.id;
         let wrong = |reason| Err(BlockError::Row { object: id, reason });

@@ -37,7 +37,7 @@ use crate::keys::Sealing;
 use consistency_check::ConsistencyChecks;
 use index_cache::IndexCache;
 use principals::Principals;
-use rebuilt_cache::RebuiltCache;
+pub(super) use rebuilt_cache::RebuiltCache;
 use std::sync::Arc;
 
 /// Bytes of cached indexes of compressed slices: those of some thousand slices.

@@ -121,7 +121,7 @@ impl Reads {
         let object = &self.clouds.with_replacements(object);
         let cells = stream.start / u64::from(CELL_BYTES)..stream.end.div_ceil(CELL_BYTES.into());
         if let Some(rebuilt) = self.rebuilt.finished(object.id()) {
-            return Ok(cells_of(&rebuilt, cells));
+            return Ok(rebuilt.cells(stream.clone()));
         }
         let data = object.layout().data();
         let mut fetches = JoinSet::new();
@@ -207,7 +207,7 @@ impl Reads {
                     match done {
                         Ok(rebuilt) => {
                             self.clouds.counters().shards_replaced.add(awaited.len() as u64);
-                            return Ok(cells_of(&rebuilt, cells));
+                            return Ok(rebuilt.cells(stream.clone()));
                         }
                         Err(error) => rebuild_error = Some(error),
                     }
@@ -235,10 +235,4 @@ impl Reads {
         self.rebuilt.bound();
         result
     }
-}
-
-fn cells_of(rebuilt: &Rebuilt, cells: Range<u64>) -> Cells {
-    cells
-        .map(|cell| (cell, Bytes::copy_from_slice(rebuilt.cell(cell))))
-        .collect()
 }

@@ -13,13 +13,13 @@ type RebuiltCell = Arc<OnceCell<Arc<Rebuilt>>>;
 
 /// Objects that were rebuilt recently, or are being rebuilt.
 #[derive(Debug)]
-pub(super) struct RebuiltCache {
+pub(in crate::blocks) struct RebuiltCache {
     bytes_max: usize,
     entries: Mutex<VecDeque<(ObjectId, RebuiltCell)>>,
 }
 
 impl RebuiltCache {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(in crate::blocks) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
             entries: Mutex::default(),
@@ -27,14 +27,14 @@ impl RebuiltCache {
     }
 
     /// A rebuilt object.
-    pub(super) fn finished(&self, object: ObjectId) -> Option<Arc<Rebuilt>> {
+    pub(in crate::blocks) fn finished(&self, object: ObjectId) -> Option<Arc<Rebuilt>> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, cell) = entries.iter().find(|(id, _)| *id == object)?;
         cell.get().cloned()
     }
 
     /// The place of an object that is rebuilt or being rebuilt.
-    pub(super) fn cell(&self, object: ObjectId) -> RebuiltCell {
+    pub(in crate::blocks) fn cell(&self, object: ObjectId) -> RebuiltCell {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, cell)) = entries.iter().find(|(id, _)| *id == object) {
             return Arc::clone(cell);
@@ -45,7 +45,7 @@ impl RebuiltCache {
     }
 
     /// Evicts the oldest beyond the bound, and failed rebuilds.
-    pub(super) fn bound(&self) {
+    pub(in crate::blocks) fn bound(&self) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let size = |cell: &RebuiltCell| cell.get().map_or(0, |rebuilt| rebuilt.bytes());
         entries.retain(|(_, cell)| cell.get().is_some() || Arc::strong_count(cell) > 1);

@@ -45,6 +45,7 @@ use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::FORGET_OBJECTS_MAX;
 use quorumfs_metadata::placement::Shard;
 use quorumfs_metadata::row::Job;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -243,6 +244,45 @@ impl Reconciler {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = collected;
         Ok(collected)
+    }
+
+    /// Deletes those of these objects that nothing needs, without a grace: no reader of the volume
+    /// reads them. Returns how many are gone from all their clouds. Their rows go with a later
+    /// round, if this principal may not forget them.
+    pub(in crate::blocks) async fn collect_these(
+        &self,
+        objects: &BTreeSet<ObjectId>,
+    ) -> Result<usize, PlacementError> {
+        self.require_newest().await?;
+        let (mut after, mut gone, mut seen) = (None, Vec::new(), 0);
+        loop {
+            let page = self.clouds.log().list_garbage(after, PAGE).await?;
+            for garbage in page.garbage {
+                let id = garbage.object.id();
+                if !objects.contains(&id) {
+                    continue;
+                }
+                seen += 1;
+                if garbage.retained || garbage.open || self.writes.follows(id) {
+                    continue;
+                }
+                let links = self.links_of(&garbage.object);
+                if delete_all(&garbage.object, &links, false).await {
+                    gone.push(id);
+                }
+            }
+            after = page.next;
+            if after.is_none() || seen == objects.len() {
+                break;
+            }
+        }
+        let count = gone.len();
+        if count > 0
+            && let Err(error) = self.clouds.log().forget(gone).await
+        {
+            tracing::debug!(%error, "rows of deleted objects are left to the collector");
+        }
+        Ok(count)
     }
 
     /// What a round would do.

@@ -14,6 +14,7 @@ use crate::metadata::MetadataClient;
 use crate::vfs::file_system::{FileSystem, FileSystemCore};
 use crate::vfs::files::{Departure, HandleId, Node, NodeState, Pending};
 use crate::vfs::services::{Caller, cancel_safe};
+use crate::vfs::shared::{READ_ONLY, is_shared};
 use crate::vfs::writeback::{TRIES, unchanged};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType, Mode, Timestamp};
@@ -63,6 +64,9 @@ impl FileSystem {
         handle: Option<HandleId>,
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
+        if is_shared(inode) {
+            return Err(READ_ONLY);
+        }
         if change == AttributeChange::default() {
             return self.chown_to_same(caller, inode).await;
         }

@@ -28,6 +28,7 @@ use crate::keys::ValueBinding;
 use crate::vfs::file_system::{FileSystem, FileSystemCore};
 use crate::vfs::known::{DecryptedAttributes, Name, Plain, Value};
 use crate::vfs::services::{Caller, Tier, cancel_safe};
+use crate::vfs::shared::{READ_ONLY, is_shared};
 use crate::vfs::writeback::TRIES;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
@@ -69,11 +70,14 @@ impl FileSystem {
         inode: InodeId,
         name: &[u8],
     ) -> Result<Bytes, VfsError> {
-        if let Some(kind) = acl::kind(name) {
+        if let Some(kind) = acl::kind(name).filter(|_| !is_shared(inode)) {
             return self.get_acl(inode, kind).await;
         }
         if name == VOLUME {
             return Ok(self.volume_name().into());
+        }
+        if is_shared(inode) {
+            return Err(NONE);
         }
         let name = Name::parse(name)?;
         let inner = &self.inner;
@@ -106,6 +110,9 @@ impl FileSystem {
     /// If the servers do not answer.
     #[boxed]
     pub async fn listxattr(&self, caller: &Caller, inode: InodeId) -> Result<Vec<u8>, VfsError> {
+        if is_shared(inode) {
+            return Ok(Vec::new());
+        }
         let attributes = self.inner.files.attributes(inode).await?;
         let mut names = Vec::new();
         for (there, name) in [
@@ -143,6 +150,9 @@ impl FileSystem {
         value: &[u8],
         mode: SetMode,
     ) -> Result<(), VfsError> {
+        if is_shared(inode) {
+            return Err(READ_ONLY);
+        }
         if let Some(kind) = acl::kind(name) {
             let acl = acl::parse(value)?;
             return self.set_acl(caller, inode, kind, acl).await;
@@ -172,6 +182,9 @@ impl FileSystem {
         inode: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
+        if is_shared(inode) {
+            return Err(READ_ONLY);
+        }
         let change = match acl::kind(name) {
             Some(kind) => return self.set_acl(caller, inode, kind, None).await,
             None => ExtendedChange::Remove(Name::parse(name)?),
@@ -246,7 +259,8 @@ impl FileSystemCore {
         for _ in 1..TRIES {
             match self.order_extended(caller, inode, change).await {
                 Err(error) if error.is_out_of_date() => {
-                    self.files.refresh_attributes(inode).await?
+                    self.services.catch_up(&error).await?;
+                    self.files.refresh_attributes(inode).await?;
                 }
                 outcome => return outcome,
             }
@@ -339,7 +353,7 @@ impl FileSystemCore {
     }
 
     /// An inode's attributes, decrypted: the cached ones, if they are still the same.
-    pub(super) async fn extended(
+    pub(in crate::vfs) async fn extended(
         &self,
         known: &Attributes,
     ) -> Result<Arc<DecryptedAttributes>, VfsError> {

@@ -3,6 +3,7 @@
 use crate::error::VfsError;
 use crate::vfs::file_system::FileSystem;
 use crate::vfs::services::Caller;
+use crate::vfs::shared::{NOT_SHARED, READ_ONLY, is_shared};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Access, Attributes, Detail};
 use quorumfs_metadata::identity::InodeId;
@@ -33,6 +34,9 @@ impl FileSystem {
     /// If the inode is gone or the servers do not answer.
     #[boxed]
     pub async fn getattr(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        if is_shared(inode) {
+            return self.inner.shared.attributes(inode).await.ok_or(NOT_SHARED);
+        }
         match self.inner.files.attributes(inode).await {
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {
                 self.inner.files.gone.get(inode).ok_or(error)
@@ -47,6 +51,9 @@ impl FileSystem {
     /// If the inode is gone or the servers do not answer.
     #[boxed]
     pub async fn by_number(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        if is_shared(inode) {
+            return self.getattr(inode).await;
+        }
         self.inner.files.attributes(inode).await
     }
 
@@ -56,7 +63,7 @@ impl FileSystem {
     /// If either is gone, the inode is no directory, or the servers do not answer.
     #[boxed]
     pub async fn parent(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        match self.inner.files.attributes(inode).await?.detail {
+        match self.by_number(inode).await?.detail {
             Detail::Directory { parent, .. } => self.inner.files.attributes(parent).await,
             _ => Err(VfsError::refused("lookup", Errno::NOTDIR)),
         }
@@ -68,6 +75,12 @@ impl FileSystem {
     /// `EACCES` if not.
     #[boxed]
     pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
+        if is_shared(inode) {
+            return match mask & Access::WRITE.0 {
+                0 => Ok(()),
+                _ => Err(READ_ONLY),
+            };
+        }
         // A mode whose commit is pending must count.
         self.inner.writeback.flush_inode(inode).await?;
         let credentials = self.inner.services.credentials(caller);

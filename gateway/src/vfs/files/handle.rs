@@ -1,6 +1,7 @@
 //! Open files and directories.
 
 use super::node::Node;
+use super::passes::Passes;
 use super::readahead::{Prefetch, Readahead};
 use crate::error::VfsError;
 use crate::vfs::known::Page;
@@ -109,7 +110,7 @@ pub(in crate::vfs) struct Listing {
 #[derive(Debug)]
 pub(in crate::vfs) struct DirectoryHandle {
     pub(in crate::vfs) directory: InodeId,
-    pub(in crate::vfs) listing: tokio::sync::Mutex<Listing>,
+    pub(in crate::vfs) listing: tokio::sync::Mutex<(Listing, Passes)>,
 }
 
 #[derive(Debug, Clone)]

@@ -22,6 +22,7 @@
 //! | `full` | its commit that a quota refused |
 //! | `handle`, `readahead` | open files and directories, and how they are read |
 //! | `extents` | asking where a file's bytes lie |
+//! | `passes` | listing a directory whose names are resealed meanwhile |
 //! | `gone` | inodes that lost their names |
 //! | `locks` | locks that keep opening and unlinking apart |
 //! | `access_times` | times of access that the servers do not have yet |
@@ -37,6 +38,7 @@ mod handle;
 mod locks;
 mod node;
 mod owner;
+mod passes;
 mod readahead;
 
 #[cfg(test)]

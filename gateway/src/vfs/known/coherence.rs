@@ -166,6 +166,8 @@ pub(super) mod tests {
         is_told: bool,
         standing: Mutex<Standing>,
         news: Mutex<VecDeque<News>>,
+        /// Whether a question hangs once they are told.
+        hangs: bool,
         bell: Arc<Notify>,
     }
 
@@ -175,6 +177,7 @@ pub(super) mod tests {
                 is_told,
                 standing: Mutex::new(standing),
                 news: Mutex::new(news.into()),
+                hangs: false,
                 bell: Arc::default(),
             }
         }
@@ -187,6 +190,14 @@ pub(super) mod tests {
         /// To a mount that shares.
         pub(in crate::vfs::known) fn shared(news: Vec<News>) -> Self {
             Self::new(true, Standing::Shared, news)
+        }
+
+        /// No question after the last one is answered.
+        pub(in crate::vfs::known) fn then_hanging(self) -> Self {
+            Self {
+                hangs: true,
+                ..self
+            }
         }
 
         /// To a mount that is alone.
@@ -225,6 +236,9 @@ pub(super) mod tests {
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
             let next = self.news.lock().unwrap().pop_front();
+            if next.is_none() && self.hangs {
+                std::future::pending::<()>().await;
+            }
             next.ok_or(VfsError::Fenced)
         }
 

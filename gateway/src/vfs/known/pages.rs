@@ -5,7 +5,7 @@
 
 use super::cache::Stamp;
 use super::segmented_lru::SegmentedLru;
-use quorumfs_metadata::attributes::{Attributes, FileType};
+use quorumfs_metadata::attributes::{Attributes, Detail, FileType, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,6 +67,14 @@ impl ListingCache {
 }
 
 impl Page {
+    /// The generations of the directory's names when the page was made.
+    pub(in crate::vfs) fn generations(&self) -> Option<NameGenerations> {
+        match self.directory.detail {
+            Detail::Directory { generations, .. } => Some(generations),
+            _ => None,
+        }
+    }
+
     /// Whether the entries after `after` are on this page.
     pub(in crate::vfs) fn covers(&self, after: Cookie) -> bool {
         let last = self.entries.last().map_or(self.after, |entry| entry.cookie);

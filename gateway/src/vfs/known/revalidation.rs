@@ -26,6 +26,7 @@ use crate::error::VfsError;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -44,9 +45,12 @@ const LAPSE: Duration = Duration::from_millis(1_500);
 /// How long the kernel may cache an entry, unless it is invalidated, while no other mount can
 /// change anything.
 pub const CACHED_FOR: Duration = Duration::from_secs(30);
-/// The same while others may mount the realm. If the process of this mount is stopped, the kernel
-/// shows for so long what others have changed since.
-const SHARED_CACHED_FOR: Duration = Duration::from_secs(5);
+/// The same while others may mount the realm: no longer than [`LAPSE`], so that what is promised
+/// about names and attributes does not depend on an invalidation. If the process of this mount is
+/// stopped, or an invalidation is lost, the kernel shows for so long what others have changed
+/// since.
+const SHARED_CACHED_FOR: Duration = Duration::from_secs(1);
+const _: () = assert!(SHARED_CACHED_FOR.as_millis() <= LAPSE.as_millis());
 
 #[derive(Debug)]
 struct RevalidationState {
@@ -159,12 +163,26 @@ impl Revalidation {
         self.state().last_answer
     }
 
-    fn has_lapsed(&self) -> bool {
+    /// How long until no news will have arrived for [`LAPSE`]; `None` if the kernel has no entries.
+    fn until_lapse(&self) -> Option<Duration> {
         let state = self.state();
-        state.handed_out
-            && state
-                .last_answer
-                .is_none_or(|last_answer| last_answer.elapsed() >= LAPSE)
+        let since = state.last_answer.map_or(LAPSE, |last| last.elapsed());
+        state.handed_out.then(|| LAPSE.saturating_sub(since))
+    }
+
+    /// Invalidates all entries of the kernel, if no news have arrived for [`LAPSE`].
+    fn invalidate_if_lapsed(&self) {
+        if self.until_lapse() == Some(Duration::ZERO) {
+            self.invalidate_all();
+        }
+    }
+
+    /// Invalidates all entries of the kernel whenever no news arrive for [`LAPSE`].
+    async fn watch_for_lapses(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(self.until_lapse().unwrap_or(LAPSE)).await;
+            self.invalidate_if_lapsed();
+        }
     }
 }
 
@@ -290,11 +308,9 @@ impl KnownMetadata {
         let revalidation = &self.revalidation;
         let asked = Instant::now();
         let _turn = revalidation.turn.lock().await;
-        if revalidation
-            .state()
-            .last_answer
-            .is_some_and(|last_answer| last_answer > asked)
-        {
+        // One that was sent before this call may lack what the bell has just rung for.
+        let answered = revalidation.state().answered;
+        if answered.is_some_and(|sent| sent > asked) {
             return;
         }
         while self.ask_for_page().await {}
@@ -307,7 +323,8 @@ impl KnownMetadata {
     /// How long the task pauses, and whether the bell ends that.
     fn pause(&self) -> (Duration, bool) {
         if self.revalidation.is_used() {
-            (EVERY, true)
+            let lapse = self.revalidation.until_lapse();
+            (lapse.unwrap_or(EVERY).clamp(EVERY / 10, EVERY), true)
         } else if self.is_watching_for_recalls() {
             (RECALLS_EVERY, true)
         } else {
@@ -384,178 +401,21 @@ async fn round(weak: &Weak<KnownMetadata>) -> bool {
     let revalidation = &known.revalidation;
     let asks = revalidation.is_used() || known.is_watching_for_recalls();
     if asks && known.coherence.is_told() {
-        known.hear().await;
-        known.settle().await;
-        known.check_servers();
-        if revalidation.has_lapsed() {
-            revalidation.invalidate_all();
+        let asking = async {
+            known.hear().await;
+            known.settle().await;
+        };
+        // Both may take longer than the kernel may use what it has.
+        tokio::select! {
+            biased;
+            () = asking => {}
+            never = revalidation.watch_for_lapses() => match never {},
         }
+        known.check_servers();
+        revalidation.invalidate_if_lapsed();
     }
     true
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::coherence::tests::Scripted;
-    use super::super::owner::Scope;
-    use super::*;
-    use crate::metadata::Standing;
-    use quorumfs_metadata::identity::LogPosition;
-
-    const HERE: InodeId = InodeId(5);
-    const THERE: Known = Known::Entry(InodeId(9));
-
-    /// News of these changes up to this position.
-    fn news(position: u64, changed: Changed) -> News {
-        News::UpTo {
-            position: LogPosition(position),
-            changed,
-            more: false,
-            others: true,
-            recalled: false,
-        }
-    }
-
-    fn quiet(position: u64) -> News {
-        news(position, Changed::Inodes(Vec::new()))
-    }
-
-    /// A name is known as of the first answer, and the kernel has cached it.
-    async fn known_after(first: News, then: &[News]) -> (Arc<KnownMetadata>, Invalidations) {
-        let answers = [&[first], then].concat();
-        let known = KnownMetadata::new(100, Scripted::shared(answers));
-        known.revalidate().await;
-        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
-        assert!(known.may_cache_name(HERE, b"a", THERE));
-        let kernel = known.invalidations();
-        tokio::time::advance(2 * VALID_FOR).await;
-        (known, kernel)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn news_of_nothing_make_everything_valid_again() {
-        let (known, kernel) = known_after(quiet(7), &[quiet(7)]).await;
-        assert_eq!(known.name(HERE, b"a"), None, "not confirmed");
-        known.revalidate().await;
-        assert_eq!(known.name(HERE, b"a"), Some(THERE));
-        assert!(!kernel.is_waiting());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_gap_invalidates_everything_here_and_in_the_kernel() {
-        let (known, mut kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
-        known.revalidate().await;
-        assert_eq!(known.name(HERE, b"a"), None);
-        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
-        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
-        assert!(known.may_cache_name(HERE, b"a", THERE), "as of the new one");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_others_have_changed_goes_here_and_in_the_kernel_and_nothing_else() {
-        let there = InodeId(6);
-        let changed = Changed::Inodes(vec![HERE]);
-        let (known, mut kernel) = known_after(quiet(7), &[quiet(7), news(9, changed)]).await;
-        known.revalidate().await;
-        known.learn_name(known.stamp(there), there, b"b", THERE);
-        tokio::time::advance(VALID_FOR).await;
-        known.revalidate().await;
-        assert_eq!(known.name(HERE, b"a"), None);
-        assert_eq!(known.name(there, b"b"), Some(THERE));
-        let next = kernel.next().await;
-        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
-        assert!(!kernel.is_waiting());
-        assert!(known.may_cache_name(there, b"b", THERE));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_bell_has_news_asked_for_at_once() {
-        let answers = [quiet(7), quiet(7), news(9, Changed::Inodes(vec![HERE]))];
-        let known = KnownMetadata::new(100, Scripted::shared(answers.into()));
-        known.revalidate().await;
-        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
-        assert!(known.may_cache_name(HERE, b"a", THERE));
-        let mut kernel = known.invalidations();
-        spawn(&known);
-        // Its first round takes no time.
-        tokio::time::sleep(EVERY / 10).await;
-        let rung = Instant::now();
-        known.coherence.bell().notify_one();
-        let next = kernel.next().await;
-        assert_eq!(next, Some(Invalidation::Inodes([HERE].into())));
-        assert!(rung.elapsed() < EVERY / 10);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_long_log_is_read_to_its_end_before_it_confirms_anything() {
-        let changed = Changed::Inodes(vec![InodeId(6)]);
-        let more = News::UpTo {
-            position: LogPosition(8),
-            changed: changed.clone(),
-            more: true,
-            others: true,
-            recalled: false,
-        };
-        let (known, mut kernel) = known_after(quiet(7), &[more.clone(), news(9, changed)]).await;
-        known.revalidate().await;
-        assert_eq!(known.name(HERE, b"a"), Some(THERE));
-        for _ in 0..2 {
-            let next = kernel.next().await;
-            assert_eq!(next, Some(Invalidation::Inodes([InodeId(6)].into())));
-        }
-        let (known, _) = known_after(quiet(7), &[more]).await;
-        known.revalidate().await;
-        assert_eq!(known.name(HERE, b"a"), None, "the rest may tell of it");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_mount_that_is_not_ours_any_more_confirms_nothing() {
-        let (known, mut kernel) = known_after(quiet(7), &[News::Ended]).await;
-        known.revalidate().await;
-        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
-        known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
-        assert!(!known.may_cache_name(HERE, b"a", THERE));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_invalidated_is_unknown_and_not_absent() {
-        let (known, _) = known_after(quiet(7), &[quiet(7)]).await;
-        known.revalidate().await;
-        known.learn_directory(
-            known.stamp(HERE),
-            HERE,
-            [(&b"b"[..], InodeId(8))].into_iter(),
-        );
-        assert_eq!(known.name(HERE, b"c"), Some(Known::Absent));
-        known.invalidate(Scope::Name(HERE, b"b"));
-        assert_eq!(
-            (known.name(HERE, b"b"), known.name(HERE, b"c")),
-            (None, None)
-        );
-        assert_eq!(known.name(HERE, b"a"), Some(THERE));
-        known.invalidate(Scope::All);
-        assert_eq!(known.name(HERE, b"a"), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unused_mount_that_is_alone_hears_the_bell_and_shares() {
-        let recalled = News::UpTo {
-            position: LogPosition(7),
-            changed: Changed::Inodes(Vec::new()),
-            more: false,
-            others: false,
-            recalled: true,
-        };
-        let known = KnownMetadata::new(100, Scripted::alone(vec![quiet(7), recalled]));
-        let mut kernel = known.invalidations();
-        spawn(&known);
-        // Its first round takes no time.
-        tokio::time::sleep(RECALLS_EVERY / 10).await;
-        assert!(!known.is_shared() && !kernel.is_waiting());
-        let rung = Instant::now();
-        known.coherence.bell().notify_one();
-        assert_eq!(kernel.next().await, Some(Invalidation::Everything));
-        assert!(rung.elapsed() < RECALLS_EVERY / 10);
-        assert_eq!(known.coherence.standing(), Standing::Shared);
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
 //! Reading directories.
 //!
 //! An entry's position is its cookie, a keyed hash of its name. It does not depend on other
-//! entries, so a listing continues correctly even if entries are created or removed meanwhile. The
+//! entries, so a listing continues correctly even if entries are created or removed meanwhile; and
+//! if names are resealed, which moves their entries, by further passes (`files::passes`). The
 //! kernel asks for small pieces; an open directory holds the page that came from the servers.
 //!
 //! The kernel caches names and attributes that it is shown. So a page is used no longer than any
@@ -16,6 +17,7 @@ use crate::vfs::file_system::{FileSystem, FileSystemCore};
 use crate::vfs::files::{DirectoryHandle, HandleId, Listing};
 use crate::vfs::known::{DirectoryEntry, Known, Page, VALID_FOR};
 use crate::vfs::services::Caller;
+use crate::vfs::shared::{SHARED_COOKIE, SHARED_NAME, is_shared};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
@@ -26,7 +28,7 @@ use tokio::time::Instant;
 /// How often to list anew while the directory changes under the listing.
 const LISTINGS: u32 = 3;
 
-type Listed = (DirectoryEntry, Option<Attributes>);
+pub(super) type Listed = (DirectoryEntry, Option<Attributes>);
 
 /// What a listing shows of each entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +39,22 @@ enum Shown {
     Newest,
     /// Attributes that came with the page, even if others have changed them since.
     Received,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct WantedEntries {
+    after: Cookie,
+    limit: usize,
+    shown: Shown,
+}
+
+/// Where the page with the entries after `position` begins.
+fn page_place(position: Cookie) -> Cookie {
+    match position {
+        dots if dots <= Cookie::PARENT => Cookie::START,
+        position => position,
+    }
 }
 
 impl FileSystem {
@@ -52,6 +70,9 @@ impl FileSystem {
         inode: InodeId,
         keep_atime: bool,
     ) -> Result<HandleId, VfsError> {
+        if is_shared(inode) {
+            return self.open_shared(inode).await;
+        }
         let _not_removed = self.inner.files.namespace_lock(inode).read().await;
         let attributes = self.getattr(inode).await?;
         if attributes.file_type() != FileType::Directory {
@@ -82,7 +103,7 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>, VfsError> {
-        let listed = self.list(handle, offset, limit, Shown::Name).await?;
+        let listed = self.list_all(handle, offset, limit, Shown::Name).await?;
         Ok(listed.into_iter().map(|(entry, _)| entry).collect())
     }
 
@@ -97,9 +118,43 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<(DirectoryEntry, Attributes)>, VfsError> {
-        let listed = self.list(handle, offset, limit, Shown::Newest).await?;
+        let listed = self.list_all(handle, offset, limit, Shown::Newest);
+        let listed = listed.await?;
         let both = |(entry, attributes): Listed| Some((entry, attributes?));
         Ok(listed.into_iter().filter_map(both).collect())
+    }
+
+    /// Entries, with what others share with this mount's person.
+    async fn list_all(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        limit: usize,
+        shown: Shown,
+    ) -> Result<Vec<Listed>, VfsError> {
+        let inner = &self.inner;
+        let directory = inner.files.handles.directory(handle)?.directory;
+        if is_shared(directory) {
+            return inner.shared_entries(directory, Cookie(offset), limit).await;
+        }
+        let mut listed = self.list(handle, offset, limit, shown).await?;
+        let wanted = Cookie(offset) < SHARED_COOKIE && inner.shared.may_be(directory, SHARED_NAME);
+        if wanted && let Some(attributes) = inner.shown_shared().await {
+            let dots = listed.partition_point(|(entry, _)| entry.cookie < SHARED_COOKIE);
+            let before = listed.get(..dots).and_then(<[Listed]>::last);
+            let before = before.map_or(Cookie(offset), |(entry, _)| entry.cookie);
+            if before >= Cookie::PARENT && dots < limit {
+                let entry = DirectoryEntry {
+                    inode: attributes.inode,
+                    file_type: FileType::Directory,
+                    cookie: SHARED_COOKIE,
+                    name: SHARED_NAME.to_vec(),
+                };
+                listed.insert(dots, (entry, Some(attributes)));
+                listed.truncate(limit);
+            }
+        }
+        Ok(listed)
     }
 
     async fn list(
@@ -115,50 +170,52 @@ impl FileSystem {
         if inner.files.gone.get(directory).is_some() {
             return Ok(Vec::new());
         }
-        let mut listing = handle.listing.lock().await;
-        let offset = Cookie(offset);
+        let mut held = handle.listing.lock().await;
+        let (listing, passes) = &mut *held;
+        // What others share comes behind `..`, and is none of the servers' entries.
+        let offset = match Cookie(offset) {
+            SHARED_COOKIE => Cookie::PARENT,
+            offset => offset,
+        };
         if offset == Cookie::START {
             // A new listing shows what is there now.
             *listing = Listing::default();
             inner.known.revalidate().await;
         }
-        let place = if offset <= Cookie::PARENT {
-            Cookie::START
-        } else {
-            offset
-        };
-        let cached = inner.known.page(directory, place);
-        let mut cached = cached.filter(|page| inner.known.is_usable(directory, page.stamp.asked));
-        for _ in 0..LISTINGS {
-            if let Some(page) = &listing.page
-                && page.covers(offset)
-                && inner.page_is_current(page)
-                && let Some(found) = inner
-                    .entries_after(&listing, page, offset, limit, shown)
-                    .await?
-            {
+        let mut position = passes.resume(offset);
+        loop {
+            inner.listed(directory, listing, position).await?;
+            let Some(generations) = listing.page.as_deref().and_then(Page::generations) else {
+                return Ok(Vec::new());
+            };
+            passes.saw(generations, (offset, position));
+            let keys = match passes.generation() {
+                Some(generation) => Some(inner.name_keys(directory, generation).await?),
+                None => None,
+            };
+            let is_new = |entry: &DirectoryEntry| match &keys {
+                Some(keys) => !passes.hides(keys, entry),
+                None => true,
+            };
+            let wanted = WantedEntries {
+                after: position,
+                limit,
+                shown,
+            };
+            let found = inner.shown_after(listing, &wanted, is_new).await?;
+            let Some(page) = &listing.page else {
+                return Ok(Vec::new());
+            };
+            if !found.is_empty() {
+                passes.answer(found.iter().map(|(entry, _)| entry));
                 return Ok(found);
             }
-            *listing = match cached.take() {
-                Some(page) => Listing {
-                    page: Some(page),
-                    ..Listing::default()
-                },
-                None => inner.page(directory, place).await?,
-            };
+            match page.entries.last().filter(|_| page.more) {
+                Some(last) => position = last.cookie,
+                None if passes.begin_another(generations) => position = Cookie::PARENT,
+                None => return Ok(found),
+            }
         }
-        // The directory changes faster than it can be listed.
-        let Some(page) = &listing.page else {
-            return Ok(Vec::new());
-        };
-        let shown = match shown {
-            Shown::Name => Shown::Name,
-            Shown::Newest | Shown::Received => Shown::Received,
-        };
-        let found = inner
-            .entries_after(&listing, page, offset, limit, shown)
-            .await?;
-        Ok(found.unwrap_or_default())
     }
 
     /// Closes a directory. A directory without a name goes with the last close; if the servers do
@@ -191,33 +248,98 @@ impl FileSystemCore {
         self.known.name(directory, name) == Some(Known::Absent)
     }
 
-    /// Entries of a page after `offset`; `None` if their attributes have to be the newest and are
-    /// not known any more.
+    /// Has a listing hold a page with the entries after `position`.
+    async fn listed(
+        &self,
+        directory: InodeId,
+        listing: &mut Listing,
+        position: Cookie,
+    ) -> Result<(), VfsError> {
+        if let Some(page) = &listing.page
+            && page.covers(position)
+            && self.page_is_current(page)
+        {
+            return Ok(());
+        }
+        let place = page_place(position);
+        let cached = self.known.page(directory, place);
+        let cached = cached.filter(|page| self.known.is_usable(directory, page.stamp.asked));
+        *listing = match cached {
+            Some(page) => Listing {
+                page: Some(page),
+                ..Listing::default()
+            },
+            None => self.page(directory, place).await?,
+        };
+        Ok(())
+    }
+
+    /// The entries that are wanted, of the page that a listing holds, or of a newer one.
+    async fn shown_after(
+        &self,
+        listing: &mut Listing,
+        wanted: &WantedEntries,
+        is_new: impl Fn(&DirectoryEntry) -> bool,
+    ) -> Result<Vec<Listed>, VfsError> {
+        for _ in 0..LISTINGS {
+            let Some(page) = listing.page.clone() else {
+                return Ok(Vec::new());
+            };
+            if page.covers(wanted.after)
+                && self.page_is_current(&page)
+                && let Some(found) = self.entries_after(listing, &page, wanted, &is_new).await?
+            {
+                return Ok(found);
+            }
+            let directory = page.directory.inode;
+            *listing = self.page(directory, page_place(wanted.after)).await?;
+        }
+        // The directory changes faster than it can be listed.
+        let Some(page) = listing.page.clone() else {
+            return Ok(Vec::new());
+        };
+        let wanted = WantedEntries {
+            shown: match wanted.shown {
+                Shown::Name => Shown::Name,
+                Shown::Newest | Shown::Received => Shown::Received,
+            },
+            ..*wanted
+        };
+        let found = self.entries_after(listing, &page, &wanted, &is_new).await?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Entries of a page; `None` if their attributes have to be the newest and are not known any
+    /// more.
     async fn entries_after(
         &self,
         listing: &Listing,
         page: &Page,
-        offset: Cookie,
-        limit: usize,
-        shown: Shown,
+        wanted: &WantedEntries,
+        is_new: &impl Fn(&DirectoryEntry) -> bool,
     ) -> Result<Option<Vec<Listed>>, VfsError> {
+        let WantedEntries {
+            after,
+            limit,
+            shown,
+        } = *wanted;
         let directory = page.directory.inode;
         let settled = self.page_is_current(page);
         let new = listing
             .received
             .is_some_and(|received| received.elapsed() < VALID_FOR);
-        let (mut found, mut position) = (Vec::new(), offset);
+        let (mut found, mut position) = (Vec::new(), after);
         while position < Cookie::PARENT && found.len() < limit {
             position = Cookie(position.0.saturating_add(1));
             let (entry, attributes) = self.dot(&page.directory, position).await?;
             found.push((entry, Some(attributes)));
         }
-        let passed = page.up_to(offset);
+        let passed = page.up_to(after);
         for (at, entry) in page.entries.iter().enumerate().skip(passed) {
             if found.len() >= limit {
                 break;
             }
-            if !settled && self.is_absent(directory, &entry.name) {
+            if !is_new(entry) || (!settled && self.is_absent(directory, &entry.name)) {
                 continue;
             }
             let received = listing.attributes.get(at).filter(|_| new);

@@ -12,6 +12,18 @@ use rustix::io::Errno;
 pub(in crate::vfs) const WHOLE_DIRECTORY: u32 = 512;
 
 impl FileSystemCore {
+    /// After a failure the state of a name is unknown.
+    pub(super) fn invalidate_name(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+        error: VfsError,
+    ) -> VfsError {
+        self.known.invalidate(Scope::Name(directory, name));
+        self.known.invalidate(Scope::Inode(directory));
+        error
+    }
+
     /// Enters a page of a directory into the cache.
     pub(in crate::vfs) fn learn_page(
         &self,
@@ -71,7 +83,8 @@ impl FileSystemCore {
                 }
             }
         }
-        self.ask_for(credentials(), directory, name).await
+        let ask = || self.ask_for(credentials(), directory, name);
+        self.with_retries(ask).await
     }
 
     async fn ask_for(
@@ -82,9 +95,11 @@ impl FileSystemCore {
     ) -> Result<Option<Attributes>, VfsError> {
         let stamp = self.known.stamp(directory);
         let place = self.place(directory, name).await?;
-        if let Some((attributes, parent)) =
-            self.services.metadata.lookup(credentials, place).await?
-        {
+        let found = self.services.metadata.lookup(credentials, place).await;
+        if let Err(VfsError::OtherKeys { .. }) = found {
+            self.known.invalidate(Scope::Inode(directory));
+        }
+        if let Some((attributes, parent)) = found? {
             self.files.learn(&parent, stamp.asked);
             self.files.learn(&attributes, stamp.asked);
             let known = Known::Entry(attributes.inode);

@@ -10,9 +10,12 @@
 //! | `lookup` | where a name leads |
 //! | `sealed` | names as the servers have them |
 //! | `directory` | listing |
+//! | `reseal` | new generations of names, and calls that have to be repeated for them |
+//! | `shared` | what others share with this mount's person |
 //! | `open` | opening, creating and closing files |
 //! | `orphans` | inodes that lost their names |
 //! | `claims` | keeping what is open here and lost its last name on another mount |
+//! | `temporary` | names of entries in progress |
 //! | `trash` | what was removed, restoring and purging it |
 
 mod claims;
@@ -21,10 +24,14 @@ mod lookup;
 mod namespace;
 mod open;
 mod orphans;
+mod reseal;
 mod sealed;
+mod shared;
+mod temporary;
 mod trash;
 
 pub(in crate::vfs) use claims::spawn as spawn_claims;
 pub use namespace::{RenameMode, RenamedInodes};
 pub use open::OpenedFile;
+pub use temporary::{is_temporary_name, temporary_name};
 pub use trash::{InTrash, PURGED_AT_ONCE};

@@ -12,6 +12,7 @@ use crate::keys::ValueBinding;
 use crate::vfs::file_system::{FileSystem, FileSystemCore};
 use crate::vfs::known::{Known, Scope};
 use crate::vfs::services::{Caller, Tier, cancel_safe};
+use crate::vfs::shared::is_shared;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
@@ -79,9 +80,14 @@ impl FileSystem {
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("lookup", Errno::NAMETOOLONG));
         }
-        inner
-            .find(|| inner.services.credentials(caller), directory, name)
-            .await
+        if is_shared(directory) {
+            return Ok(inner.shared.find(name).await);
+        }
+        let credentials = || inner.services.credentials(caller);
+        match inner.find(credentials, directory, name).await? {
+            None if inner.shared.may_be(directory, name) => Ok(inner.shown_shared().await),
+            found => Ok(found),
+        }
     }
 
     /// Makes a file, pipe, socket or device. `mode` is as in `mknod(2)`.
@@ -154,22 +160,24 @@ impl FileSystem {
             .ok()
             .filter(|length| usize::from(*length) <= SYMLINK_BYTES_MAX)
             .ok_or(VfsError::refused("symlink", Errno::NAMETOOLONG))?;
-        let key = self.inner.services.volume.current_key()?;
-        let binding = ValueBinding::symlink_target();
-        let bytes = key
-            .small_value_key()
-            .seal(binding, InodeVersion(0), target)?;
-        let kind = NewInode::Symlink {
-            length,
-            target: Sealed {
-                epoch: key.epoch(),
-                bytes,
-            },
+        let make = async || {
+            let key = self.inner.services.volume.current_key()?;
+            let binding = ValueBinding::symlink_target();
+            let bytes = key
+                .small_value_key()
+                .seal(binding, InodeVersion(0), target)?;
+            let kind = NewInode::Symlink {
+                length,
+                target: Sealed {
+                    epoch: key.epoch(),
+                    bytes,
+                },
+            };
+            self.inner
+                .make_once("symlink", caller, directory, name, kind, 0o777, true)
+                .await
         };
-        let made = self
-            .inner
-            .make("symlink", caller, directory, name, kind, 0o777, true)
-            .await?;
+        let made = self.inner.with_retries(make).await?;
         Ok(made.attributes)
     }
 
@@ -179,6 +187,9 @@ impl FileSystem {
     /// If it is no symbolic link, or its target does not decrypt.
     #[boxed]
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
+        if is_shared(inode) {
+            return self.inner.shared_target(inode).await;
+        }
         let sealed = self.inner.services.metadata.symlink(inode).await?;
         // A query for the attributes would cost more than the target did.
         if let Some(attributes) = self.inner.known.attributes(inode) {
@@ -207,10 +218,15 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        cancel_safe(async move { fs.link_now(&caller, inode, directory, &name).await }).await
+        cancel_safe(async move {
+            fs.inner
+                .with_retries(|| fs.link_once(&caller, inode, directory, &name))
+                .await
+        })
+        .await
     }
 
-    async fn link_now(
+    async fn link_once(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -219,10 +235,10 @@ impl FileSystem {
     ) -> Result<Attributes, VfsError> {
         let inner = &self.inner;
         inner.writeback.flush_inode(inode).await?;
-        let place = inner.place(directory, name).await?;
+        let credentials = inner.services.credentials(caller);
+        let place = inner.new_place(&credentials, directory, name).await?;
         let step = Step::Link { inode, place };
         let stamp = inner.known.stamp(directory);
-        let credentials = inner.services.credentials(caller);
         match inner
             .services
             .metadata
@@ -283,7 +299,8 @@ impl FileSystem {
     ) -> Result<(), VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
         cancel_safe(async move {
-            fs.with_retries(|| fs.remove_once(removal, &caller, directory, &name))
+            fs.inner
+                .with_retries(|| fs.remove_once(removal, &caller, directory, &name))
                 .await
         })
         .await
@@ -301,6 +318,7 @@ impl FileSystem {
         let place = inner.place_of(directory, name).await?;
         let target = inner.find(credentials, directory, name).await?;
         let Some(target) = target else {
+            inner.refuse_shared(directory, name).await?;
             return Err(VfsError::refused(removal.call, Errno::NOENT));
         };
         let flushes = removal.leaves_content && target.links > 1;
@@ -359,7 +377,8 @@ impl FileSystem {
                 (directory, name.as_slice()),
                 (new_directory, new_name.as_slice()),
             );
-            fs.with_retries(|| fs.rename_once(&caller, from, to, mode))
+            fs.inner
+                .with_retries(|| fs.rename_once(&caller, from, to, mode))
                 .await
         })
         .await
@@ -374,11 +393,17 @@ impl FileSystem {
     ) -> Result<RenamedInodes, VfsError> {
         let inner = &self.inner;
         let credentials = || inner.services.credentials(caller);
-        let from = inner.place_of(directory, name).await?;
+        inner.refuse_shared(directory, name).await?;
+        inner.refuse_shared(new_directory, new_name).await?;
         let to = match mode {
             RenameMode::Exchange => inner.place_of(new_directory, new_name).await?,
-            _ => inner.place(new_directory, new_name).await?,
+            _ => {
+                inner
+                    .new_place(&credentials(), new_directory, new_name)
+                    .await?
+            }
         };
+        let from = inner.place_of(directory, name).await?;
         let source = inner.find(credentials, directory, name).await?;
         let Some(source) = source else {
             return Err(VfsError::refused("rename", Errno::NOENT));
@@ -465,23 +490,6 @@ impl FileSystem {
     }
 }
 
-impl FileSystem {
-    /// Retries if a cached name turned out to be out of date.
-    async fn with_retries<T, F: Future<Output = Result<T, VfsError>>>(
-        &self,
-        attempt: impl Fn() -> F,
-    ) -> Result<T, VfsError> {
-        const TRIES: u32 = 4;
-        for _ in 1..TRIES {
-            match attempt().await {
-                Err(error) if error.is_out_of_date() => {}
-                outcome => return outcome,
-            }
-        }
-        attempt().await
-    }
-}
-
 impl FileSystemCore {
     /// Makes an inode and its entry.
     #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
@@ -495,7 +503,24 @@ impl FileSystemCore {
         mode: u32,
         exclusive: bool,
     ) -> Result<Made, VfsError> {
-        let place: EntryPlace = self.place(directory, name).await?;
+        let make = || self.make_once(what, caller, directory, name, kind.clone(), mode, exclusive);
+        self.with_retries(make).await
+    }
+
+    #[allow(clippy::too_many_arguments)] // as above
+    async fn make_once(
+        self: &Arc<Self>,
+        what: &'static str,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        kind: NewInode,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<Made, VfsError> {
+        self.refuse_shared(directory, name).await?;
+        let credentials = self.services.credentials(caller);
+        let place: EntryPlace = self.new_place(&credentials, directory, name).await?;
         let mode = Mode(u16::try_from(mode & u32::from(Mode::ALL)).unwrap_or(0));
         let step = Step::Create(Create {
             place,
@@ -505,7 +530,6 @@ impl FileSystemCore {
             exclusive,
             number: None,
         });
-        let credentials = self.services.credentials(caller);
         let (inner, name) = (self.clone(), name.to_vec());
         let order = async move {
             let made = inner.order_creation(what, credentials, directory, &name, step);
@@ -558,13 +582,6 @@ impl FileSystemCore {
             Ok(other) => Err(self.services.metadata.mismatch(what, &other)),
             Err(error) => Err(self.invalidate_name(directory, name, error)),
         }
-    }
-
-    /// After a failure the state of a name is unknown.
-    fn invalidate_name(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
-        self.known.invalidate(Scope::Name(directory, name));
-        self.known.invalidate(Scope::Inode(directory));
-        error
     }
 
     /// Whether this mount has the inode open, or may have.

@@ -8,6 +8,7 @@ use crate::blocks::BlockErrorKind;
 use crate::error::VfsError;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
 use crate::vfs::file_system::FileSystemCore;
+use crate::vfs::shared::{READ_ONLY, is_shared};
 use quorumfs_metadata::attributes::{Attributes, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
 use quorumfs_metadata::operation::{EntryName, EntryPlace};
@@ -37,7 +38,10 @@ fn own_generations(attributes: &Attributes) -> Result<Option<NameGenerations>, V
 impl FileSystemCore {
     /// The epochs under which a directory's names are sealed: the first, as long as there is no
     /// other; then its attributes name them.
-    async fn generations(&self, directory: InodeId) -> Result<NameGenerations, VfsError> {
+    pub(super) async fn generations(
+        &self,
+        directory: InodeId,
+    ) -> Result<NameGenerations, VfsError> {
         const FIRST: NameGenerations = NameGenerations {
             current: RealmEpoch(0),
             previous: None,
@@ -55,7 +59,7 @@ impl FileSystemCore {
         }
     }
 
-    async fn name_keys(
+    pub(super) async fn name_keys(
         &self,
         directory: InodeId,
         generation: RealmEpoch,
@@ -84,6 +88,9 @@ impl FileSystemCore {
         directory: InodeId,
         name: &[u8],
     ) -> Result<EntryPlace, VfsError> {
+        if is_shared(directory) {
+            return Err(READ_ONLY);
+        }
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("name", Errno::NAMETOOLONG));
         }
@@ -109,15 +116,19 @@ impl FileSystemCore {
         name: &[u8],
     ) -> Result<EntryPlace, VfsError> {
         if let Some(entry) = self.stands_for(directory, name).await? {
-            let cookie = entry.cookie.base();
-            let current = SealedName {
-                cookie,
-                generation: entry.generation,
-                bytes: entry.name,
+            let generations = self.generations(directory).await?;
+            // As it stands there, in either generation: no entry of the other one has these bytes.
+            let of = |generation| SealedName {
+                cookie: entry.cookie.base(),
+                generation,
+                bytes: entry.name.clone(),
             };
             return Ok(EntryPlace {
                 parent: directory,
-                name: current.into(),
+                name: EntryName {
+                    current: of(generations.current),
+                    previous: generations.previous.map(|previous| of(previous.epoch)),
+                },
             });
         }
         self.place(directory, name).await

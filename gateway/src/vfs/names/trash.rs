@@ -118,10 +118,15 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        cancel_safe(async move { fs.restore_now(&caller, inode, directory, &name).await }).await
+        cancel_safe(async move {
+            fs.inner
+                .with_retries(|| fs.restore_once(&caller, inode, directory, &name))
+                .await
+        })
+        .await
     }
 
-    async fn restore_now(
+    async fn restore_once(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -129,10 +134,11 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
         let inner = &self.inner;
-        let place = inner.place(directory, name).await?;
+        inner.refuse_shared(directory, name).await?;
+        let credentials = inner.services.credentials(caller);
+        let place = inner.new_place(&credentials, directory, name).await?;
         let step = Step::Restore(Restore { inode, place });
         let stamp = inner.known.stamp(directory);
-        let credentials = inner.services.credentials(caller);
         match inner
             .services
             .metadata

@@ -147,6 +147,18 @@ impl Services {
         Ok(())
     }
 
+    /// After a refusal that says that there are newer keys than this mount knows, opens them.
+    /// Returns whether it was one for keys.
+    pub(in crate::vfs) async fn catch_up(&self, refusal: &VfsError) -> Result<bool, VfsError> {
+        let VfsError::OtherKeys { epoch, .. } = refusal else {
+            return Ok(false);
+        };
+        if self.volume.current_epoch() < Some(*epoch) {
+            self.refresh_keys().await?;
+        }
+        Ok(true)
+    }
+
     /// Puts missing shares of the newest epoch, until every cloud has its own.
     async fn complete_shares(&self) {
         let epoch = self.volume.current_epoch();

@@ -84,6 +84,16 @@ impl Upload {
         }
     }
 
+    /// The servers do not accept the keys any more that these runs were sealed under.
+    fn seal_anew(&mut self, runs: &FrozenRuns) {
+        self.uploads = match &self.inline {
+            Some(inline) => Uploads::new(&over_inline(inline, runs), BTreeMap::new()),
+            None => Uploads::new(runs, BTreeMap::new()),
+        };
+        self.stored.clear();
+        self.rest.clear();
+    }
+
     /// These have arrived, after all before them were committed.
     fn take_in(&mut self, stored: Vec<Stored>) {
         let parts: Vec<CommitPart> = (0..)
@@ -171,6 +181,11 @@ impl Writeback {
             steps = stepped;
             match outcome {
                 Err(error) if error.is_out_of_date() && tries < TRIES => {
+                    if self.services.catch_up(&error).await?
+                        && let Some(upload) = &mut upload
+                    {
+                        upload.seal_anew(&departure.runs());
+                    }
                     self.files.refresh_attributes(node.inode).await?;
                 }
                 outcome => return outcome,

@@ -5,6 +5,9 @@
 //!                      a founding one, or one that the changes before it admitted
 //! ```
 //!
+//! A further machine of a member counts for the signature of another key of that member, if it has
+//! no more rights than that.
+//!
 //! An administrator's signature counts for the key epochs during which it administered, the one in
 //! which it was dismissed included: the servers have refused it since, and nothing that it signs
 //! counts in a later one.
@@ -31,6 +34,9 @@ pub(super) struct Admitted {
     now: People,
     /// The administrator that stated each principal last.
     stated_by: BTreeMap<PrincipalId, PrincipalId>,
+    /// The further machines that no administrator has changed, each with the key that stated it and
+    /// the key epoch in which it did.
+    added: BTreeMap<PrincipalId, (PrincipalId, RealmEpoch)>,
 }
 
 fn administers(people: &People, key: &PrincipalId) -> bool {
@@ -76,13 +82,13 @@ impl Admitted {
     }
 
     /// Adds the next change. `founding` says whether a key of a principal that the root has stated
-    /// counts in a key epoch; `is_taken`, whether a key is or was of such a principal.
+    /// counts in a key epoch; `rooted` is the statement of a key that is or was such a principal's.
     pub(super) fn learn(
         &mut self,
         volume: VolumeId,
         signed: &SignedPeopleChange,
         founding: impl Fn(&PrincipalId, RealmEpoch) -> bool,
-        is_taken: impl Fn(&PrincipalId) -> bool,
+        rooted: impl Fn(&PrincipalId) -> Option<Statement>,
     ) -> Result<(), KeyError> {
         let change = signed
             .verified(volume)
@@ -91,26 +97,69 @@ impl Admitted {
             return Err(untrusted_change("it is of an earlier key epoch"));
         }
         let signer = signed.signed.signer;
-        if !founding(&signer, change.epoch) && !administers(&self.now, &signer) {
-            let reason = "its signer is no administrator of this volume";
+        let is_founding = founding(&signer, change.epoch);
+        let rooted_signer = || rooted(&signer).filter(|_| is_founding);
+        let counts = match &change.step {
+            PeopleStep::AddMachine(added) => {
+                let signed_by = self.now.stated.get(&signer).cloned();
+                let signed_by = signed_by.or_else(rooted_signer);
+                let person = self.now.person(&signer);
+                signed_by.is_some_and(|by| added.follows_from(&by, &person))
+            }
+            step => is_founding || administers(&self.now, &signer) || self.drops_own(&signer, step),
+        };
+        if !counts {
+            let reason = "its signer is no administrator of this volume, and it is not about a \
+                          machine of its signer's";
             return Err(untrusted_change(reason));
         }
         let about = change.step.principal();
-        if about.is_some_and(|about| *about == signer || is_taken(about)) {
+        if about.is_some_and(|about| *about == signer || rooted(about).is_some()) {
             let reason = "it is of its signer, or of a principal that the root has stated";
             return Err(untrusted_change(reason));
         }
         let mut now = self.now.clone();
         let applied = now.apply(&change);
         applied.map_err(|error| untrusted_change(&error.to_string()))?;
-        if let PeopleStep::Admit(_) | PeopleStep::Regrant { .. } = &change.step
-            && let Some(about) = about
-        {
-            self.stated_by.insert(*about, signer);
+        match (&change.step, about) {
+            (PeopleStep::Admit(_) | PeopleStep::Regrant { .. }, Some(about)) => {
+                self.stated_by.insert(*about, signer);
+                self.added.remove(about);
+            }
+            (PeopleStep::AddMachine(_), Some(about)) => {
+                self.stated_by.insert(*about, signer);
+                self.added.insert(*about, (signer, change.epoch));
+            }
+            _ => {}
         }
         self.now = now;
         self.changes.push((signed.clone(), change));
         Ok(())
+    }
+
+    /// Whether a step drops a key of the signer's person.
+    fn drops_own(&self, signer: &PrincipalId, step: &PeopleStep) -> bool {
+        let PeopleStep::DropMachine { principal } = step else {
+            return false;
+        };
+        let is_one = self.now.stated.contains_key(signer);
+        is_one && self.now.person(principal) == self.now.person(signer)
+    }
+
+    /// The present further machines, each with the first key of its person.
+    pub(super) fn machines(&self) -> BTreeMap<PrincipalId, PrincipalId> {
+        self.now.machines.clone()
+    }
+
+    /// Whether a key has stated a further machine during a key epoch, and no other statement of it
+    /// has followed: then its signature counts for that machine's membership in that epoch.
+    pub(super) fn has_added(
+        &self,
+        key: &PrincipalId,
+        machine: &PrincipalId,
+        epoch: RealmEpoch,
+    ) -> bool {
+        self.added.get(machine) == Some(&(*key, epoch))
     }
 
     /// Whether a key was an administrator's at some moment of a key epoch.
@@ -126,18 +175,27 @@ impl Admitted {
         signs || administers(&then, key)
     }
 
-    /// The key epoch in which the last principal of this name was dismissed, if it was.
+    /// The key epoch in which the last person or machine of this name was dismissed, if it was.
     pub(super) fn dismissed_in(&self, label: &str) -> Option<RealmEpoch> {
-        let mut then = People::default();
+        let (mut then, mut labels) = (People::default(), BTreeMap::new());
         let mut dismissed = None;
         for (_, change) in &self.changes {
-            if let PeopleStep::Dismiss { principal } = &change.step {
-                let gone = then.stated.get(principal);
-                if gone.is_some_and(|gone| gone.label == label) {
-                    dismissed = Some(change.epoch);
+            let gone = match &change.step {
+                PeopleStep::Dismiss { principal } => Some(principal),
+                // A person is there as long as one of its machines is.
+                PeopleStep::DropMachine { principal } => {
+                    Some(principal).filter(|it| then.machines.contains_key(it))
                 }
+                _ => None,
+            };
+            let gone = gone.and_then(|gone| labels.get(gone));
+            if gone.is_some_and(|gone: &String| gone == label) {
+                dismissed = Some(change.epoch);
             }
             let _ = then.apply(change);
+            let about = change.step.principal();
+            let stated = about.and_then(|about| then.stated.get(about));
+            labels.extend(stated.map(|it| (it.key, it.label.clone())));
         }
         dismissed
     }
@@ -178,8 +236,9 @@ mod tests {
     use super::*;
     use crate::keys::Principal;
     use quorumfs_bft::authentication::Signer;
-    use quorumfs_bft::identity::ClusterId;
+    use quorumfs_bft::identity::{ClusterId, PublicKey, Time};
     use quorumfs_metadata::identity::Uid;
+    use quorumfs_metadata::people::AddedMachine;
     use quorumfs_metadata::row::{Rights, SignedBy};
 
     const VOLUME: VolumeId = ClusterId([7; 16]);
@@ -247,8 +306,14 @@ mod tests {
         fn learn(&mut self, signed: &SignedPeopleChange) -> Result<(), String> {
             let founder = self.founder.id().signing;
             let founding = |key: &PrincipalId, _| *key == founder;
-            let is_taken = |key: &PrincipalId| *key == founder;
-            let learned = self.admitted.learn(VOLUME, signed, founding, is_taken);
+            let stated = |key: &PrincipalId| {
+                let step = admission(&self.founder, true);
+                match step {
+                    PeopleStep::Admit(statement) if *key == founder => Some(statement),
+                    _ => None,
+                }
+            };
+            let learned = self.admitted.learn(VOLUME, signed, founding, stated);
             learned.map_err(|error| error.to_string())
         }
 
@@ -344,5 +409,70 @@ mod tests {
         assert_eq!(list.admitted.dismissed_in("someone"), None);
         assert!(list.admitted.user_numbers().into_iter().eq([1003]));
         assert_eq!(list.admitted.present().count(), 0);
+    }
+
+    fn machine(of: &Principal, (machine, label): (&Principal, &str)) -> AddedMachine {
+        let PeopleStep::Admit(statement) = admission(machine, false) else {
+            panic!("no statement");
+        };
+        AddedMachine {
+            of: of.id().signing,
+            statement: Statement {
+                label: label.into(),
+                ..statement
+            },
+            credentials: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_machine_counts_for_its_persons_signature_and_goes_with_it() {
+        let mut list = List::new();
+        let founder = list.founder.clone();
+        let [bob, eve, laptop, tablet] = [(); 4].map(|()| Principal::random().unwrap());
+        let learn = |list: &mut List, number, by: &Principal, step| {
+            list.learn(&signed(by, number, 3, step)).unwrap();
+        };
+        learn(&mut list, 1, &founder, admission(&bob, false));
+        learn(&mut list, 2, &founder, admission(&eve, false));
+        let right = machine(&bob, (&laptop, "someone@laptop"));
+        type Change = fn(&mut AddedMachine);
+        let wrong: [Change; 4] = [
+            |it| it.statement.rights.administer = true,
+            |it| it.statement.expires = Some(Time(9)),
+            |it| it.statement.label = "other@laptop".into(),
+            |it| it.of = PublicKey([1; 32]),
+        ];
+        for change in wrong {
+            let mut added = right.clone();
+            change(&mut added);
+            let step = PeopleStep::AddMachine(added);
+            list.refuses(&signed(&bob, 3, 3, step), "machine");
+        }
+        let step = PeopleStep::AddMachine(right);
+        list.refuses(&signed(&eve, 3, 3, step.clone()), "machine");
+        list.refuses(&signed(&founder, 3, 3, step.clone()), "machine");
+        learn(&mut list, 3, &bob, step);
+        let step = PeopleStep::AddMachine(machine(&bob, (&tablet, "someone@tablet")));
+        learn(&mut list, 4, &laptop, step);
+        let ids = [&bob, &laptop, &tablet, &eve].map(|it| it.id().signing);
+        let [first, second, third, other] = ids;
+        // Its own statement alone counts, and for this key epoch.
+        let has_added =
+            |by, machine, epoch| list.admitted.has_added(by, machine, RealmEpoch(epoch));
+        assert!(has_added(&first, &second, 3) && has_added(&second, &third, 3));
+        assert!(!has_added(&first, &third, 3) && !has_added(&other, &second, 3));
+        assert!(!has_added(&first, &second, 2) && !has_added(&first, &second, 4));
+        assert!(!has_added(&second, &first, 3));
+        // Eve drops nothing of Bob's; his laptop drops his first key, and is Bob still.
+        let drop = |principal| PeopleStep::DropMachine { principal };
+        list.refuses(&signed(&eve, 5, 3, drop(second)), "machine");
+        learn(&mut list, 5, &laptop, drop(first));
+        list.refuses(&signed(&bob, 6, 3, drop(third)), "machine");
+        learn(&mut list, 6, &laptop, drop(third));
+        assert!(list.admitted.present().count() == 2);
+        let step = PeopleStep::Dismiss { principal: second };
+        learn(&mut list, 7, &founder, step);
+        assert!(list.admitted.present().map(|(it, _)| it.key).eq([other]));
     }
 }

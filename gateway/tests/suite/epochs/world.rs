@@ -12,18 +12,18 @@ use quorumfs_backends::local::LocalStore;
 use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, ShareStore, Timeouts};
-use quorumfs_gateway::keys::CloudSecret;
+use quorumfs_gateway::keys::{CloudSecret, KeyFile};
 use quorumfs_gateway::metadata::{Embedded, MetadataClient, MetadataError, Transport};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
-use quorumfs_gateway::volume::{Created, Founding, Volume, VolumeError, create};
+use quorumfs_gateway::volume::{Created, Founding, KnownPeople, Volume, VolumeError, create};
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::{CloudIndex, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::reply::{Answer, QueryResult};
 use quorumfs_metadata::row::{Believe, Epoch, Lock, SignedBy};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const NOW: Time = Time(5);
 /// Bytes of a share as it is stored: a header and one cell.
@@ -34,6 +34,8 @@ pub struct World {
     pub created: Created,
     pub embedded: Arc<Embedded<Metadata>>,
     pub directory: tempfile::TempDir,
+    /// How far the service's clock is ahead, in nanoseconds.
+    ahead: Arc<AtomicU64>,
 }
 
 fn clouds<'a>(
@@ -87,16 +89,42 @@ impl World {
                 founding.finish().unwrap()
             }
         };
+        let ahead = Arc::new(AtomicU64::new(0));
+        let offset = ahead.clone();
+        let clock = move || {
+            let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            clock.as_nanos() as u64 + offset.load(Ordering::Relaxed)
+        };
         Self {
-            embedded: Embedded::new(Metadata, &created.genesis).unwrap(),
+            embedded: Embedded::with_clock(Metadata, &created.genesis, clock).unwrap(),
             created,
             directory,
+            ahead,
         }
+    }
+
+    /// Lets time pass at the service.
+    pub fn pass(&self, nanos: u64) {
+        self.ahead.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// Opened, and without the keys that need the servers or the clouds.
     fn gateway_over(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Arc<dyn Transport>) -> Gateway {
         let volume = Volume::open(&self.created.genesis, &self.created.owner).unwrap();
+        self.gateway_of(volume, wrap)
+    }
+
+    /// With another principal's key, over servers that take it for the owner's.
+    pub fn gateway_with(&self, key: &KeyFile, people: &KnownPeople) -> Gateway {
+        let volume = Volume::open_after(&self.created.genesis, people, key).unwrap();
+        self.gateway_of(volume, Arc::from)
+    }
+
+    fn gateway_of(
+        &self,
+        volume: Volume,
+        wrap: impl FnOnce(Box<dyn Transport>) -> Arc<dyn Transport>,
+    ) -> Gateway {
         let secrets = volume.clouds().map(|(cloud, secret)| (cloud.index, secret));
         let (clouds, faulty) = clouds(self.directory.path(), volume.id(), secrets);
         let session = self

@@ -6,44 +6,9 @@
 use super::DiskError;
 use super::error::failed;
 use super::files::{Layout, read, write_durably};
-use std::fmt;
+use quorumfs_bft::durability::Durability;
 use std::path::Path;
 use std::str::FromStr;
-
-/// When a record counts as persisted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// `fdatasync`: survives the loss of power.
-    #[default]
-    Strict,
-    /// Written to the kernel: survives the end of the process, not of the machine.
-    Os,
-    /// No guarantee: every restart loses the journal. For benchmarks.
-    None,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Strict => "strict",
-            Self::Os => "os",
-            Self::None => "none",
-        })
-    }
-}
-
-impl FromStr for Durability {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "strict" => Ok(Self::Strict),
-            "os" => Ok(Self::Os),
-            "none" => Ok(Self::None),
-            other => Err(format!("{other} is not one of strict, os, none")),
-        }
-    }
-}
 
 /// Why records that the last process reported persisted may be missing, if they may be.
 pub(super) fn possible_loss(layout: &Layout) -> Result<Option<String>, DiskError> {

@@ -56,6 +56,8 @@ pub(crate) fn quiet() -> ReplicaStatus {
         signers: Vec::new(),
         sessions: 0,
         waiting: 0,
+        authentication: Default::default(),
+        durability: Default::default(),
         counters: Default::default(),
     }
 }

@@ -259,7 +259,12 @@ impl Plan {
     pub fn patience(&self) -> u64 {
         let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
         let far = if self.distances.is_empty() { 1 } else { FAR };
-        far * (PROGRESS / on.max(1) * (on + off))
+        let usual = far * (PROGRESS / on.max(1) * (on + off));
+        // An operation takes up to three round trips, and the next one of its lane follows it.
+        let loops = self.clients as u64 * 2 * u64::from(self.lanes);
+        let each = self.operations as u64 / loops.max(1);
+        let trips = self.ways.as_ref().map_or(0, |ways| ways.longest());
+        usual.saturating_add(trips.saturating_mul(4 * each))
     }
 
     fn draw_rolling(&mut self, profile: Profile, random: &mut Random) {

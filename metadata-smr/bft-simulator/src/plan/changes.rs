@@ -18,6 +18,11 @@ pub enum Change {
         /// The machine.
         into: usize,
     },
+    /// A voter is the first to lead.
+    Lead {
+        /// The machine.
+        machine: usize,
+    },
     /// A voter leaves.
     Shrink {
         /// The machine.
@@ -49,8 +54,23 @@ pub(super) fn draw(model: &FaultModel, random: &mut Random) -> Vec<Change> {
     changes
 }
 
+/// Draws voters that are put first, one after the other: liars and those that are cut off too.
+pub(super) fn draw_leaders(model: &FaultModel, random: &mut Random) -> Vec<Change> {
+    let replicas = usize::from(model.replicas());
+    let mut before = 0;
+    let mut changes = Vec::new();
+    for _ in 0..random.below(4) {
+        let machine = random.index(replicas);
+        if machine != before {
+            changes.push(Change::Lead { machine });
+            before = machine;
+        }
+    }
+    changes
+}
+
 /// How many spare machines the changes need.
 pub(super) fn spares(changes: &[Change]) -> usize {
-    let joining = |change: &&Change| !matches!(change, Change::Shrink { .. });
+    let joining = |change: &&Change| matches!(change, Change::Swap { .. } | Change::Grow { .. });
     changes.iter().filter(joining).count()
 }

@@ -47,7 +47,7 @@ pub(super) fn first_incarnation(key: &PublicKey) -> Incarnation {
 fn represented_machines(plan: &Plan) -> Vec<usize> {
     let joining = |change: &Change| match change {
         Change::Swap { into, .. } | Change::Grow { into } => Some(*into),
-        Change::Shrink { .. } => None,
+        Change::Shrink { .. } | Change::Lead { .. } => None,
     };
     let mut machines: Vec<usize> = plan.changes.iter().filter_map(joining).collect();
     let unreliable = plan.unreliable.filter(|it| !machines.contains(it));
@@ -180,7 +180,7 @@ impl<W: Workload> Simulation<'_, W> {
     fn brings_a_liar(&self, change: &Change) -> bool {
         let into = match change {
             Change::Swap { into, .. } | Change::Grow { into } => into,
-            Change::Shrink { .. } => return false,
+            Change::Shrink { .. } | Change::Lead { .. } => return false,
         };
         self.nodes.get(*into).is_some_and(|node| !node.honest())
     }
@@ -227,6 +227,10 @@ impl<W: Workload> Simulation<'_, W> {
             let done = match change {
                 Change::Swap { into, .. } | Change::Grow { into } => votes(into),
                 Change::Shrink { out } => !votes(out),
+                Change::Lead { machine } => {
+                    let first = newest.voters.first();
+                    first.is_some_and(|first| first.key == self.key_of(machine))
+                }
             };
             if !done {
                 return;
@@ -235,6 +239,7 @@ impl<W: Workload> Simulation<'_, W> {
                 Change::Swap { .. } => "replicas_swapped",
                 Change::Grow { .. } => "replicas_added",
                 Change::Shrink { .. } => "replicas_removed",
+                Change::Lead { .. } => "leaders_chosen",
             });
             self.note(|_| format!("{change:?} is made"));
             self.administrator.wanted.remove(0);
@@ -267,6 +272,10 @@ impl<W: Workload> Simulation<'_, W> {
             Change::Grow { into } => {
                 let key = self.key_of(into);
                 self.bring_in(newest, into, Command::Promote { key, up, right })
+            }
+            Change::Lead { machine } => {
+                let key = self.key_of(machine);
+                Some((0, Command::Lead { key }))
             }
             Change::Shrink { out } => {
                 let key = self.key_of(out);
@@ -329,6 +338,11 @@ impl<W: Workload> Simulation<'_, W> {
         self.note(|_| format!("client {client} asks for {command:?}"));
         self.counters.count("membership_commands");
         self.carry_out_client(client, generation, actions);
+    }
+
+    /// A client's process has ended: a command that it had submitted gets no answer.
+    pub(super) const fn forget_administration(&mut self) {
+        self.administrator.open = None;
     }
 
     /// A command was answered, or its outcome is unknown.

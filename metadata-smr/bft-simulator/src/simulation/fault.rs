@@ -43,6 +43,24 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
+            Disturbance::RegionCut {
+                region,
+                ways,
+                flaps,
+            } => {
+                let counter = match flaps {
+                    true => "region_flaps",
+                    false => "region_cuts",
+                };
+                self.counters.count(counter);
+                self.cut_region(region, ways, index);
+            }
+            Disturbance::Stretch { region, factors } => {
+                self.counters.count("stretches");
+                if let Some(ways) = self.network.ways_mut() {
+                    ways.stretch(region, factors, index);
+                }
+            }
             Disturbance::LeftBehind { side } => {
                 self.counters.count("left_behind");
                 let nodes = self.nodes.len();
@@ -93,8 +111,13 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
-            Disturbance::Partition { .. } | Disturbance::LeftBehind { .. } => {
-                self.network.mend(index)
+            Disturbance::Partition { .. }
+            | Disturbance::LeftBehind { .. }
+            | Disturbance::RegionCut { .. } => self.network.mend(index),
+            Disturbance::Stretch { .. } => {
+                if let Some(ways) = self.network.ways_mut() {
+                    ways.relax(index);
+                }
             }
             Disturbance::Storm(_) => self.network.end_storm(index),
             Disturbance::SlowDisk { node, .. } => {
@@ -110,6 +133,21 @@ impl<W: Workload> Simulation<'_, W> {
             Disturbance::ClientRestart { .. } => {}
             Disturbance::Ambush { .. } => self.end_ambush(index),
             Disturbance::Stagger { .. } | Disturbance::Sever { .. } => self.remove_aim(index),
+        }
+    }
+
+    /// Cuts what a region sends to others, and what it is sent.
+    fn cut_region(&mut self, region: usize, (out, back): (bool, bool), index: usize) {
+        let regions = self.plan.ways.as_ref();
+        let regions = regions.map_or_else(Vec::new, |ways| ways.regions.clone());
+        for (from, here) in regions.iter().enumerate() {
+            for (to, there) in regions.iter().enumerate() {
+                let leaves = *here == region && *there != region && out;
+                let enters = *here != region && *there == region && back;
+                if leaves || enters {
+                    self.network.cut(from, to, index);
+                }
+            }
         }
     }
 
@@ -229,6 +267,7 @@ impl<W: Workload> Simulation<'_, W> {
         self.counters.add("busy_replies", old.busy());
         self.counters.count("client_restarts");
         self.effective.insert(index);
+        self.forget_administration();
         self.disconnect_client(client);
         let random = &mut self.client_random;
         let (plan, keyring) = (&self.plan, &self.keyring);

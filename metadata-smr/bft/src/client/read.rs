@@ -40,7 +40,9 @@
 use super::config::ClientConfig;
 use super::encoding;
 use super::event::{Effect, Effects, OperationKind};
+use super::nearest::{Chosen, Nearest};
 use super::queue::{Pending, Queue};
+use super::read_try::{Try, TryProgress};
 use crate::identity::{Digest, Monotonic, Nanos, ReplicaId, Sequence, SessionId};
 use crate::round_trip::RoundTrip;
 use crate::wire::limits::{
@@ -90,40 +92,6 @@ struct PendingQuery {
     votes: Vec<(ReplicaId, Vote)>,
 }
 
-/// One frame with the unsettled queries of a group, and the replicas that answered it.
-#[derive(Debug)]
-struct Try {
-    /// The positions of the frame's queries in the group.
-    places: Vec<usize>,
-    of: BTreeSet<ReplicaId>,
-    answered_by: BTreeSet<ReplicaId>,
-    sent: Monotonic,
-}
-
-impl Try {
-    /// Notes an answer. If it is the last of as many as are needed, the result contains the time it
-    /// took.
-    fn record_answer(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> TryProgress {
-        if !self.of.contains(&from) || !self.answered_by.insert(from) {
-            return TryProgress::Ignored;
-        }
-        match self.answered_by.len() == needed {
-            true => TryProgress::Enough(now.since(self.sent)),
-            false => TryProgress::One,
-        }
-    }
-}
-
-/// What an answer means to a try.
-enum TryProgress {
-    /// It does not count: that replica was not asked, or has answered already.
-    Ignored,
-    /// It is one of its answers.
-    One,
-    /// It completes the number of answers that are needed.
-    Enough(Nanos),
-}
-
 /// Queries that were sent together.
 #[derive(Debug)]
 struct QueryGroup {
@@ -171,10 +139,10 @@ impl QueryGroup {
         self.queries.iter().any(|query| query.pending.is_some())
     }
 
-    /// Whether all replicas have answered the last try.
+    /// Whether as many replicas as are waited for have answered the last try.
     fn all_answered(&self) -> bool {
         let last = self.tries.last_key_value();
-        last.is_none_or(|(_, last)| last.answered_by.len() >= last.of.len())
+        last.is_none_or(|(_, last)| last.answered_by.len() >= last.awaited)
     }
 }
 
@@ -190,8 +158,7 @@ pub(super) struct Reads {
     /// they needed. They serve only to measure the time.
     overdue: BTreeMap<u64, (Try, usize)>,
     nonce: u64,
-    /// The order in which replicas are asked: those that were late or differed come last.
-    order: Vec<ReplicaId>,
+    nearest: Nearest,
     /// The newest state that this session is known to have been shown.
     seen: Sequence,
     /// The newest batch that a watcher was notified of. A later query has to see it, even where a
@@ -208,16 +175,13 @@ pub(super) struct Reads {
 
 impl Reads {
     pub(super) fn new(config: &ClientConfig) -> Self {
-        let count = config.fault_model.replicas();
-        let first = config.jitter_seed % u64::from(count);
-        let turn = |step: u16| ReplicaId(((first + u64::from(step)) % u64::from(count)) as u16);
         Self {
             waiting: VecDeque::new(),
             groups: BTreeMap::new(),
             tries: BTreeMap::new(),
             overdue: BTreeMap::new(),
             nonce: 0,
-            order: (0..count).map(turn).collect(),
+            nearest: Nearest::new(config.fault_model.replicas(), config.jitter_seed),
             seen: Sequence(0),
             notified: Sequence(0),
             ordered: Monotonic(0),
@@ -241,7 +205,7 @@ impl Reads {
             }
         }
         (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
-        self.order = Self::new(config).order;
+        self.nearest = Self::new(config).nearest;
     }
 
     pub(super) fn push(&mut self, pending: Pending) {
@@ -359,11 +323,15 @@ impl Reads {
     ) {
         self.nonce += 1;
         let first = group.tries.is_empty();
-        let count = if first { group.needed } else { usize::MAX };
-        let reachable = self.order.iter().filter(|it| connected.contains(it));
-        let chosen: Vec<ReplicaId> = reachable.take(count).copied().collect();
-        let turn = usize::try_from(self.nonce).unwrap_or_default() % chosen.len().max(1);
-        let full = match chosen.get(turn) {
+        let Chosen { needed, probed } = match first {
+            true => self.nearest.choose(connected, group.needed),
+            false => Chosen {
+                needed: self.nearest.all(connected),
+                probed: None,
+            },
+        };
+        let turn = usize::try_from(self.nonce).unwrap_or_default() % needed.len().max(1);
+        let full = match needed.get(turn) {
             Some(replica) if first => *replica,
             _ => Read::ALL,
         };
@@ -373,6 +341,8 @@ impl Reads {
             .map(|(place, pending)| (place, pending.operation.clone()))
             .unzip();
         let frame = encoding::read(config, session, self.nonce, full, queries);
+        let awaited = needed.len();
+        let chosen: Vec<ReplicaId> = needed.into_iter().chain(probed).collect();
         for to in &chosen {
             let frame = frame.clone();
             effects.push(Effect::Send { to: *to, frame });
@@ -380,6 +350,7 @@ impl Reads {
         let sent = Try {
             places,
             of: chosen.into_iter().collect(),
+            awaited,
             answered_by: BTreeSet::new(),
             sent: now,
         };
@@ -430,7 +401,11 @@ impl Reads {
         let Some(sent) = group.tries.get_mut(&answer.nonce) else {
             return;
         };
-        match sent.record_answer(from, group.needed, now) {
+        let progress = sent.record_answer(from, group.needed, now);
+        if !matches!(progress, TryProgress::Ignored) {
+            self.nearest.answered(from, now.since(sent.sent));
+        }
+        match progress {
             TryProgress::Ignored => return,
             TryProgress::One => {}
             TryProgress::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
@@ -526,14 +501,16 @@ impl Reads {
                 continue;
             };
             let last = group.tries.last_key_value().map(|(_, last)| last);
+            // Once enough have answered no one is late, not even one that was only probed.
+            let awaited = last.filter(|last| last.answered_by.len() < last.awaited);
             let late = |id: &ReplicaId| {
-                last.is_some_and(|last| last.of.contains(id) && !last.answered_by.contains(id))
+                awaited.is_some_and(|last| last.of.contains(id) && !last.answered_by.contains(id))
             };
-            let differ = !self.order.iter().any(late);
-            // A stable sort: late replicas go behind all others, whose order does not change.
-            self.order.sort_by_key(late);
+            let waited = last.map_or(Nanos(0), |last| now.since(last.sent));
+            let differ = !last.is_some_and(|last| last.of.iter().any(late));
+            self.nearest.disappointed(late, waited);
             if differ && group.tries.len() == 1 {
-                self.order.rotate_left(1);
+                self.nearest.differed();
             }
             if group.tries.len() < READ_TRIES {
                 self.send(config, session, connected, (id, group), now, effects);

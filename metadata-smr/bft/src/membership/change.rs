@@ -141,6 +141,16 @@ pub fn apply(
             }
             member.address = address.clone();
         }
+        Command::Lead { key } => {
+            let place = next.voters.iter().position(|it| it.key == *key);
+            match place.ok_or(CommandRefusal::NoVoter)? {
+                0 => return Err(CommandRefusal::LeadsFirst),
+                place => {
+                    let first = next.voters.remove(place);
+                    next.voters.insert(0, first);
+                }
+            }
+        }
         Command::Rejoin { incarnation } => {
             let interval = next.checkpoint_interval;
             let mut members = next.voters.iter_mut().chain(&mut next.others);

@@ -91,6 +91,12 @@ pub enum Command {
         /// The address.
         address: Bytes,
     },
+    /// An administrator: a voter is the first to lead from now on. The others follow in the order
+    /// that they have.
+    Lead {
+        /// Its key.
+        key: PublicKey,
+    },
 }
 
 impl Command {
@@ -157,6 +163,10 @@ impl Command {
                 key.write(&mut bytes);
                 write_bytes(&mut bytes, address);
             }
+            Self::Lead { key } => {
+                bytes.push(13);
+                key.write(&mut bytes);
+            }
         }
         bytes.into()
     }
@@ -215,6 +225,9 @@ impl Command {
             12 => Self::Move {
                 key: reader.get("key")?,
                 address: reader.bytes("address", ADDRESS_BYTES_MAX)?,
+            },
+            13 => Self::Lead {
+                key: reader.get("key")?,
             },
             _ => return Err(Malformed::Impossible { field: "command" }),
         };
@@ -275,6 +288,9 @@ pub enum CommandRefusal {
     /// The replica has this address already.
     #[error("this replica is at that address already")]
     SameAddress,
+    /// The replica is the first to lead already.
+    #[error("this replica is the first to lead already")]
+    LeadsFirst,
     /// No administrator would be left.
     #[error("there has to be an administrator")]
     NoAdministrator,

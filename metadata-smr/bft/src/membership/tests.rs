@@ -190,6 +190,7 @@ fn every_command_and_answer_is_decoded_as_it_was_encoded() {
             key,
             address: Bytes::from_static(b"replica.example:7000"),
         },
+        Command::Lead { key },
     ] {
         assert_eq!(Command::decode(&command.encode()), Ok(command));
     }
@@ -247,5 +248,30 @@ fn a_replica_that_was_moved_is_the_same_one_elsewhere() {
     );
     let stranger = (&PublicKey([77; 32]), None);
     let refused = apply(&moved, &to(3, b"x:1"), stranger, Sequence(8), &nothing);
+    assert_eq!(refused, Err(CommandRefusal::NotAdministrator));
+}
+
+#[test]
+fn a_voter_is_put_first_and_the_others_keep_their_order() {
+    let keys = |membership: &Membership| -> Vec<u8> {
+        membership.voters.iter().map(|it| it.key.0[0]).collect()
+    };
+    let lead = |number: u8| Command::Lead {
+        key: PublicKey([number; 32]),
+    };
+    let before = keys(&four());
+    let (first, third) = (before[0], before[2]);
+    let led = next(ask(&four(), &lead(third), 7));
+    assert_eq!(keys(&led), [third, first, before[1], before[3]]);
+    assert_eq!(
+        (led.epoch, led.from, led.model),
+        (Epoch(1), Sequence(7), four().model)
+    );
+    assert_eq!(ask(&led, &lead(third), 8), Err(CommandRefusal::LeadsFirst));
+    assert_eq!(ask(&led, &lead(99), 8), Err(CommandRefusal::NoVoter));
+    let back = next(ask(&led, &lead(first), 8));
+    assert_eq!(keys(&back), [first, third, before[1], before[3]]);
+    let stranger = (&PublicKey([77; 32]), None);
+    let refused = apply(&led, &lead(first), stranger, Sequence(8), &nothing);
     assert_eq!(refused, Err(CommandRefusal::NotAdministrator));
 }

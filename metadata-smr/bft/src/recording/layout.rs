@@ -6,6 +6,7 @@
 
 use super::{Entry, Mark, Start};
 use crate::authentication::Authentication;
+use crate::durability::Durability;
 use crate::identity::{ClusterId, ConnectionId, Monotonic, Nanos, Now, Time};
 use crate::journal::Condition;
 use crate::membership::Membership;
@@ -55,6 +56,7 @@ impl Start {
             behaviour_version,
             checkpoint_interval,
             authentication,
+            durability,
             leaf_bytes_max,
             reply_whole_bytes,
             session_idle,
@@ -70,7 +72,12 @@ impl Start {
         write_bytes(to, genesis);
         behaviour_version.write(to);
         checkpoint_interval.write(to);
-        u8::from(!authentication.signs_votes()).write(to);
+        let durability = match durability {
+            Durability::Strict => 0_u8,
+            Durability::Os => 1,
+            Durability::None => 2,
+        };
+        (u8::from(!authentication.signs_votes()) | durability << 1).write(to);
         leaf_bytes_max.write(to);
         (*reply_whole_bytes as u64).write(to);
         session_idle.0.write(to);
@@ -109,9 +116,16 @@ impl Start {
         config.replica = replica;
         config.behaviour_version = from.get("behaviour version")?;
         config.checkpoint_interval = from.get("checkpoint interval")?;
-        config.authentication = match from.get("authentication")? {
-            false => Authentication::Sig,
-            true => Authentication::Mac,
+        let modes: u8 = from.get("modes")?;
+        config.authentication = match modes & 1 {
+            0 => Authentication::Sig,
+            _ => Authentication::Mac,
+        };
+        config.durability = match modes >> 1 {
+            0 => Durability::Strict,
+            1 => Durability::Os,
+            2 => Durability::None,
+            _ => return Err(impossible("modes")),
         };
         config.leaf_bytes_max = from.get("bound of leaves")?;
         let whole = from.get::<u64>("bound of whole replies")?;

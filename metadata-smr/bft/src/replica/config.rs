@@ -1,6 +1,7 @@
 //! A replica's settings.
 
 use crate::authentication::Authentication;
+use crate::durability::Durability;
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Incarnation, Nanos, PublicKey, ReplicaId};
 use crate::membership::Membership;
@@ -37,6 +38,8 @@ pub struct Config {
     pub checkpoint_interval: u64,
     /// Whether votes are signed: the same on every replica, for good.
     pub authentication: Authentication,
+    /// How durable its runtime makes what it promises: for its status report alone.
+    pub durability: Durability,
     /// The bound on the rows of one leaf of the state tree. Every digest depends on it; a
     /// simulation has small ones, so that small states make deep trees.
     #[doc(hidden)]
@@ -100,6 +103,7 @@ impl Config {
             behaviour_version: BEHAVIOUR_VERSION,
             checkpoint_interval: CHECKPOINT_INTERVAL,
             authentication: Authentication::Sig,
+            durability: Durability::Strict,
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,

@@ -8,8 +8,10 @@
 mod copies;
 
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
+use quorumfs_bft::durability::Durability;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
     ClusterId, Digest, Epoch, Group, Incarnation, Lane, PublicKey, ReplicaId, RequestNumber,
@@ -249,6 +251,8 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         signers: vec![ReplicaId(0), ReplicaId(2), ReplicaId(3)],
         sessions: 4,
         waiting: 1,
+        authentication: Authentication::Mac,
+        durability: Durability::Os,
         counters: Counters::default(),
     };
     let open = OpenSession {

@@ -3,10 +3,12 @@
 
 use super::page;
 use crate::content::{garbage, retained};
-use crate::identity::{Home, ObjectId, RealmEpoch, SliceId};
-use crate::limits::{QUEUE_PAGE_MAX, SLICES_COUNTED_MAX};
-use crate::reply::{QueryResult, SealedUnder, UnderReplicatedObject};
-use crate::row::{Object, Session, Slice, Sparse, key};
+use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
+use crate::limits::{
+    DIRECTORY_PAGE_MAX, INODES_LOOKED_AT_MAX, MOVE_SLICES_MAX, QUEUE_PAGE_MAX, SLICES_COUNTED_MAX,
+};
+use crate::reply::{OldName, OldNames, OldSlice, QueryResult, SealedUnder, UnderReplicatedObject};
+use crate::row::{EntryRow, Inode, InodeBody, Object, Reseal, Session, Slice, Sparse, key};
 use crate::rows::{Outcome, Rows, decode};
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
@@ -181,6 +183,136 @@ pub(super) fn slices_by_epoch(
         });
     Ok(QueryResult::SlicesByEpoch {
         epochs: epochs.collect(),
+        next: last.filter(|_| more),
+    })
+}
+
+/// Looks at at most `limit` inodes after `after`.
+pub(super) fn names_by_epoch(
+    rows: &impl Rows,
+    realm: RealmId,
+    after: Option<InodeId>,
+    limit: u32,
+) -> Outcome<QueryResult> {
+    let limit = page(limit, INODES_LOOKED_AT_MAX);
+    rows.view().depend_on_everything();
+    let newest = rows.realm(realm)?.epoch;
+    let prefix = key::all_inodes();
+    let from = match after {
+        None => prefix.clone(),
+        Some(inode) => key_after(key::inode(inode)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let (mut directories, mut last) = (Vec::new(), None);
+    for (row_key, bytes) in found.iter().take(limit) {
+        let inode: Inode = decode(row_key, bytes)?;
+        let directory = InodeId(key::trailing_number(row_key).unwrap_or_default());
+        last = Some(directory);
+        if inode.realm != realm {
+            continue;
+        }
+        if let InodeBody::Directory {
+            generations,
+            entries,
+            ..
+        } = inode.node
+            && (generations.current < newest || generations.previous.is_some())
+        {
+            let reseal: Option<Reseal> = rows.find(&key::reseal(directory))?;
+            directories.push(OldNames {
+                directory,
+                generations,
+                after: reseal.map_or(Cookie::START, |reseal| reseal.after),
+                entries,
+            });
+        }
+    }
+    Ok(QueryResult::NamesByEpoch {
+        directories,
+        next: last.filter(|_| more),
+    })
+}
+
+/// Looks at at most `limit` entries of a directory after `after`.
+pub(super) fn names_to_reseal(
+    rows: &impl Rows,
+    directory: InodeId,
+    after: Cookie,
+    limit: u32,
+) -> Outcome<QueryResult> {
+    let limit = page(limit, DIRECTORY_PAGE_MAX);
+    rows.view().depend_on_everything();
+    let row = rows.directory(directory)?;
+    let newest = rows.realm(row.realm)?.epoch;
+    let prefix = key::entries(directory);
+    let from = key::entry(directory, Cookie(after.0.saturating_add(1)));
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let (mut names, mut last) = (Vec::new(), None);
+    let InodeBody::Directory { generations, .. } = row.node else {
+        return Ok(QueryResult::NamesToReseal { names, next: None });
+    };
+    for (row_key, bytes) in found.iter().take(limit) {
+        let entry: EntryRow = decode(row_key, bytes)?;
+        let at = Cookie(key::trailing_number(row_key).unwrap_or_default());
+        last = Some(at);
+        let is_old = match generations.previous {
+            Some(previous) => entry.generation == previous.epoch,
+            None => entry.generation < newest,
+        };
+        if is_old {
+            names.push(OldName {
+                at,
+                generation: entry.generation,
+                bytes: entry.name,
+            });
+        }
+    }
+    Ok(QueryResult::NamesToReseal {
+        names,
+        next: last.filter(|_| more),
+    })
+}
+
+/// Looks at at most `limit` slices after `after`, or at fewer if the page is full.
+pub(super) fn slices_to_reseal(
+    rows: &impl Rows,
+    realm: RealmId,
+    after: Option<(Home, SliceId)>,
+    limit: u32,
+) -> Outcome<QueryResult> {
+    let limit = page(limit, SLICES_COUNTED_MAX);
+    rows.view().depend_on_everything();
+    let newest = rows.realm(realm)?.epoch;
+    let prefix = key::all_slices();
+    let from = match after {
+        None => prefix.clone(),
+        Some((home, slice)) => key_after(key::slice(home, slice)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let (mut slices, mut last, mut looked_at) = (Vec::new(), None, 0);
+    for (row_key, bytes) in found.iter().take(limit) {
+        if slices.len() == MOVE_SLICES_MAX {
+            break;
+        }
+        looked_at += 1;
+        let slice: Slice = decode(row_key, bytes)?;
+        last = key::trailing_slice(row_key);
+        let Some((home, id)) = last.filter(|_| slice.epoch() < newest) else {
+            continue;
+        };
+        let object = rows.expect_row(&key::object(slice.object))?;
+        slices.push(OldSlice {
+            home,
+            id,
+            slice,
+            object,
+        });
+    }
+    let more = looked_at < found.len();
+    Ok(QueryResult::SlicesToReseal {
+        slices,
         next: last.filter(|_| more),
     })
 }

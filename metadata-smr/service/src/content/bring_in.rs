@@ -13,6 +13,7 @@
 use super::placement;
 use super::references::put_object;
 use crate::change::{Asker, Change};
+use crate::epoch::require_sealing;
 use crate::error::Error;
 use crate::identity::{AllocationId, Home, ObjectClass, ObjectId, RealmId, SliceId};
 use crate::limits::{
@@ -67,7 +68,7 @@ pub(super) fn bring_in(
     }
     for new in slices {
         claim(change, asker, Claimed::Slice(new.id))?;
-        let row = slice((realm_id, &realm), new)?;
+        let row = slice(change, (realm_id, &realm), new)?;
         if let std::collections::btree_map::Entry::Vacant(vacant) = pending.entry(new.object) {
             let own = owns(asker, new.object.allocation);
             require(own, Error::ObjectNotOwned(new.object))?;
@@ -181,7 +182,11 @@ fn object(
     })
 }
 
-fn slice((id, realm): (RealmId, &Realm), new: &NewSlice) -> Outcome<Slice> {
+fn slice(
+    change: &Change<'_, '_>,
+    (id, realm): (RealmId, &Realm),
+    new: &NewSlice,
+) -> Outcome<Slice> {
     require_at_most(new.keys.len(), SLICE_KEYS_MAX)?;
     let is_own = |key: &SliceKey| key.realm() == id;
     require(new.keys.iter().all(is_own), Error::CrossRealm)?;
@@ -196,6 +201,9 @@ fn slice((id, realm): (RealmId, &Realm), new: &NewSlice) -> Outcome<Slice> {
         && !new.keys.is_empty()
         && new.keys.iter().all(fits);
     require(sensible, Error::BadContent)?;
+    for key in &new.keys {
+        require_sealing(change, id, key.epoch())?;
+    }
     Ok(Slice {
         object: new.object,
         offset: new.offset,

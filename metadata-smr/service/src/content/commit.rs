@@ -6,6 +6,7 @@ use super::extent_map::{Placed, clear, set, truncate};
 use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
+use crate::epoch::require_sealing;
 use crate::error::Error;
 use crate::extended::drop_capability;
 use crate::identity::{Home, SliceId, Uid};
@@ -42,7 +43,10 @@ pub(crate) fn commit(
     bring_in(change, asker, (realm, home), &step.objects, &step.slices)?;
     match &step.content {
         NewContent::Same => {}
-        NewContent::Inline(inline) => set_inline(change, step, file, inline)?,
+        NewContent::Inline(inline) => {
+            require_sealing(change, realm, inline.sealed.epoch)?;
+            set_inline(change, step, file, inline)?;
+        }
         NewContent::Extents(extents) => set_extents(change, asker, step, file, extents)?,
         NewContent::Hole { offset, length } => {
             let end = offset.saturating_add(*length);

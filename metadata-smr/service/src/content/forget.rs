@@ -8,18 +8,20 @@
 //!                              └────────┘ a commit of the same session names the pack again
 //! ```
 //!
-//! An object is *forgettable* once three things hold:
+//! An object is *forgettable* once four things hold:
 //! * It has no slice.
 //! * Its allocation is closed: then no commit can name it, so it never gets a slice again.
 //! * No retained point in the past needs it: none lies after the object's creation and before its
 //!   last reference went.
+//! * No [capsule](crate::share) needs it: none that lasts was ordered between the two, or in the
+//!   batch of one of them.
 //!
-//! Each of the three is final: an allocation never opens again, and a new point is taken now, after
-//! the last reference went. A copy of the metadata is of a point that its maker does not choose:
-//! the points are *open* from before the copy on, and narrowed to the copy's when it is known. So
-//! there is no step that condemns an object first; a collector that found it forgettable may delete
-//! its shards at any later time, die, and do it again. Objects that are not forgettable are
-//! skipped, whatever the sender says.
+//! Each of the four is final: an allocation never opens again, and a new point or capsule is of
+//! now, after the last reference went. A copy of the metadata is of a point that its maker does not
+//! choose: the points are *open* from before the copy on, and narrowed to the copy's when it is
+//! known. So there is no step that condemns an object first; a collector that found it forgettable
+//! may delete its shards at any later time, die, and do it again. Objects that are not forgettable
+//! are skipped, whatever the sender says.
 //!
 //! Failure mode: a put that a cloud executes after the forget leaves a shard without a row. The
 //! sweep of listings finds it, by [`fates`].
@@ -32,6 +34,7 @@ use crate::limits::{FORGET_OBJECTS_MAX, RETENTIONS_MAX};
 use crate::reply::{Done, Fate, Garbage};
 use crate::row::{Allocation, Counters, Object, Retention, RetentionKind, Unreferenced, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
+use crate::share;
 use quorumfs_bft::identity::{Nanos, Sequence};
 
 /// Deletes the rows of forgettable objects; returns their number.
@@ -67,11 +70,13 @@ pub(crate) fn garbage(
         return Ok(None);
     };
     let row: Object = rows.expect_row(&key::object(id))?;
+    let at_a_point = retained.iter().any(|it| it.needs(row.born, queued.since));
+    let by_a_capsule = share::capsule_needs(rows, row.born, queued.since)?;
     Ok(Some(Garbage {
         object: id,
         since: queued.at,
         open: is_open(rows, id.allocation)?,
-        retained: retained.iter().any(|it| it.needs(row.born, queued.since)),
+        retained: at_a_point || by_a_capsule,
         row,
     }))
 }

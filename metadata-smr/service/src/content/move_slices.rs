@@ -20,12 +20,12 @@ use super::bring_in::{Pending, new_or_existing, require_at_most, require_free_sl
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
-use crate::identity::{ObjectClass, ObjectId, RealmId};
+use crate::identity::{Home, ObjectClass, ObjectId, RealmId, SliceId};
 use crate::limits::{
     MOVE_OBJECTS_MAX, MOVE_SLICES_MAX, PACK_SLICES_MAX, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
 };
 use crate::operation::{NewObject, SliceMove};
-use crate::row::{PackedSlice, Slice, key};
+use crate::row::{Object, PackedSlice, Slice, key};
 use crate::rows::{Outcome, Rows, decode, require};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -40,7 +40,7 @@ const _: () = assert!(
 );
 
 /// The runs of a pack that its slices occupy, each with its beginning and its end.
-type Runs = BTreeMap<u32, u32>;
+pub(super) type Runs = BTreeMap<u32, u32>;
 
 /// Moves slices; returns the number moved, without those that are not at their expected place.
 pub(crate) fn move_slices(
@@ -74,17 +74,26 @@ pub(crate) fn move_slices(
         let moves = move_one(change, &mut packs, runs, step)?;
         moved = moved.saturating_add(u32::from(moves));
     }
-    for (id, pack) in packs {
-        let is_brought_in = pack.before.is_some() || pack.has_gained();
-        if is_brought_in && pack.before.as_ref() != Some(&pack.after) {
-            put_object(change, id, pack.before.as_ref(), &pack.after)?;
-        }
-    }
+    put_objects(change, packs)?;
     Ok(moved)
 }
 
+/// Writes the objects that have changed, and the new ones that have a slice.
+pub(super) fn put_objects(
+    change: &mut Change<'_, '_>,
+    objects: BTreeMap<ObjectId, Pending>,
+) -> Outcome<()> {
+    for (id, object) in objects {
+        let is_brought_in = object.before.is_some() || object.has_gained();
+        if is_brought_in && object.before.as_ref() != Some(&object.after) {
+            put_object(change, id, object.before.as_ref(), &object.after)?;
+        }
+    }
+    Ok(())
+}
+
 /// The runs of an existing pack.
-fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> {
+pub(super) fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> {
     let Some(before) = &pack.before else {
         return Ok(Runs::new());
     };
@@ -100,6 +109,13 @@ fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> 
         .collect()
 }
 
+/// Where a slice lies from now on.
+pub(super) struct NewPlace {
+    pub(super) object: ObjectId,
+    pub(super) offset: u32,
+    pub(super) sealed_length: u32,
+}
+
 /// Moves a slice; returns whether it was at its expected place.
 fn move_one(
     change: &mut Change<'_, '_>,
@@ -109,39 +125,74 @@ fn move_one(
 ) -> Outcome<bool> {
     let row_key = key::slice(step.home, step.slice);
     let seen = (step.from, step.from_offset, step.sealed_length);
-    let Some(mut row) = change
+    let Some(row) = change
         .find::<Slice>(&row_key)?
         .filter(|row| (row.object, row.offset, row.sealed_length) == seen)
     else {
         return Ok(false);
     };
-    if let Entry::Vacant(vacant) = packs.entry(step.from) {
-        let pack = change.expect_row(&key::object(step.from))?;
-        vacant.insert(Pending::found(pack));
-    }
-    let to = packs.get_mut(&step.to).map(|pack| &mut pack.after);
-    let end = step.to_offset.checked_add(step.sealed_length);
-    let (Some(to), Some(end)) = (to, end) else {
-        return Err(Error::BadContent.into());
+    let from: Option<Object> = match packs.get(&step.from) {
+        Some(_) => None,
+        None => Some(change.expect_row(&key::object(step.from))?),
     };
-    let before_it = runs.range(..end).next_back();
-    let is_free = before_it.is_none_or(|(_, ended)| *ended <= step.to_offset);
-    require(end <= to.length && is_free, Error::BadContent)?;
-    runs.insert(step.to_offset, end);
-    to.gain(step.sealed_length);
-    require_free_slot(to)?;
-    if let Some(from) = packs.get_mut(&step.from).map(|pack| &mut pack.after) {
-        require(from.class == ObjectClass::PACK, Error::BadContent)?;
-        from.lose(step.sealed_length);
-    }
-    row.object = step.to;
-    row.offset = step.to_offset;
-    change.put(row_key, &row)?;
-    change.delete(key::packed(step.from, step.home, step.slice))?;
-    let place = PackedSlice {
+    let class = packs.get(&step.from).map(|pack| pack.after.class);
+    let class = class.or(from.as_ref().map(|from| from.class));
+    require(class == Some(ObjectClass::PACK), Error::BadContent)?;
+    let place = NewPlace {
+        object: step.to,
         offset: step.to_offset,
         sealed_length: step.sealed_length,
     };
-    change.put(key::packed(step.to, step.home, step.slice), &place)?;
+    replace(change, packs, runs, (step.home, step.slice, row), &place)?;
     Ok(true)
+}
+
+/// Gives a slice another place: its row, and what both objects list and count. The caller writes
+/// the objects.
+pub(super) fn replace(
+    change: &mut Change<'_, '_>,
+    objects: &mut BTreeMap<ObjectId, Pending>,
+    runs: &mut Runs,
+    (home, slice, mut row): (Home, SliceId, Slice),
+    place: &NewPlace,
+) -> Outcome<()> {
+    let before = (row.object, row.sealed_length);
+    if let Entry::Vacant(vacant) = objects.entry(before.0) {
+        let object = change.expect_row(&key::object(before.0))?;
+        vacant.insert(Pending::found(object));
+    }
+    let to = objects.get_mut(&place.object).map(|it| &mut it.after);
+    let end = place.offset.checked_add(place.sealed_length);
+    let (Some(to), Some(end)) = (to, end.filter(|_| place.sealed_length > 0)) else {
+        return Err(Error::BadContent.into());
+    };
+    let before_it = runs.range(..end).next_back();
+    let is_free = before_it.is_none_or(|(_, ended)| *ended <= place.offset);
+    require(end <= to.length && is_free, Error::BadContent)?;
+    runs.insert(place.offset, end);
+    to.gain(place.sealed_length);
+    let to_pack = to.class == ObjectClass::PACK;
+    match to_pack {
+        true => require_free_slot(to)?,
+        // A block has one slice.
+        false => require(to.slices == 1, Error::BadContent)?,
+    }
+    if let Some(from) = objects.get_mut(&before.0).map(|it| &mut it.after) {
+        from.lose(before.1);
+        if from.class == ObjectClass::PACK {
+            change.delete(key::packed(before.0, home, slice))?;
+        }
+    }
+    row.object = place.object;
+    row.offset = place.offset;
+    row.sealed_length = place.sealed_length;
+    change.put(key::slice(home, slice), &row)?;
+    if to_pack {
+        let packed = PackedSlice {
+            offset: place.offset,
+            sealed_length: place.sealed_length,
+        };
+        change.put(key::packed(place.object, home, slice), &packed)?;
+    }
+    Ok(())
 }

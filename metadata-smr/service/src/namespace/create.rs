@@ -3,6 +3,7 @@
 use super::entry::{Adjustment, add, adjust, lookup};
 use crate::attributes::{Access, Credentials, Mode, NameGenerations, Timestamp};
 use crate::change::Change;
+use crate::epoch::require_sealing;
 use crate::error::Error;
 use crate::identity::{Gid, InodeId, InodeVersion, RealmEpoch, Uid, VolumeIncarnation};
 use crate::limits::{LINKS_MAX, SEAL_OVERHEAD_MAX, SYMLINK_BYTES_MAX};
@@ -65,6 +66,9 @@ fn new_inode(
     parent: &Inode,
     realm: &Realm,
 ) -> Outcome<Inode> {
+    if let NewInode::Symlink { target, .. } = &step.kind {
+        require_sealing(change, parent.realm, target.epoch)?;
+    }
     let node = node(who, &step.kind, step.place.parent, realm.epoch)?;
     let is_directory = step.kind.is_directory();
     let (gid, mode) = inherit(who, parent, step.mode, is_directory);
@@ -131,7 +135,7 @@ fn node(
             let fits = usize::from(*length) <= SYMLINK_BYTES_MAX
                 && target.bytes.len() <= SYMLINK_BYTES_MAX + SEAL_OVERHEAD_MAX;
             require(fits, Error::NameTooLong)?;
-            let sensible = *length > 0 && !target.bytes.is_empty() && target.epoch <= epoch;
+            let sensible = *length > 0 && !target.bytes.is_empty();
             require(sensible, Error::Invalid)?;
             InodeBody::Symlink {
                 length: *length,

@@ -5,8 +5,9 @@
 
 use crate::attributes::{Attributes, NameGenerations, Timestamp};
 use crate::change::Change;
+use crate::epoch::require_sealing;
 use crate::error::Error;
-use crate::identity::{Cookie, InodeId};
+use crate::identity::{Cookie, InodeId, RealmId};
 use crate::limits::{COOKIE_COLLISIONS_MAX, LINKS_MAX, SEALED_NAME_BYTES_MAX};
 use crate::operation::{EntryName, EntryPlace};
 use crate::row::{EntryRow, Inode, InodeBody, SealedName, key};
@@ -70,25 +71,16 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
     };
     require(generations.is_within(directory.realm), Error::CrossRealm)?;
     let NameGenerations { current, previous } = *generations;
-    let well_formed = |sealed: &SealedName| -> Outcome<()> {
-        require(
-            sealed.bytes.len() <= SEALED_NAME_BYTES_MAX,
-            Error::NameTooLong,
-        )?;
-        require(
-            sealed.cookie.is_base() && !sealed.bytes.is_empty(),
-            Error::BadName,
-        )
-    };
-    well_formed(&name.current)?;
-    require(name.current.generation == current, Error::BadName)?;
+    let other = || Error::OtherGeneration { current };
+    check_sealed(&name.current)?;
+    require(name.current.generation == current, other())?;
     match (&name.previous, previous) {
         (Some(sealed), Some(previous)) => {
-            well_formed(sealed)?;
-            require(sealed.generation == previous.epoch, Error::BadName)
+            check_sealed(sealed)?;
+            require(sealed.generation == previous.epoch, other())
         }
         (None, None) => Ok(()),
-        _ => Err(Error::BadName.into()),
+        _ => Err(other().into()),
     }
 }
 
@@ -100,6 +92,7 @@ pub(super) fn add(
     row: &Inode,
 ) -> Outcome<Cookie> {
     let name = &place.name.current;
+    require_new_name(change, row.realm, place)?;
     let (_, free) = find_sealed(change, place.parent, name)?;
     let cookie = free.ok_or(Halt::Refused(Error::LimitReached))?;
     let entry = EntryRow {
@@ -111,6 +104,47 @@ pub(super) fn add(
     };
     change.put(key::entry(place.parent, cookie), &entry)?;
     Ok(cookie)
+}
+
+/// A new name is sealed under a key epoch that still seals. While a directory has names of two
+/// generations already, its names cannot get a third one, and new ones have the second.
+fn require_new_name(change: &Change<'_, '_>, realm: RealmId, place: &EntryPlace) -> Outcome<()> {
+    match place.name.previous {
+        Some(_) => Ok(()),
+        None => require_sealing(change, realm, place.name.current.generation),
+    }
+}
+
+/// The first free place for a name, whether or not it is there already.
+pub(super) fn free_place(
+    rows: &impl Rows,
+    directory: InodeId,
+    first: Cookie,
+) -> Outcome<Option<Cookie>> {
+    let end = first.0.saturating_add(COOKIE_COLLISIONS_MAX);
+    let prefix = key::entries(directory);
+    let from = key::entry(directory, first);
+    let neighbours = usize::try_from(COOKIE_COLLISIONS_MAX).unwrap_or(usize::MAX);
+    let mut free = first.0;
+    for (row_key, _) in rows.scan(&prefix, &from, neighbours)? {
+        match key::trailing_number(&row_key) {
+            Some(taken) if taken == free => free = taken.saturating_add(1),
+            _ => break,
+        }
+    }
+    Ok((free < end).then_some(Cookie(free)))
+}
+
+/// Whether a sealed name can be one.
+pub(super) fn check_sealed(sealed: &SealedName) -> Outcome<()> {
+    require(
+        sealed.bytes.len() <= SEALED_NAME_BYTES_MAX,
+        Error::NameTooLong,
+    )?;
+    require(
+        sealed.cookie.is_base() && !sealed.bytes.is_empty(),
+        Error::BadName,
+    )
 }
 
 /// How a directory changes with its entries.

@@ -1,6 +1,9 @@
 //! The operation: a change of the principals.
 
-use super::{BAD, ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange, changes};
+use super::machines::{are_left, check_added, check_dropped, of_person};
+use super::{
+    AddedMachine, BAD, ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange, changes,
+};
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::fleet::known_clouds;
@@ -9,7 +12,7 @@ use crate::limits::{PEOPLE_CHANGES_MAX, PRINCIPALS_MAX, WRAPPED_KEY_BYTES_MAX};
 use crate::mount;
 use crate::reply::Done;
 use crate::row::{
-    Format, FormerPrincipal, Member, MemberRole, PeopleChanges, Principal, Rights, key,
+    Format, FormerPrincipal, Machine, Member, MemberRole, PeopleChanges, Principal, Rights, key,
 };
 use crate::rows::{Halt, Outcome, Rows, require};
 use crate::statement::{self, Statement};
@@ -22,10 +25,11 @@ pub(crate) fn change_people(
     asker: &Asker,
     ordered: &ChangePeople,
 ) -> Outcome<Done> {
-    require(asker.rights.administer, Error::NoRight)?;
     let format: Format = change.expect_row(&key::format())?;
     let signer = ordered.signed.signed.signer;
     let verified = ordered.signed.verified(format.volume);
+    let may_be_own = verified.as_ref().is_some_and(|it| it.step.is_of_machines());
+    require(asker.rights.administer || may_be_own, Error::NoRight)?;
     let Some(signed) = verified.filter(|_| signer == asker.caller.principal) else {
         return Err(BAD.into());
     };
@@ -40,8 +44,12 @@ pub(crate) fn change_people(
     require(last.checked_add(1) == Some(number), Error::Changed)?;
     // An administrator that has used them all up can still be dismissed.
     let limit = PEOPLE_CHANGES_MAX;
-    let dismisses = matches!(signed.step, PeopleStep::Dismiss { .. });
+    let dismisses = matches!(
+        signed.step,
+        PeopleStep::Dismiss { .. } | PeopleStep::DropMachine { .. }
+    );
     require(dismisses || number <= limit, Error::TooMany { limit })?;
+    are_left(asker, &signed)?;
     let current = change.realm(RealmId::ROOT)?.epoch;
     require(signed.epoch == current, Error::WrongEpoch { current })?;
     take(change, asker, (ordered, &signed), current)?;
@@ -91,9 +99,38 @@ fn take(
         }
         PeopleStep::Dismiss { principal } => {
             require(member.is_none(), BAD)?;
+            let machines = of_person(change, principal)?;
+            let first = match machines.is_empty() {
+                true => Some(stated(change, principal)?),
+                // It may be gone already, and is no one's whom the root has stated.
+                false => change.find(&key::principal(principal))?,
+            };
+            require(first.as_ref().is_none_or(|row| row.stated.is_some()), BAD)?;
+            for machine in machines {
+                let row: Option<Principal> = change.find(&key::principal(&machine))?;
+                if let Some(row) = row {
+                    send_away(change, asker, (&machine, &row))?;
+                }
+            }
+            match first {
+                Some(row) => send_away(change, asker, (principal, &row)),
+                None => Ok(()),
+            }
+        }
+        PeopleStep::DropMachine { principal } => {
+            require(member.is_none(), BAD)?;
             let row = stated(change, principal)?;
-            dismiss(change, principal, &row)?;
-            mount::fence_all_of(change, principal, asker.caller.session)
+            check_dropped(change, asker, principal)?;
+            send_away(change, asker, (principal, &row))
+        }
+        PeopleStep::AddMachine(added) => {
+            let AddedMachine { of, statement, .. } = added;
+            require(statement.cloud_secrets.len() == clouds, BAD)?;
+            lasts(change, statement.expires)?;
+            check_added(change, asker, added)?;
+            let member = joining(member, &statement.rights, current)?;
+            admit(change, asker, (statement, member), ordered)?;
+            change.put(key::machine(&statement.key), &Machine { of: *of })
         }
         PeopleStep::NameGroup { .. } => require(member.is_none(), BAD),
         PeopleStep::GiveCredentials { principal, .. } => {
@@ -177,6 +214,16 @@ fn regrant(
     Ok(())
 }
 
+/// Removes the rows of a principal, and fences its mounts.
+fn send_away(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    (principal, row): (&PrincipalId, &Principal),
+) -> Outcome<()> {
+    dismiss(change, principal, row)?;
+    mount::fence_all_of(change, principal, asker.caller.session)
+}
+
 /// Removes the rows of a principal, by which all of its sessions are refused. Its number stays.
 pub(super) fn dismiss(
     change: &mut Change<'_, '_>,
@@ -185,6 +232,7 @@ pub(super) fn dismiss(
 ) -> Outcome<()> {
     statement::remove(change, principal, row)?;
     change.delete(key::member(RealmId::ROOT, principal))?;
+    change.delete(key::machine(principal))?;
     let former = FormerPrincipal {
         number: row.number,
         until: change.time(),

@@ -1,7 +1,7 @@
 //! Pages of directories and of files' content.
 
-use crate::attributes::Attributes;
-use crate::identity::{Cookie, ObjectId, RealmEpoch, SliceId};
+use crate::attributes::{Attributes, NameGenerations};
+use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, SliceId};
 use crate::row::{Inline, Object, Slice};
 use borsh::{BorshDeserialize, BorshSerialize};
 
@@ -53,4 +53,41 @@ pub struct ListedExtent {
     pub offset: u64,
     /// The extent.
     pub extent: crate::row::Extent,
+}
+
+/// A directory with names under older key epochs than the newest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct OldNames {
+    /// The directory.
+    pub directory: InodeId,
+    /// The generations of its names.
+    pub generations: NameGenerations,
+    /// Names up to this position are resealed already.
+    pub after: Cookie,
+    /// Entries in it.
+    pub entries: u64,
+}
+
+/// A name under an older key epoch.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct OldName {
+    /// Its position.
+    pub at: Cookie,
+    /// The key epoch.
+    pub generation: RealmEpoch,
+    /// The sealed name.
+    pub bytes: Vec<u8>,
+}
+
+/// A slice under an older key epoch.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct OldSlice {
+    /// The home of its row.
+    pub home: Home,
+    /// Its id.
+    pub id: SliceId,
+    /// The slice.
+    pub slice: Slice,
+    /// The object that it lies in.
+    pub object: Object,
 }

@@ -174,6 +174,13 @@ impl Inode {
         matches!(self.node, InodeBody::Directory { .. })
     }
 
+    /// Whether it is a directory with names of a previous generation.
+    #[must_use]
+    pub const fn has_old_names(&self) -> bool {
+        matches!(&self.node, InodeBody::Directory { generations, .. }
+            if generations.previous.is_some())
+    }
+
     /// Whether it has neither a name nor a session that holds it: it is in the grave, or about to
     /// go.
     #[must_use]
@@ -268,6 +275,13 @@ pub struct EntryRow {
     pub name: Vec<u8>,
     /// A keyed hash of the case-folded name; reserved for case-insensitive directories.
     pub folded: Option<u64>,
+}
+
+/// A directory some of whose names are of its previous generation. The key names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Reseal {
+    /// No entry up to this position has a name of the previous generation.
+    pub after: Cookie,
 }
 
 /// An inode without entries that a session holds open. The key names both.

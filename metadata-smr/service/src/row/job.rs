@@ -60,7 +60,8 @@ pub struct JobHolder {
 pub enum RetentionKind {
     /// A copy of the metadata on the clouds is of this point.
     RecoveryPoint,
-    /// A link that needs no server refers to objects of this point.
+    /// A link that needs no server refers to objects of this point. Capsules retain what they need
+    /// by themselves, so nothing orders this.
     Link,
 }
 

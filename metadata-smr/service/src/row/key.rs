@@ -7,7 +7,7 @@
 use crate::attributes::Namespace;
 use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId,
-    PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
+    PrincipalNumber, RealmId, SliceId, Uid,
 };
 use crate::row::Job;
 use quorumfs_bft::identity::{SessionId, Time};
@@ -23,6 +23,8 @@ macro_rules! key {
 
 mod locks;
 mod people;
+mod realm;
+mod share;
 mod trailing;
 mod trash;
 
@@ -33,9 +35,19 @@ pub use locks::{
     locked_by, locked_inode, locked_inodes, locks, trailing_lock, trailing_locked, trailing_turn,
 };
 #[cfg(test)]
-use people::{EXPIRY, FORMER, PEOPLE_CHANGE, PEOPLE_CHANGES};
+use people::{DUE_INVITATION, EXPIRY, FORMER, INVITATION, MACHINE, PEOPLE_CHANGE, PEOPLE_CHANGES};
 pub use people::{
-    all_people_changes, expiries, expiry, former, people_change, people_changes, trailing_expiry,
+    all_people_changes, due_invitation, due_invitations, expiries, expiry, former, invitation,
+    machine, machines, people_change, people_changes, trailing_expiry,
+};
+#[cfg(test)]
+use realm::{EPOCH, MEMBER, MOUNT, OLD_KEYS, REALM};
+pub use realm::{epoch, epochs, member, members, mount, mounts, old_keys, realm};
+pub use share::*;
+#[cfg(test)]
+use share::{
+    CAPSULE_POINT, SHARE, SHARE_BY_USER, SHARE_COUNT, SHARE_EXPIRY, SHARE_NUMBERS, SHARE_OF_INODE,
+    SHARE_OF_TOKEN, SHARE_WITH_PERSON,
 };
 pub use trailing::*;
 #[cfg(test)]
@@ -59,10 +71,6 @@ const CLOUD_SECRET: &[u8] = b"PC/";
 const SESSION: &[u8] = b"N/";
 const ALLOCATION: &[u8] = b"NA/";
 const ORPHAN: &[u8] = b"NO/";
-const REALM: &[u8] = b"R/";
-const EPOCH: &[u8] = b"RE/";
-const MEMBER: &[u8] = b"RM/";
-const MOUNT: &[u8] = b"RX/";
 const CHANGES: &[u8] = b"RC/";
 const CHANGED: &[u8] = b"CL/";
 const BELL: &[u8] = b"RB/";
@@ -71,6 +79,7 @@ const GRAVE: &[u8] = b"GR/";
 const GRAVE_PLACE: &[u8] = b"GI/";
 const INODE: &[u8] = b"I/";
 const ENTRY: &[u8] = b"D/";
+const RESEAL: &[u8] = b"DR/";
 const EXTENDED: &[u8] = b"X/";
 const EXTENT: &[u8] = b"E/";
 const SLICE: &[u8] = b"S/";
@@ -107,6 +116,7 @@ pub(crate) const TAGS: &[&[u8]] = &[
     REALM,
     EPOCH,
     MEMBER,
+    OLD_KEYS,
     MOUNT,
     CHANGES,
     CHANGED,
@@ -116,6 +126,7 @@ pub(crate) const TAGS: &[&[u8]] = &[
     GRAVE_PLACE,
     INODE,
     ENTRY,
+    RESEAL,
     EXTENDED,
     EXTENT,
     SLICE,
@@ -132,6 +143,9 @@ pub(crate) const TAGS: &[&[u8]] = &[
     PEOPLE_CHANGES,
     EXPIRY,
     FORMER,
+    MACHINE,
+    INVITATION,
+    DUE_INVITATION,
     EVIDENCE,
     EVIDENCE_COUNT,
     QUOTA,
@@ -146,6 +160,15 @@ pub(crate) const TAGS: &[&[u8]] = &[
     DUE_TURN,
     LOCKED_INODE,
     LOCKED_INODES,
+    SHARE,
+    SHARE_NUMBERS,
+    SHARE_COUNT,
+    SHARE_OF_TOKEN,
+    SHARE_BY_USER,
+    SHARE_WITH_PERSON,
+    SHARE_OF_INODE,
+    CAPSULE_POINT,
+    SHARE_EXPIRY,
 ];
 
 /// Tags of rows that are designed and not written yet. No other row may use them.
@@ -278,46 +301,10 @@ pub fn orphan(session: SessionId, inode: InodeId) -> Vec<u8> {
     key!(ORPHAN, session.0.to_be_bytes(), inode.0.to_be_bytes())
 }
 
-/// A realm.
+/// How far the names of a directory are resealed.
 #[must_use]
-pub fn realm(realm: RealmId) -> Vec<u8> {
-    key!(REALM, realm.0.to_be_bytes())
-}
-
-/// A realm's epoch.
-#[must_use]
-pub fn epoch(realm: RealmId, epoch: RealmEpoch) -> Vec<u8> {
-    key!(EPOCH, realm.0.to_be_bytes(), epoch.0.to_be_bytes())
-}
-
-/// All epochs of a realm.
-#[must_use]
-pub fn epochs(realm: RealmId) -> Vec<u8> {
-    key!(EPOCH, realm.0.to_be_bytes())
-}
-
-/// A realm's member.
-#[must_use]
-pub fn member(realm: RealmId, principal: &PrincipalId) -> Vec<u8> {
-    key!(MEMBER, realm.0.to_be_bytes(), principal.0)
-}
-
-/// All members of a realm.
-#[must_use]
-pub fn members(realm: RealmId) -> Vec<u8> {
-    key!(MEMBER, realm.0.to_be_bytes())
-}
-
-/// All mounts of a realm.
-#[must_use]
-pub fn mounts(realm: RealmId) -> Vec<u8> {
-    key!(MOUNT, realm.0.to_be_bytes())
-}
-
-/// A session's mount of a realm.
-#[must_use]
-pub fn mount(realm: RealmId, session: SessionId) -> Vec<u8> {
-    key!(MOUNT, realm.0.to_be_bytes(), session.0.to_be_bytes())
+pub fn reseal(directory: InodeId) -> Vec<u8> {
+    key!(RESEAL, directory.0.to_be_bytes())
 }
 
 /// The end of a realm's change log.
@@ -372,6 +359,12 @@ pub fn grave(deadline: Time, inode: InodeId) -> Vec<u8> {
 #[must_use]
 pub fn grave_place(inode: InodeId) -> Vec<u8> {
     key!(GRAVE_PLACE, inode.0.to_be_bytes())
+}
+
+/// All inodes.
+#[must_use]
+pub fn all_inodes() -> Vec<u8> {
+    INODE.to_vec()
 }
 
 /// An inode.

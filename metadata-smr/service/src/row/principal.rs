@@ -46,6 +46,37 @@ pub struct FormerPrincipal {
     pub until: Time,
 }
 
+/// A further machine of a member; its key is in the row's key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Machine {
+    /// The first key of the person, whether it is a principal's still or not.
+    pub of: PrincipalId,
+}
+
+/// An invitation of a member to a further machine; the invitation's key is in the row's key.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Invitation {
+    /// The member.
+    pub by: PrincipalId,
+    /// When it ends, by the agreed time.
+    pub until: Time,
+    /// What the machine needs to know of the volume: opaque to the servers.
+    pub card: Vec<u8>,
+    /// What the machine has answered: opaque to the servers.
+    pub answer: Option<Vec<u8>>,
+    /// How many sessions were opened with it.
+    pub sessions: u32,
+    /// Whether it was revoked, or replaced by another one of the member.
+    pub ended: bool,
+}
+
+/// An invitation that ends. The time and the invitation's key are in the row's key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct DueInvitation {
+    /// The member that made it.
+    pub by: PrincipalId,
+}
+
 /// A signature and its signer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SignedBy {

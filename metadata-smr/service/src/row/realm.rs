@@ -73,6 +73,14 @@ pub struct Epoch {
     pub shares: Option<Shares>,
 }
 
+/// When a realm's previous key epoch ceases to seal: what comes later has to be sealed under the
+/// newest one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct OldKeys {
+    /// Until when it seals, by the agreed time.
+    pub until: Time,
+}
+
 /// A secret shared over the clouds, one share on each.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Shares {

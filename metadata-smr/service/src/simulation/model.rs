@@ -8,6 +8,7 @@
 //! A model is a value: a search for a linearization clones it at every branch.
 
 mod acl;
+mod capsules;
 mod extended;
 mod namespace;
 mod news;
@@ -26,6 +27,7 @@ use crate::operation::{
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use acl::in_group;
+pub(super) use capsules::place as capsule_place;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system in memory.
@@ -34,6 +36,7 @@ pub struct Model {
     inodes: BTreeMap<InodeId, Inode>,
     next: u64,
     shards: shards::Shards,
+    capsules: capsules::Capsules,
     limits: quota::Limits,
     trash: trash::Trash,
     /// Whether several clients share the realm.
@@ -104,6 +107,7 @@ impl Default for Model {
             inodes: BTreeMap::from([(InodeId::ROOT, root)]),
             next: 2,
             shards: shards::Shards::default(),
+            capsules: capsules::Capsules::default(),
             limits: quota::Limits::default(),
             trash: trash::Trash::default(),
             is_shared: false,
@@ -128,10 +132,7 @@ impl Model {
                     |answer| Response::from_bytes(answer) == Ok(Response(Ok(Done::QuotaSet)));
                 return answer.is_none_or(done);
             }
-            Ok(other) => {
-                let live_slices = self.live_slices();
-                return self.shards.execute(&other, &live_slices, answer);
-            }
+            Ok(other) => return self.about_objects(&other, answer),
             Err(_) => return true,
         };
         let predicted = self.compound(&compound);
@@ -171,29 +172,16 @@ impl Model {
             (Question::Attributes(id), Err(error)) => {
                 !self.inodes.contains_key(id) && *error == Error::Stale(*id)
             }
-            (Question::Objects { after, limit }, Ok(QueryResult::Objects { objects, more })) => {
-                let live_slices = self.live_slices();
-                self.shards
-                    .shows(*after, *limit, &live_slices, (objects, *more))
-            }
             (
-                Question::SparsePacks { after, limit },
-                Ok(QueryResult::SparsePacks { packs, more }),
-            ) => {
-                let live_slices = self.live_slices();
-                let ids: Vec<_> = packs.iter().map(|(id, _, _)| *id).collect();
-                self.shards
-                    .shows_sparse(*after, *limit, &live_slices, (&ids, *more))
-            }
-            (
-                Question::PackedSlices { pack, after, limit },
-                Ok(QueryResult::PackedSlices { slices, more }),
-            ) => {
-                let after = after.map(|(_, slice)| slice);
-                let live_slices = self.live_slices();
-                let shown = (slices.as_slice(), *more);
-                self.shards
-                    .shows_packed((*pack, after), *limit, &live_slices, shown)
+                Question::Objects { .. }
+                | Question::SparsePacks { .. }
+                | Question::PackedSlices { .. },
+                Ok(found),
+            ) => self
+                .shards
+                .answers(&query.question, found, &self.live_slices()),
+            (Question::Shares { .. } | Question::Unreferenced { .. }, Ok(found)) => {
+                self.shows_capsules(found)
             }
             (Question::Directory { inode, .. }, Ok(QueryResult::Directory(page))) => {
                 let Some(ModelKind::Directory { entries, .. }) = self.kind(*inode) else {
@@ -372,6 +360,7 @@ impl Model {
             Step::RemoveExtended(place) => self.remove_extended(who, place),
             // The model has no times.
             Step::Accessed(_) => Ok(Vec::new()),
+            Step::BeginReseal { directory } => self.begin_reseal(who, *directory),
         }
     }
 
@@ -506,6 +495,8 @@ impl Model {
             inode.extended.lose_capability();
         }
         self.shards.bring_in(&commit.objects, &commit.slices);
+        let slices = commit.slices.iter();
+        self.capsules.came_back(slices.map(|slice| slice.object));
         Ok(vec![commit.inode])
     }
 

@@ -4,8 +4,9 @@
 //! The first two principals are founders that administer. The others are guests, of which some may
 //! administer too for a while. Between changes all clients probe: with an operation that needs a
 //! writer, one for members, one for every principal, and questions of both kinds. Each answer
-//! follows from the changes before it, so a principal that is answered after it was dismissed, or
-//! left out, is found by the judge, and so is one that is refused for no reason.
+//! follows from the changes before it. So a principal that is answered after it was dismissed, or
+//! left out, is found by the judge, and so is one that is refused for no reason. Writers share
+//! something with each other and by links meanwhile.
 //!
 //! Keys of the simulator cannot sign. Each stands for a real one, which [`key_of`] derives from it.
 
@@ -14,7 +15,7 @@ use crate::attributes::{Credentials, Timestamp};
 use crate::genesis::Genesis;
 use crate::identity::{CloudIndex, Gid, PrincipalId, RealmEpoch, RealmId, Uid, VolumeId};
 use crate::operation::{BeginEpoch, Operation};
-use crate::people::{ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange};
+use crate::people::{AddedMachine, ChangePeople, PeopleChange, PeopleStep, SignedPeopleChange};
 use crate::placement::PolicyError;
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, QueryResult, Response};
@@ -26,11 +27,15 @@ use quorumfs_bft::identity::{ClusterId, PublicKey, Signature, Time};
 use std::collections::BTreeMap;
 
 mod model;
+mod shares;
 
 pub use model::PeopleModel;
+use shares::ShareCalls;
 
 /// The first principals, which the genesis states.
 const FOUNDERS: usize = 2;
+/// The label of each founder.
+const FOUNDER: &str = "founder";
 const VOLUME: VolumeId = ClusterId([9; 16]);
 const ROLES: [MemberRole; 3] = [MemberRole::Read, MemberRole::Write, MemberRole::Administer];
 
@@ -72,7 +77,10 @@ fn member(role: MemberRole, epoch: RealmEpoch, signer: PrincipalId) -> Member {
 /// Never, unless the policies of this crate change.
 pub fn genesis(keys: &[PublicKey], servers: (u16, u16, u16)) -> Result<Genesis, PolicyError> {
     let founders = keys.iter().take(FOUNDERS);
-    let stated = founders.map(|key| simulation::principal(key_of(key), Rights::all()));
+    let stated = founders.map(|key| Statement {
+        label: FOUNDER.to_owned(),
+        ..simulation::principal(key_of(key), Rights::all())
+    });
     simulation::unsigned_genesis(stated.collect(), servers)
 }
 
@@ -86,10 +94,13 @@ pub struct PeopleCalls {
     epoch: u32,
     /// The principals and their roles, likewise.
     known: BTreeMap<usize, MemberRole>,
+    /// The further machines, each with its person, likewise.
+    machines: BTreeMap<usize, usize>,
     /// The last change that was sent: it is sent again sometimes.
     sent: Option<Vec<u8>>,
     /// Makes each key epoch another one.
     drawn: u32,
+    shares: ShareCalls,
 }
 
 impl PeopleCalls {
@@ -109,10 +120,14 @@ impl PeopleCalls {
         let role = self.known.get(&client);
         let changes = match role {
             Some(MemberRole::Administer) => chance(2) == 0,
-            _ => chance(12) == 0,
+            _ => chance(4) == 0,
         };
         if changes && self.keys.len() > FOUNDERS {
             return Call::Execute(self.change(client, chance));
+        }
+        if chance(3) == 0 {
+            let person = self.any_one(chance);
+            return self.shares.next(person, self.epoch, chance);
         }
         match chance(8) {
             0 => Call::Execute(confirming().to_bytes()),
@@ -141,7 +156,7 @@ impl PeopleCalls {
         let begins = chance(5) == 0;
         let operation = match begins {
             true => Operation::BeginEpoch(self.epoch(&key, chance)),
-            false => Operation::ChangePeople(self.step(&key, chance)),
+            false => Operation::ChangePeople(self.step((client, &key), chance)),
         };
         let bytes = operation.to_bytes();
         // An epoch's repetition is a success only while no member's row was changed since.
@@ -161,36 +176,102 @@ impl PeopleCalls {
         (index, key)
     }
 
-    fn step(&self, key: &PublicKey, chance: Chance<'_>) -> ChangePeople {
+    /// The label of a principal that was not changed since it came.
+    fn label(&self, index: usize) -> String {
+        match (index < FOUNDERS, self.machines.get(&index)) {
+            (true, _) => FOUNDER.to_owned(),
+            (false, Some(person)) => format!("{}@{index}", self.label(*person)),
+            (false, None) => format!("guest {index}"),
+        }
+    }
+
+    /// A further machine of a client, seldom with rights that the client has not.
+    fn machine(&self, client: usize, of: (usize, PrincipalId), chance: Chance<'_>) -> AddedMachine {
+        let person = self.machines.get(&client).copied().unwrap_or(client);
+        let known = self.known.get(&client).copied();
+        let role = match chance(8) {
+            0 => MemberRole::Administer,
+            _ => known.unwrap_or(MemberRole::Read),
+        };
+        let (index, key) = of;
+        AddedMachine {
+            of: self.keys.get(person).map_or(key, key_of),
+            statement: Statement {
+                key,
+                wrapping_key: [7; 32],
+                label: format!("{}@{index}", self.label(person)),
+                rights: rights_of(role),
+                expires: None,
+                cloud_secrets: secrets(),
+            },
+            credentials: Vec::new(),
+        }
+    }
+
+    /// Who is dismissed: mostly a guest that has machines, because their machines go with them.
+    fn leaving(&self, drawn: PrincipalId, chance: Chance<'_>) -> PrincipalId {
+        let with_machines = self.machines.values().find(|it| **it >= FOUNDERS);
+        let key = with_machines.and_then(|index| self.keys.get(*index));
+        match key {
+            Some(key) if chance(4) != 0 => key_of(key),
+            _ => drawn,
+        }
+    }
+
+    /// The admission of a guest in a role.
+    fn admission(&self, index: usize, principal: PrincipalId, role: MemberRole) -> PeopleStep {
+        PeopleStep::Admit(Statement {
+            key: principal,
+            wrapping_key: [7; 32],
+            label: self.label(index),
+            rights: rights_of(role),
+            expires: None,
+            cloud_secrets: secrets(),
+        })
+    }
+
+    fn step(&self, (client, key): (usize, &PublicKey), chance: Chance<'_>) -> ChangePeople {
         let (index, principal) = self.any_one(chance);
         let role = usize::try_from(chance(3)).ok();
         let role = role.and_then(|role| ROLES.get(role).copied());
         let role = role.unwrap_or(MemberRole::Read);
         let rights = rights_of(role);
-        let label = format!("guest {index}");
-        let (is_known, drawn) = (self.known.contains_key(&index), chance(8));
+        let label = self.label(index);
+        let administers = self.known.get(&client) == Some(&MemberRole::Administer);
+        // Others may change their own machines alone, and try the rest sometimes.
+        let drawn = match administers || chance(4) == 0 {
+            true => chance(12),
+            false => chance(2).saturating_add(8),
+        };
+        let is_known = self.known.contains_key(&index);
         let step = match (is_known, drawn) {
-            (_, 0) => PeopleStep::NameGroup {
-                gid: Gid(50),
-                name: label,
-            },
-            (false, 1..7) | (true, 1) => PeopleStep::Admit(Statement {
-                key: principal,
-                wrapping_key: [7; 32],
-                label,
-                rights: rights.clone(),
-                expires: None,
-                cloud_secrets: secrets(),
-            }),
+            (_, 0) => naming(label),
+            // A key that was a principal's is no machine's later: every other guest seldom comes
+            // in another way.
+            (false, 2..=6) if !index.is_multiple_of(2) => naming(label),
+            // A founder is never dismissed, so the machines of guests show more.
+            (false, 8..=10) if client < FOUNDERS && !index.is_multiple_of(2) => naming(label),
+            (false, 9..=10) if client < FOUNDERS => self.admission(index, principal, role),
+            (false, 8..=10) | (true, 8) => {
+                PeopleStep::AddMachine(self.machine(client, (index, principal), chance))
+            }
+            (true, 9) => PeopleStep::DropMachine { principal },
+            (false, 1..=6) | (true, 1) => self.admission(index, principal, role),
             (true, 2..5) => PeopleStep::Regrant {
                 principal,
                 label,
                 rights: rights.clone(),
                 expires: None,
             },
-            _ => PeopleStep::Dismiss { principal },
+            _ => PeopleStep::Dismiss {
+                principal: self.leaving(principal, chance),
+            },
         };
-        let joins = matches!(step, PeopleStep::Admit(_) | PeopleStep::Regrant { .. });
+        let joins = match &step {
+            PeopleStep::Admit(_) | PeopleStep::Regrant { .. } => Some(role),
+            PeopleStep::AddMachine(added) => Some(added.statement.rights.role()),
+            _ => None,
+        };
         let late = chance(16) == 0;
         let change = PeopleChange {
             volume: VOLUME,
@@ -206,7 +287,7 @@ impl PeopleCalls {
             signature[0] ^= 1;
         }
         ChangePeople {
-            member: joins.then(|| member(role, change.epoch, signer)),
+            member: joins.map(|role| member(role, change.epoch, signer)),
             signed: SignedPeopleChange {
                 change: bytes,
                 signed: SignedBy {
@@ -244,6 +325,7 @@ impl PeopleCalls {
 
     /// Learns from an answer.
     pub fn learn(&mut self, call: &[u8], answer: &[u8]) {
+        self.shares.learn(answer);
         if let Ok(Answer(Ok(QueryResult::People { last, .. }))) = Answer::from_bytes(answer)
             && Query::from_bytes(call).is_ok()
         {
@@ -284,12 +366,34 @@ impl PeopleCalls {
             PeopleStep::Admit(Statement { rights, .. }) | PeopleStep::Regrant { rights, .. } => {
                 self.known.insert(index, rights.role());
             }
-            PeopleStep::Dismiss { .. } | PeopleStep::NameGroup { .. } => {
+            PeopleStep::AddMachine(added) => {
+                let role = added.statement.rights.role();
+                self.known.insert(index, role);
+                let mut keys = self.keys.iter();
+                let person = keys.position(|key| key_of(key) == added.of);
+                self.machines.extend(person.map(|person| (index, person)));
+            }
+            PeopleStep::Dismiss { .. } => {
+                let of_it = |(_, person): &(&usize, &usize)| **person == index;
+                let gone = self.machines.iter().filter(of_it);
+                let mut gone: Vec<_> = gone.map(|(machine, _)| *machine).collect();
+                gone.push(index);
+                for index in gone {
+                    self.known.remove(&index);
+                    self.machines.remove(&index);
+                }
+            }
+            PeopleStep::DropMachine { .. } | PeopleStep::NameGroup { .. } => {
                 self.known.remove(&index);
+                self.machines.remove(&index);
             }
             PeopleStep::GiveCredentials { .. } => {}
         }
     }
+}
+
+fn naming(name: String) -> PeopleStep {
+    PeopleStep::NameGroup { gid: Gid(50), name }
 }
 
 /// A wrapped secret for each cloud of the genesis.
@@ -315,8 +419,16 @@ fn doing_nothing() -> Operation {
 }
 
 fn asking(question: Question) -> Call {
+    asking_as(Credentials::user(Uid(1000), Gid(100)), question)
+}
+
+fn asking_as_root(question: Question) -> Call {
+    asking_as(Credentials::root(), question)
+}
+
+fn asking_as(credentials: Credentials, question: Question) -> Call {
     let query = Query {
-        credentials: Credentials::user(Uid(1000), Gid(100)),
+        credentials,
         question,
     };
     Call::Query(query.to_bytes())

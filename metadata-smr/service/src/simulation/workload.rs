@@ -4,6 +4,7 @@
 //! are taken or missing, callers without permission, moves of a directory below itself. The caller
 //! supplies the source of chance.
 
+mod capsules;
 pub mod locks;
 pub mod mounts;
 mod shards;
@@ -42,6 +43,7 @@ pub struct Workload {
     opened: bool,
     held: bool,
     shards: shards::Shards,
+    capsules: Option<capsules::Capsules>,
     /// What lost its last name, if the trash is used.
     removed: Option<Vec<InodeId>>,
 }
@@ -55,6 +57,7 @@ impl Default for Workload {
             opened: false,
             held: false,
             shards: shards::Shards::default(),
+            capsules: None,
             removed: None,
         }
     }
@@ -83,6 +86,16 @@ impl Workload {
         }
     }
 
+    /// As [`Self::of_one_session`], and it orders capsules, and that what no file needs is
+    /// forgotten.
+    #[must_use]
+    pub fn with_capsules() -> Self {
+        Self {
+            capsules: Some(capsules::Capsules::default()),
+            ..Self::of_one_session()
+        }
+    }
+
     /// The next call.
     pub fn next(&mut self, chance: Chance<'_>) -> Call {
         if !self.opened {
@@ -96,10 +109,16 @@ impl Workload {
             let operation = compound(Credentials::root(), Timestamp::default(), steps);
             return Call::Execute(operation.to_bytes());
         }
+        if let Some(capsules) = &self.capsules
+            && chance(3) == 0
+        {
+            return capsules.next(&mut self.shards, chance);
+        }
         if chance(4) == 0 {
             return Call::Query(self.query(chance).to_bytes());
         }
-        if self.held && chance(6) == 0 {
+        let seldom = if self.capsules.is_some() { 2 } else { 6 };
+        if self.held && chance(seldom) == 0 {
             // Known files get slices, so that there are slices to move.
             let file = pick(&self.files, chance).unwrap_or(InodeId::ROOT);
             if let Some(commit) = self.shards.commit(file, chance) {
@@ -116,6 +135,9 @@ impl Workload {
 
     /// Learns from a reply.
     pub fn learn(&mut self, answer: &[u8]) {
+        if let Some(capsules) = &mut self.capsules {
+            capsules.learn(answer);
+        }
         let steps = match Response::from_bytes(answer) {
             Ok(Response(Ok(Done::Compound(steps)))) => steps,
             Ok(Response(Ok(Done::Allocated { allocation, count }))) if self.held => {

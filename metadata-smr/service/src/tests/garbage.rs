@@ -12,6 +12,8 @@ use crate::row::{Job, JobHolder, Object, Retention, RetentionKind, Row, key};
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::service::Caller;
 
+mod capsules;
+
 /// Rows, questions and answers, for the fixtures of the format.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let new = object(AllocationId(5), 6, 3);

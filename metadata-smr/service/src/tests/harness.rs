@@ -84,6 +84,12 @@ impl TestService {
         Time(1_800_000_000_000_000_000 + self.sequence * self.pace + self.waited)
     }
 
+    /// The next batch, and its time.
+    pub(super) fn next_batch(&self) -> (Sequence, Time) {
+        let time = self.now().plus(Nanos(self.pace));
+        (Sequence(self.sequence + 1), time)
+    }
+
     /// The lease clock of the last batch.
     pub(super) fn lease_clock(&self) -> Time {
         self.last.1
@@ -106,6 +112,11 @@ impl TestService {
 
     pub(super) fn open(&mut self, principal: PublicKey) -> Caller {
         self.try_open(principal).unwrap()
+    }
+
+    pub(super) fn may_open(&self, principal: PublicKey) -> bool {
+        let view = self.space.view(Area::Service);
+        Metadata.may_open(&view, &principal).unwrap()
     }
 
     pub(super) fn close(&mut self, caller: &Caller) {
@@ -227,7 +238,6 @@ impl TestService {
         assert!(changed <= limits::TICK_ROWS_MAX, "{changed} rows in a tick");
     }
 
-    /// All rows whose keys begin with `prefix`.
     /// Writes a row as no operation of this program would.
     pub(super) fn put<R: Row>(&mut self, row_key: &[u8], row: &R) {
         let context = self.context();
@@ -236,6 +246,15 @@ impl TestService {
         txn.commit();
     }
 
+    /// Removes a row as no operation of this program would.
+    pub(super) fn remove(&mut self, row_key: &[u8]) {
+        let context = self.context();
+        let mut txn = self.space.begin(Area::Service, context.sequence);
+        txn.delete(row_key).unwrap();
+        txn.commit();
+    }
+
+    /// All rows whose keys begin with `prefix`.
     pub(super) fn rows(&self, prefix: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let end = prefix_end(prefix);
         let view = self.space.view(Area::Service);

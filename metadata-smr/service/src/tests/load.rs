@@ -334,6 +334,23 @@ fn an_ordinary_volume_loads_nothing() {
 }
 
 #[test]
+fn an_index_of_capsules_is_loaded_under_its_own_key_alone() {
+    let indexed = crate::row::ShareIndexed.to_bytes();
+    let right = key::capsule_point(Sequence(9), ShareId(3));
+    let longer = [&right[..], b"x"].concat();
+    for (row_key, expected) in [
+        (right.clone(), Ok((right.clone(), 1))),
+        (longer, Err(Error::Invalid)),
+        (b"SR/short".to_vec(), Err(Error::Invalid)),
+    ] {
+        let mut world = TestService::of(&genesis(1));
+        let caller = world.open(RECOVERY);
+        let rows = vec![(row_key, indexed.clone())];
+        assert_eq!(load(&mut world, &caller, &rows), expected);
+    }
+}
+
+#[test]
 fn it_is_decided_for_every_kind_of_row_whether_it_is_loaded() {
     for tag in key::TAGS {
         // Principals come with the end.

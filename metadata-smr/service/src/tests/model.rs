@@ -34,14 +34,14 @@ proptest! {
     #[test]
     fn every_reply_equals_that_of_a_plain_file_system(seed in any::<u64>()) {
         let (workload, model) = (Workload::of_one_session(), Model::default());
-        replies(seed, TestService::new(), workload, model)?;
+        replies((seed, 200), TestService::new(), (workload, model), |_| {})?;
     }
 
     #[test]
     fn every_reply_equals_that_of_a_plain_file_system_with_a_trash(seed in any::<u64>()) {
         let mut world = TestService::new();
         world.pace = 61_000_000_000;
-        replies(seed, world, Workload::with_trash(), Model::with_trash())?;
+        replies((seed, 200), world, (Workload::with_trash(), Model::with_trash()), |_| {})?;
     }
 
     #[test]
@@ -50,18 +50,21 @@ proptest! {
     }
 }
 
-/// Compares the replies to random calls with the model's, and counts all anew at the end.
-fn replies(
-    seed: u64,
+/// Compares the replies to random calls with the model's, and counts all anew at the end. A defect
+/// can be planted, which acts after each operation.
+pub(super) fn replies(
+    (seed, rounds): (u64, usize),
     mut world: TestService,
-    mut workload: Workload,
-    mut model: Model,
+    (mut workload, mut model): (Workload, Model),
+    planted: fn(&mut TestService),
 ) -> Result<(), TestCaseError> {
     let mut chance = chance(seed);
     let caller = world.open(OWNER);
-    for _ in 0..200 {
+    for _ in 0..rounds {
         match workload.next(&mut chance) {
             Call::Execute(bytes) => {
+                let (sequence, time) = world.next_batch();
+                model.next_batch(sequence, time);
                 let before = model.clone();
                 let root = world.root();
                 let answer = world.run_bytes(&caller, &bytes);
@@ -80,8 +83,10 @@ fn replies(
                     prop_assert_eq!(root, world.root(), "a refusal changed the state");
                 }
                 workload.learn(&answer);
+                planted(&mut world);
                 // What is purged is freed by ticks, before the next question.
                 world.drain();
+                model.ticked(world.now());
             }
             Call::Query(bytes) => {
                 let answer = world.ask_bytes(&caller, &bytes);

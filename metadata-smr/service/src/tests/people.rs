@@ -21,6 +21,7 @@ mod changes;
 pub(super) mod coming;
 mod expiry;
 mod given;
+mod machines;
 mod replay;
 pub(super) mod world;
 
@@ -115,6 +116,8 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     };
     let secrets = QueryResult::CloudSecrets(vec![(CloudIndex(3), secret.clone())]);
     let mut fixtures = changes::fixtures();
+    fixtures.extend(machines::fixtures());
+    fixtures.extend(super::shares::fixtures());
     fixtures.extend([
         ("genesis-with-secrets", sign(&genesis())),
         ("row-realm", realm.to_bytes()),

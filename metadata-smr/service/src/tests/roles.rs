@@ -13,7 +13,7 @@ use crate::identity::*;
 use crate::locks::LockKind;
 use crate::operation::{LockWish, Operation, Step, Takeover};
 use crate::people::PeopleStep;
-use crate::query::{Query, Question};
+use crate::query::{Query, Question, SharesOf};
 use crate::row::{MemberRole, MountMode, Rights};
 use borsh::BorshDeserialize;
 use quorumfs_bft::identity::{Nanos, SessionId};
@@ -135,6 +135,8 @@ enum Right {
     Administer,
     /// To reconcile, or to act for the superuser.
     Relieve,
+    /// To administer or to reconcile.
+    Reseal,
 }
 
 impl Right {
@@ -145,6 +147,7 @@ impl Right {
             Self::Reconcile => rights.reconcile,
             Self::Administer => rights.administer,
             Self::Relieve => rights.reconcile || rights.uids.contains(&Uid::ROOT),
+            Self::Reseal => rights.reconcile || rights.administer,
         }
     }
 }
@@ -164,7 +167,8 @@ fn of_step(step: &Step) -> Party {
         | Step::SetAcl(_)
         | Step::Accessed(_)
         | Step::Restore(_)
-        | Step::Purge(_) => Party::Writers,
+        | Step::Purge(_)
+        | Step::BeginReseal { .. } => Party::Writers,
     }
 }
 
@@ -201,7 +205,18 @@ fn of_operation(operation: &Operation) -> (Party, Right) {
         | Operation::ConfirmPlaced { .. }
         | Operation::ReplacePlacement { .. }
         | Operation::WithdrawPlaced { .. }
-        | Operation::EndLocks(_) => (Writers, None),
+        | Operation::EndLocks(_)
+        | Operation::Share(_)
+        | Operation::EndShare(_)
+        | Operation::ForgetShare(_) => (Writers, None),
+        Operation::InviteMachine(_) => (Members, None),
+        // The key of no principal is an invitation's.
+        Operation::AnswerInvitation { .. } | Operation::EndInvitation { .. } => (All, None),
+        Operation::ChangePeople(ordered)
+            if ordered.signed.decoded().unwrap().step.is_of_machines() =>
+        {
+            (Members, None)
+        }
         Operation::MoveSlices { .. }
         | Operation::Testify { .. }
         | Operation::Forget { .. }
@@ -210,6 +225,7 @@ fn of_operation(operation: &Operation) -> (Party, Right) {
         | Operation::Release { .. }
         | Operation::Narrow { .. }
         | Operation::MoveShards { .. }
+        | Operation::ResealSlices(_)
         | Operation::RetireCloud { .. } => (Writers, Reconcile),
         Operation::RelieveTrash { .. } => (Writers, Relieve),
         Operation::BeginEpoch(_)
@@ -217,6 +233,7 @@ fn of_operation(operation: &Operation) -> (Party, Right) {
         | Operation::KeepTrash(_)
         | Operation::ChangeClouds(_)
         | Operation::ChangePeople(_) => (Writers, Administer),
+        Operation::ResealNames(_) => (Writers, Right::Reseal),
     }
 }
 
@@ -225,6 +242,8 @@ fn credentials_of(operation: &Operation) -> Option<&Credentials> {
     match operation {
         Operation::Compound(compound) => Some(&compound.credentials),
         Operation::EndLocks(end) => Some(&end.credentials),
+        Operation::Share(new) => Some(&new.credentials),
+        Operation::EndShare(asked) | Operation::ForgetShare(asked) => Some(&asked.credentials),
         _ => None,
     }
 }
@@ -241,10 +260,16 @@ fn of_question(question: &Question) -> (Party, Right) {
         | Question::Successions
         | Question::CloudChanges { .. }
         | Question::CloudSecrets
-        | Question::People { .. } => (All, None),
+        | Question::People { .. }
+        | Question::Invitation(_) => (All, None),
         Question::Quota { uid, .. } if *uid != BOBS.0 => (Members, Administer),
         Question::Quotas { .. } => (Members, Administer),
+        Question::Shares {
+            of: SharesOf::All, ..
+        } => (Members, Administer),
         Question::Fates { .. } => (Members, Reconcile),
+        Question::NamesToReseal { .. } => (Members, Right::Reseal),
+        Question::SlicesToReseal { .. } => (Members, Reconcile),
         Question::Lookup(_)
         | Question::Attributes(_)
         | Question::Access { .. }
@@ -262,6 +287,7 @@ fn of_question(question: &Question) -> (Party, Right) {
         | Question::Principal(_)
         | Question::Evidence(_)
         | Question::SlicesByEpoch { .. }
+        | Question::NamesByEpoch { .. }
         | Question::Extended(_)
         | Question::Quota { .. }
         | Question::Mounted(_)
@@ -273,7 +299,9 @@ fn of_question(question: &Question) -> (Party, Right) {
         | Question::News { .. }
         | Question::Mounts(_)
         | Question::Lock { .. }
-        | Question::Locks { .. } => (Members, None),
+        | Question::Locks { .. }
+        | Question::Shares { .. }
+        | Question::ShareOfToken(_) => (Members, None),
     }
 }
 

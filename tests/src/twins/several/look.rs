@@ -3,7 +3,7 @@
 
 use super::super::picture::Picture;
 use super::hand::{CallResult, Hand};
-use super::promise::{FileBytes, Kept, Way, first_difference};
+use super::promise::{BrokenPromise, FileBytes, Kept, Way, first_difference};
 use super::stage::Stage;
 use super::tree::{InodeKind, NamePlace};
 use rustix::fs::OFlags;
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How often others are asked whether they see a change.
 pub(super) const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// For how long a mount that has broken a promise is looked at.
+const KEPT_AT_LAST_WITHIN: Duration = Duration::from_secs(10);
 
 const FRESH: &str = "names and attributes are shown as they were at most the bound ago, and no \
                      mount goes back";
@@ -334,10 +337,8 @@ impl<'a> Stage<'a> {
             for other in waiting {
                 let mut current = true;
                 for place in places {
-                    current &= match changed {
-                        Changed::Label => self.look_at_label(other, place)?,
-                        _ => self.look(other, place)?,
-                    };
+                    let looked = self.look_for(changed, other, place);
+                    current &= looked.map_err(|broken| self.how_long(broken, changed, place))?;
                 }
                 let delays = match changed {
                     Changed::Names => &mut self.counts.names,
@@ -354,6 +355,34 @@ impl<'a> Stage<'a> {
             }
         }
         Ok(())
+    }
+
+    fn look_for(&mut self, changed: Changed, mount: usize, place: &NamePlace) -> Kept<bool> {
+        match changed {
+            Changed::Label => self.look_at_label(mount, place),
+            _ => self.look(mount, place),
+        }
+    }
+
+    /// Goes on looking after a promise was broken, so that the report tells a late mount from one
+    /// that never learns.
+    fn how_long(
+        &mut self,
+        mut broken: Box<BrokenPromise>,
+        changed: Changed,
+        place: &NamePlace,
+    ) -> Box<BrokenPromise> {
+        let began = Instant::now();
+        while began.elapsed() < KEPT_AT_LAST_WITHIN {
+            if let Ok(true) = self.look_for(changed, broken.mount, place) {
+                let late = began.elapsed().as_millis();
+                broken.seen.push_str(&format!("; current {late} ms later"));
+                return broken;
+            }
+            std::thread::sleep(POLL_EVERY);
+        }
+        broken.seen.push_str("; not current ten seconds later");
+        broken
     }
 
     /// After quiescence every mount has exactly this tree, with all attributes and content.

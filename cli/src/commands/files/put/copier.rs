@@ -2,6 +2,7 @@
 
 use super::super::aside::Aside;
 use super::super::source;
+use super::super::unfinished::{FROM_BYTES, KeptCopy, Recording, Unfinished};
 use super::super::walk::child;
 use super::super::{
     CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, log_left_out, refused,
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
@@ -61,6 +62,17 @@ impl Marks {
     }
 }
 
+/// How far a command has come, in bytes.
+#[derive(Debug, Default)]
+pub(in super::super) struct Moved {
+    /// Written by this command.
+    pub(in super::super) written: AtomicU64,
+    /// In place already: of files that have not changed.
+    pub(in super::super) unchanged: AtomicU64,
+    /// In place already: of files that an earlier command began.
+    pub(in super::super) resumed: AtomicU64,
+}
+
 /// The copier; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Copier {
@@ -70,6 +82,19 @@ pub(super) struct Copier {
     /// The user who started the command.
     pub(super) caller: Caller,
     pub(super) stopped: Arc<AtomicBool>,
+    pub(super) moved: Arc<Moved>,
+    /// Where copies of large files are kept if this command does not finish them.
+    pub(super) unfinished: Option<Arc<Unfinished>>,
+}
+
+/// The entry that a copy is written to.
+struct Target {
+    inode: InodeId,
+    handle: HandleId,
+    name: Vec<u8>,
+    recording: Option<Recording>,
+    /// As it was made, with the lists that it inherited; none for one that was begun before.
+    made: Option<Attributes>,
 }
 
 impl Copier {
@@ -205,29 +230,22 @@ impl Copier {
             marks.mode = Some(there.mode.0 & 0o777);
         }
         let failed = |error| refused(&place.path, &error);
-        let aside = self.aside.name(place.directory)?;
-        let open = OpenMode {
-            read: false,
-            write: true,
-            truncate: false,
-            keep_atime: false,
-            append: false,
-        };
-        // Closed to other users until it is complete and has its final mode.
-        let (made, handle) = self
-            .fs
-            .create(&self.caller, place.directory, &aside, 0o600, open, true)
-            .await
-            .map_err(|error| self.not_made(error, &aside, place))?;
-        if self.taking.archive {
-            marks.without_lists_of(&made);
+        let mut target = self.target(&content, place).await?;
+        if let (true, Some(made)) = (self.taking.archive, &target.made) {
+            marks.without_lists_of(made);
         }
-        let copied = self.fill(source, content, handle, made.inode, place).await;
-        let marked = match &copied {
-            Ok(_) => {
-                self.mark(made.inode, Some(handle), &marks, &place.path)
-                    .await
+        let (inode, handle) = (target.inode, target.handle);
+        let copied = self.fill(source, content, &mut target, place).await;
+        let (kept, recorded) = match target.recording {
+            Some(recording) => {
+                let (kept, recorded) = recording.end(&place.path).await;
+                (Some(kept), recorded)
             }
+            None => (None, Ok(())),
+        };
+        let copied = copied.and_then(|bytes| recorded.map(|()| bytes));
+        let marked = match &copied {
+            Ok(_) => self.mark(inode, Some(handle), &marks, &place.path).await,
             Err(_) => Ok(()),
         };
         let flushed = self.fs.flush(handle).await;
@@ -236,16 +254,66 @@ impl Copier {
             (Ok(bytes), Ok(())) => flushed.and(released).map(|()| bytes).map_err(failed),
             (Err(failure), _) | (_, Err(failure)) => Err(failure),
         };
-        match whole {
-            Ok(bytes) => {
-                self.replace(&aside, place).await?;
-                Ok((bytes, made.inode))
+        match (whole, kept) {
+            (Ok(bytes), kept) => {
+                self.replace(&target.name, place).await?;
+                kept.into_iter().for_each(KeptCopy::forget);
+                Ok((bytes, inode))
             }
-            Err(failure) => {
-                self.remove(&aside, place).await;
+            // The next upload goes on with it.
+            (Err(failure), Some(kept)) if kept.stored() > 0 => Err(failure),
+            (Err(failure), Some(kept)) => {
+                kept.abandon(&self.fs, place.directory).await;
+                Err(failure)
+            }
+            (Err(failure), None) => {
+                self.remove(&target.name, place).await;
                 Err(failure)
             }
         }
+    }
+
+    /// The entry to write a file to: that of a copy that was begun before, or a new one.
+    async fn target(&self, content: &Content, place: &PutTarget) -> CommandResult<Target> {
+        let directory = place.directory;
+        if let (Some(unfinished), Content::Open(file, size)) = (&self.unfinished, content)
+            && *size >= FROM_BYTES
+        {
+            let named = (directory, place.name.as_slice());
+            let opening = unfinished.open(&self.fs, &self.caller, file, named, &place.path);
+            let (inode, handle, kept) = opening.await?;
+            self.moved
+                .resumed
+                .fetch_add(kept.stored(), Ordering::Relaxed);
+            return Ok(Target {
+                inode,
+                handle,
+                name: kept.entry().to_vec(),
+                recording: Some(Recording::new(kept)),
+                made: None,
+            });
+        }
+        let name = self.aside.name(directory)?;
+        let open = OpenMode {
+            read: false,
+            write: true,
+            truncate: false,
+            keep_atime: false,
+            append: false,
+        };
+        // Closed to other users until it is complete and has its final mode.
+        let made = self
+            .fs
+            .create(&self.caller, directory, &name, 0o600, open, true)
+            .await;
+        let (made, handle) = made.map_err(|error| self.not_made(error, &name, place))?;
+        Ok(Target {
+            inode: made.inode,
+            handle,
+            name,
+            recording: None,
+            made: Some(made),
+        })
     }
 
     /// The failure of making a temporary entry, which then does not exist.
@@ -287,10 +355,10 @@ impl Copier {
         &self,
         source: &Path,
         content: Content,
-        handle: HandleId,
-        inode: InodeId,
+        target: &mut Target,
         place: &PutTarget,
     ) -> CommandResult<u64> {
+        let (inode, handle) = (target.inode, target.handle);
         let unread = |error| Failure::file("read", source, &error);
         match content {
             Content::Read(bytes) => {
@@ -317,7 +385,8 @@ impl Copier {
             Content::Open(file, size) => {
                 let file = Arc::new(file);
                 // Some files report no size and have content all the same (those of /proc).
-                let (mut offset, mut end) = (0, if size == 0 { u64::MAX } else { 0 });
+                let from = target.recording.as_ref().map_or(0, Recording::stored);
+                let (mut offset, mut end) = (from, if size == 0 { u64::MAX } else { from });
                 loop {
                     self.go_on()?;
                     if offset >= end {
@@ -340,6 +409,11 @@ impl Copier {
                     }
                     self.write(handle, offset, &chunk, place).await?;
                     offset += chunk.len() as u64;
+                    if let Some(recording) = &mut target.recording {
+                        recording
+                            .written(&self.fs, handle, offset, &place.path)
+                            .await?;
+                    }
                 }
                 // The file ends with a hole, or was truncated meanwhile.
                 let now = file.metadata().map_err(unread)?.len();
@@ -367,8 +441,9 @@ impl Copier {
         place: &PutTarget,
     ) -> CommandResult<()> {
         let written = self.fs.write(handle, offset, bytes).await;
-        written
-            .map(drop)
-            .map_err(|error| refused(&place.path, &error))
+        written.map_err(|error| refused(&place.path, &error))?;
+        let bytes = bytes.len() as u64;
+        self.moved.written.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use tokio::task::{JoinSet, spawn_blocking};
 
 /// Files of fewer bytes are copied concurrently.
@@ -277,6 +278,8 @@ impl<'a> Tree<'a> {
                 copier.mark(there.inode, None, &marks, &place.path).await?;
             }
             self.remember(several, &found, there.inode);
+            let unchanged = &copier.moved.unchanged;
+            unchanged.fetch_add(there.size, Ordering::Relaxed);
             return Ok(Copied::Unchanged);
         }
         let size = u64::try_from(found.st_size).unwrap_or_default();

@@ -376,3 +376,57 @@ fn answers_to_every_try_are_for_the_queries_of_that_try() {
     desk.tell(late, both.nonce, 9, Some(vec![all(b"a", 5), all(b"b", 6)]));
     assert_eq!(desk.delivered.last(), Some(&(4, Bytes::from_static(b"b"))));
 }
+
+/// A replica that is far is left in peace, and its distance is looked at again at times.
+#[test]
+fn queries_go_to_the_nearest_replicas() {
+    let mut desk = Desk::open(reading);
+    let distance = |replica: u16| [150, 1, 25, 90][usize::from(replica)];
+    let mut far = 0;
+    for ticket in 1..200 {
+        desk.ask(ticket, OperationKind::Read);
+        let (mut to, read) = desk.asked();
+        to.sort_by_key(|replica| distance(*replica));
+        let mut waited = 0;
+        far += u32::from(ticket > 8 && to.contains(&0));
+        for replica in to {
+            desk.now = desk
+                .now
+                .plus(Nanos::from_millis(distance(replica) - waited));
+            waited = distance(replica);
+            desk.answer(replica, read.nonce, (9, 5), b"x", true);
+        }
+    }
+    assert_eq!(desk.delivered.len(), 199);
+    assert!((1..12).contains(&far), "{far}");
+    // Near reads ask two.
+    desk.ask(200, OperationKind::SessionRead);
+    let (to, _) = desk.asked();
+    assert!(to.starts_with(&[1, 2]), "{to:?}");
+}
+
+/// Answers that differ come before that of a replica that is only probed: it is not late for that.
+#[test]
+fn a_replica_that_is_probed_is_not_late_when_the_others_differ() {
+    let mut desk = Desk::open(reading);
+    let mut answered = |ticket: u64, differ: bool| {
+        desk.ask(ticket, OperationKind::Read);
+        let (to, mut read) = desk.asked();
+        desk.later(1);
+        if differ {
+            for (version, from) in (1..).zip(&to[..3]) {
+                desk.answer(*from, read.nonce, (9, version), b"x", true);
+            }
+            read = desk.asked().1;
+            desk.later(1);
+        }
+        for from in [3, 0, 1, 2] {
+            desk.answer(from, read.nonce, (9, 5), b"x", true);
+        }
+        to
+    };
+    let first = answered(1, false);
+    let probing = answered(2, true);
+    assert_eq!((first, probing), (vec![0, 1, 2], vec![0, 1, 2, 3]));
+    assert_eq!(answered(3, false), [1, 2, 3], "another one is asked");
+}

@@ -7,6 +7,9 @@ pub(super) const PEOPLE_CHANGE: &[u8] = b"PH/";
 pub(super) const PEOPLE_CHANGES: &[u8] = b"PL/";
 pub(super) const EXPIRY: &[u8] = b"PX/";
 pub(super) const FORMER: &[u8] = b"PF/";
+pub(super) const MACHINE: &[u8] = b"PM/";
+pub(super) const INVITATION: &[u8] = b"PI/";
+pub(super) const DUE_INVITATION: &[u8] = b"PJ/";
 
 /// All changes of the principals.
 #[must_use]
@@ -42,6 +45,36 @@ pub fn expiry(at: Time, principal: &PrincipalId) -> Vec<u8> {
 #[must_use]
 pub fn former(principal: &PrincipalId) -> Vec<u8> {
     key!(FORMER, principal.0)
+}
+
+/// All further machines of members.
+#[must_use]
+pub fn machines() -> Vec<u8> {
+    MACHINE.to_vec()
+}
+
+/// A further machine of a member, by its key.
+#[must_use]
+pub fn machine(principal: &PrincipalId) -> Vec<u8> {
+    key!(MACHINE, principal.0)
+}
+
+/// An invitation of a member to a further machine, by the invitation's key.
+#[must_use]
+pub fn invitation(key: &PrincipalId) -> Vec<u8> {
+    key!(INVITATION, key.0)
+}
+
+/// All invitations, the one first that ends first.
+#[must_use]
+pub fn due_invitations() -> Vec<u8> {
+    DUE_INVITATION.to_vec()
+}
+
+/// An invitation that ends then, by the agreed time.
+#[must_use]
+pub fn due_invitation(at: Time, key: &PrincipalId) -> Vec<u8> {
+    key!(DUE_INVITATION, at.0.to_be_bytes(), key.0)
 }
 
 /// The last 40 bytes of a key as a time and the principal that expires then.

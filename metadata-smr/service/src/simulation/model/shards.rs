@@ -5,7 +5,8 @@
 use crate::error::Error;
 use crate::identity::{CloudIndex, Home, ObjectClass, ObjectId, ShardIndex, SliceId};
 use crate::operation::{NewObject, NewSlice, Operation, PlacedShard, SliceMove};
-use crate::reply::{Done, Response};
+use crate::query::Question;
+use crate::reply::{Done, QueryResult, Response};
 use crate::row::{Object, PackedSlice};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -224,8 +225,49 @@ impl Shards {
         all.filter(move |(id, _)| after.is_none_or(|it| *id > it))
     }
 
+    /// Whether a question about objects can have this answer.
+    pub(super) fn answers(
+        &self,
+        question: &Question,
+        answer: &QueryResult,
+        live_slices: &BTreeSet<SliceId>,
+    ) -> bool {
+        match (question, answer) {
+            (Question::Objects { after, limit }, QueryResult::Objects { objects, more }) => {
+                self.shows(*after, *limit, live_slices, (objects, *more))
+            }
+            (Question::SparsePacks { after, limit }, QueryResult::SparsePacks { packs, more }) => {
+                let ids: Vec<_> = packs.iter().map(|(id, _, _)| *id).collect();
+                self.shows_sparse(*after, *limit, live_slices, (&ids, *more))
+            }
+            (
+                Question::PackedSlices { pack, after, limit },
+                QueryResult::PackedSlices { slices, more },
+            ) => {
+                let after = after.map(|(_, slice)| slice);
+                let shown = (slices.as_slice(), *more);
+                self.shows_packed((*pack, after), *limit, live_slices, shown)
+            }
+            _ => false,
+        }
+    }
+
+    /// The objects, and whether each has a slice.
+    pub(super) fn needed(
+        &self,
+        live_slices: &BTreeSet<SliceId>,
+    ) -> impl Iterator<Item = (ObjectId, bool)> {
+        let all = self.objects.keys();
+        all.map(|id| (*id, self.count(*id, live_slices).0 > 0))
+    }
+
+    /// An object's row goes.
+    pub(super) fn forget(&mut self, id: ObjectId) {
+        self.objects.remove(&id);
+    }
+
     /// Whether a page of all objects can look like this.
-    pub(super) fn shows(
+    fn shows(
         &self,
         after: Option<ObjectId>,
         limit: u32,
@@ -249,7 +291,7 @@ impl Shards {
     }
 
     /// Whether a page of the sparse packs can look like this.
-    pub(super) fn shows_sparse(
+    fn shows_sparse(
         &self,
         after: Option<ObjectId>,
         limit: u32,
@@ -264,7 +306,7 @@ impl Shards {
     }
 
     /// Whether a page of the slices in a pack can look like this.
-    pub(super) fn shows_packed(
+    fn shows_packed(
         &self,
         (pack, after): (ObjectId, Option<SliceId>),
         limit: u32,

@@ -21,6 +21,8 @@ use quorumfs_bft::identity::Digest;
 const IDS: u32 = 1024;
 /// Objects that claims are made about.
 const OBJECTS_MAX: usize = 6;
+/// Objects that are named to be forgotten.
+const NAMED_MAX: usize = 64;
 /// Packs that are filled, and slices that are moved.
 const PACKS_MAX: usize = 3;
 const PLACES_MAX: usize = 12;
@@ -35,6 +37,8 @@ pub(super) struct Shards {
     /// The allocation, the next of its ids, and their number.
     ids: Option<(AllocationId, u32, u32)>,
     objects: Vec<ObjectId>,
+    /// The same, and earlier ones.
+    named: Vec<ObjectId>,
     /// Packs, and the next free slot of each.
     packs: Vec<(NewObject, u32)>,
     /// The last known places of slices of packs.
@@ -44,6 +48,14 @@ pub(super) struct Shards {
 fn keep_last<T>(list: &mut Vec<T>, most: usize) {
     if list.len() > most {
         list.remove(0);
+    }
+}
+
+/// An object that may not exist.
+fn absent(chance: Chance<'_>) -> ObjectId {
+    ObjectId {
+        allocation: AllocationId(chance(3)),
+        counter: u32::try_from(chance(4)).unwrap_or(0),
     }
 }
 
@@ -78,11 +90,24 @@ impl Shards {
         }
     }
 
+    /// Gives the granted ids up, and with them the packs that could be filled.
+    pub(super) fn close(&mut self) -> Option<AllocationId> {
+        self.packs.clear();
+        self.ids.take().map(|(allocation, _, _)| allocation)
+    }
+
+    /// One of the objects.
+    pub(super) fn any(&self, chance: Chance<'_>) -> ObjectId {
+        pick(&self.named, chance).unwrap_or_else(|| absent(chance))
+    }
+
+    /// One of the newest objects.
+    pub(super) fn newest(&self, chance: Chance<'_>) -> ObjectId {
+        pick(&self.objects, chance).unwrap_or_else(|| absent(chance))
+    }
+
     fn placed(&self, chance: Chance<'_>) -> PlacedShard {
-        let absent = ObjectId {
-            allocation: AllocationId(chance(3)),
-            counter: u32::try_from(chance(4)).unwrap_or(0),
-        };
+        let absent = absent(chance);
         let index = u8::try_from(chance(5)).unwrap_or(0);
         PlacedShard {
             object: pick(&self.objects, chance).unwrap_or(absent),
@@ -123,6 +148,8 @@ impl Shards {
         };
         self.objects.push(id);
         keep_last(&mut self.objects, OBJECTS_MAX);
+        self.named.push(id);
+        keep_last(&mut self.named, NAMED_MAX);
         Some(NewObject {
             id,
             class,

@@ -5,7 +5,9 @@ use crate::error::Error;
 use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::*;
 use crate::operation::Operation;
-use crate::people::{ChangePeople, People, PeopleChange, PeopleStep, SignedPeopleChange};
+use crate::people::{
+    AddedMachine, ChangePeople, People, PeopleChange, PeopleStep, SignedPeopleChange,
+};
 use crate::query::Question;
 use crate::reply::{Done, QueryResult};
 use crate::row::*;
@@ -71,6 +73,23 @@ pub(in crate::tests) fn admitting(seed: u8, role: MemberRole) -> PeopleStep {
     PeopleStep::Admit(statement(seed, role))
 }
 
+/// A further machine of Bob, who writes.
+pub(in crate::tests) fn machine_of_bob(seed: u8) -> PeopleStep {
+    PeopleStep::AddMachine(added_machine((BOB, MemberRole::Write), seed))
+}
+
+/// A further machine of a guest.
+pub(in crate::tests) fn added_machine((of, role): (u8, MemberRole), seed: u8) -> AddedMachine {
+    AddedMachine {
+        of: id(of),
+        statement: Statement {
+            label: format!("guest {of}@machine-{seed}"),
+            ..statement(seed, role)
+        },
+        credentials: vec![(CloudIndex(1), vec![seed; 20])],
+    }
+}
+
 pub(in crate::tests) fn granting(seed: u8, role: MemberRole, expires: Option<Time>) -> PeopleStep {
     PeopleStep::Regrant {
         principal: id(seed),
@@ -98,7 +117,9 @@ pub(in crate::tests) fn member_for(step: &PeopleStep, epoch: RealmEpoch) -> Opti
     let rights = match step {
         PeopleStep::Admit(statement) => &statement.rights,
         PeopleStep::Regrant { rights, .. } => rights,
+        PeopleStep::AddMachine(added) => &added.statement.rights,
         PeopleStep::Dismiss { .. }
+        | PeopleStep::DropMachine { .. }
         | PeopleStep::NameGroup { .. }
         | PeopleStep::GiveCredentials { .. } => return None,
     };

@@ -6,13 +6,14 @@ use crate::fleet::{ChangeClouds, CloudChange, CloudStep, SignedCloudChange};
 use crate::identity::*;
 use crate::locks::{LockKind, LockRange};
 use crate::operation::*;
-use crate::query::Question;
+use crate::query::{Question, SharesOf};
 use crate::row::{Job, MountMode, RetentionKind, Sealed, SignedBy};
 use crate::simulation::{compound, place};
 use crate::succession::{SignedSuccession, Succeed};
 use crate::tests::harness::{commit, mount, object, removal, rename_of};
 use crate::tests::people::coming::epoch_with;
 use crate::tests::people::world::*;
+use crate::tests::shares::{new_share, with_bob};
 use quorumfs_bft::identity::{Sequence, SessionId, Signature};
 
 const REALM: RealmId = RealmId::ROOT;
@@ -83,6 +84,9 @@ pub(super) fn steps() -> Vec<Step> {
         Step::Accessed(vec![read]),
         Step::Restore(restore),
         Step::Purge(vec![INODE]),
+        Step::BeginReseal {
+            directory: InodeId::ROOT,
+        },
     ]
 }
 
@@ -170,6 +174,42 @@ fn about_principals() -> Vec<Operation> {
         Operation::BeginEpoch(epoch_with(&world, &[])),
         Operation::Succeed(succeed),
         Operation::ChangePeople(change),
+        Operation::ChangePeople(signed_by(BOB, &world.next(machine_of_bob(EVE)))),
+        Operation::InviteMachine(InviteMachine {
+            key: id(EVE),
+            seconds: 60,
+            card: vec![1],
+        }),
+        Operation::AnswerInvitation { answer: vec![1] },
+        Operation::EndInvitation { key: id(EVE) },
+        Operation::ResealSlices(ResealSlices {
+            realm: REALM,
+            objects: Vec::new(),
+            slices: Vec::new(),
+        }),
+        Operation::ResealNames(ResealNames {
+            realm: REALM,
+            directories: Vec::new(),
+        }),
+    ]
+}
+
+fn about_shares(who: &Credentials) -> Vec<Operation> {
+    let asked = || ChangeShare {
+        credentials: who.clone(),
+        id: ShareId(5),
+    };
+    let link = NewShareWith::Link { token: [7; 32] };
+    let capsule = NewShareWith::Capsule {
+        manifest: vec![lost_object()],
+    };
+    let new = |with| Operation::Share(new_share(who, InodeId::ROOT, with));
+    vec![
+        new(link),
+        new(capsule),
+        new(with_bob(true)),
+        Operation::EndShare(asked()),
+        Operation::ForgetShare(asked()),
     ]
 }
 
@@ -231,6 +271,7 @@ pub(super) fn operations(who: &Credentials) -> Vec<Operation> {
     all.extend(about_clouds());
     all.extend(about_principals());
     all.extend(about_objects());
+    all.extend(about_shares(who));
     all.extend([
         Operation::Allocate { count: 1 },
         Operation::CloseAllocation {
@@ -278,6 +319,11 @@ pub(super) fn operations(who: &Credentials) -> Vec<Operation> {
 pub(super) fn questions() -> Vec<Question> {
     let (limit, cloud) = (10, CloudIndex(0));
     let quota = |uid| Question::Quota { realm: REALM, uid };
+    let shares = |of| Question::Shares {
+        of,
+        after: None,
+        limit,
+    };
     let mut all = about_files();
     all.extend([
         Question::Usage(REALM),
@@ -304,6 +350,21 @@ pub(super) fn questions() -> Vec<Question> {
         },
         Question::Members(REALM),
         Question::SlicesByEpoch { after: None, limit },
+        Question::SlicesToReseal {
+            realm: REALM,
+            after: None,
+            limit,
+        },
+        Question::NamesToReseal {
+            directory: InodeId::ROOT,
+            after: Cookie::START,
+            limit,
+        },
+        Question::NamesByEpoch {
+            realm: REALM,
+            after: None,
+            limit,
+        },
         quota(BOBS.0),
         quota(Uid(1004)),
         Question::Quotas {
@@ -331,6 +392,11 @@ pub(super) fn questions() -> Vec<Question> {
             limit,
         },
         Question::People { after: 0 },
+        shares(SharesOf::Mine),
+        shares(SharesOf::With(PrincipalNumber(0))),
+        shares(SharesOf::All),
+        Question::ShareOfToken([7; 32]),
+        Question::Invitation(id(EVE)),
     ]);
     all
 }

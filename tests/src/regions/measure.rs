@@ -1,0 +1,357 @@
+//! What each operation takes from each place: a cluster with a replica in each of some places, and
+//! a mount in each of some others, all of them real processes.
+//!
+//! The clouds are directories of this machine, so that what is seen is what the metadata costs. All
+//! mounts share the volume. Each operation is one that the mount cannot answer from what it has
+//! cached: files are prepared by another mount, and looked at once.
+
+use super::Regions;
+use super::plan::RegionsPlan;
+use crate::harness::{Cluster, Quorumfs, require_fuse};
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Every replica has an address of its own.
+const PORT: u16 = 7000;
+/// Bytes of the large file.
+const LARGE: usize = 1 << 20;
+/// How long the kernel may show what it has looked at before: longer than that.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);
+
+/// What is measured, and where.
+#[derive(Clone, Debug)]
+pub struct Measuring {
+    /// The places of the replicas, by number: the first one leads at the beginning.
+    pub replicas: Vec<String>,
+    /// The places of the mounts.
+    pub mounts: Vec<String>,
+    /// How often each operation is done.
+    pub repeats: usize,
+    /// How votes are authenticated: `sig` or `mac`.
+    pub authentication: String,
+}
+
+/// The operations that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measured {
+    /// A new directory.
+    Mkdir,
+    /// A new file, closed.
+    Create,
+    /// The attributes of a file that was never looked at.
+    Stat,
+    /// Opening an empty file that was never looked at.
+    Open,
+    /// Listing a directory of ten that was never looked at.
+    List,
+    /// Writing a MiB to a new file, and `fsync`.
+    Write,
+}
+
+impl Measured {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Mkdir,
+        Self::Create,
+        Self::Stat,
+        Self::Open,
+        Self::List,
+        Self::Write,
+    ];
+}
+
+/// What an operation took from a mount.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// The mount's place.
+    pub mount: String,
+    /// The operation.
+    pub operation: Measured,
+    /// The median, in milliseconds.
+    pub median_ms: f64,
+    /// The longest.
+    pub longest_ms: f64,
+    /// The shortest.
+    pub shortest_ms: f64,
+    /// What `quorumfs cluster plan` predicts, for operations that it knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_ms: Option<f64>,
+}
+
+/// The name of a replica's endpoint.
+#[must_use]
+pub fn replica_name(number: usize) -> String {
+    format!("replica-{number}")
+}
+
+/// The name of a mount's endpoint.
+#[must_use]
+pub fn mount_name(place: &str) -> String {
+    format!("mount-{place}")
+}
+
+impl Measuring {
+    /// The network that it needs, in the project's regions.
+    #[must_use]
+    pub fn plan(&self) -> RegionsPlan {
+        let replicas = self.replicas.iter().enumerate();
+        let mut endpoints: Vec<(String, &str)> = replicas
+            .map(|(number, place)| (replica_name(number), place.as_str()))
+            .collect();
+        let mounts = self.mounts.iter();
+        endpoints.extend(mounts.map(|place| (mount_name(place), place.as_str())));
+        let named: Vec<_> = endpoints
+            .iter()
+            .map(|(name, place)| (name.as_str(), *place))
+            .collect();
+        RegionsPlan::of_regions(&named)
+    }
+}
+
+/// A volume whose replicas and mounts are far apart.
+#[derive(Debug)]
+pub struct FarVolume {
+    regions: Regions,
+    cluster: Cluster,
+    mounts: Vec<FarMount>,
+}
+
+#[derive(Debug)]
+struct FarMount {
+    place: String,
+    state: PathBuf,
+    point: PathBuf,
+}
+
+impl FarVolume {
+    /// Starts the network, the replicas and the mounts.
+    ///
+    /// # Errors
+    /// If the network cannot be made.
+    ///
+    /// # Panics
+    /// If a command fails.
+    pub fn start(measuring: &Measuring) -> io::Result<Self> {
+        require_fuse();
+        let regions = Regions::start(measuring.plan())?;
+        let names: Vec<_> = (0..measuring.replicas.len()).map(replica_name).collect();
+        let at = names.iter().map(|name| {
+            let address = SocketAddr::new(regions.address(name), PORT);
+            (address, regions.process(name))
+        });
+        let mode = ["--authentication", measuring.authentication.as_str()];
+        let mut cluster = Cluster::prepare_at(at.collect(), &mode);
+        cluster.start();
+        let mut volume = Self {
+            regions,
+            cluster,
+            mounts: Vec::new(),
+        };
+        for place in &measuring.mounts {
+            volume.mount(place);
+        }
+        Ok(volume)
+    }
+
+    fn mount(&mut self, place: &str) {
+        let directory = self.cluster.directory();
+        let below = |kind: &str| directory.join(format!("{kind}-{place}"));
+        let mount = FarMount {
+            place: place.to_owned(),
+            state: below("state"),
+            point: below("mnt"),
+        };
+        let kit = self.cluster.volume().join("recovery-kit.txt");
+        let recover = self.at(place, &mount.state);
+        let recover = recover.args(["volume", "recover", "--kit"]);
+        recover.args([kit]).run().ok();
+        let _ = fs::create_dir(&mount.point);
+        let run = self.at(place, &mount.state);
+        let run = run.args(["mount", "--background"]);
+        run.args([&mount.point]).run().ok();
+        self.mounts.push(mount);
+    }
+
+    /// A run of the program on a state directory, at a mount's place.
+    #[must_use]
+    pub fn at(&self, place: &str, state: &Path) -> Quorumfs {
+        self.regions.holds(&mount_name(place), Quorumfs::on(state))
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// The replicas.
+    #[must_use]
+    pub fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// The same on the state directory of the mount there.
+    ///
+    /// # Panics
+    /// If there is no mount.
+    #[must_use]
+    #[track_caller]
+    pub fn run_at(&self, place: &str) -> Quorumfs {
+        let mount = self.mounts.iter().find(|it| it.place == place);
+        let state = mount.map(|mount| mount.state.clone());
+        let state = state.unwrap_or_else(|| panic!("there is no mount in {place}"));
+        self.at(place, &state)
+    }
+
+    /// The mount point of a place's mount.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    #[track_caller]
+    pub fn point(&self, place: &str) -> &Path {
+        let mount = self.mounts.iter().find(|it| it.place == place);
+        mount.map_or_else(
+            || panic!("there is no mount in {place}"),
+            |mount| mount.point.as_path(),
+        )
+    }
+
+    /// Measures every operation from every mount.
+    ///
+    /// # Errors
+    /// If an operation fails.
+    pub fn measure(&self, repeats: usize) -> io::Result<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for (index, mount) in self.mounts.iter().enumerate() {
+            // What is looked at another mount has made, so that this one knows nothing of it.
+            let other = self.mounts.iter().cycle().nth(index.saturating_add(1));
+            let made_by = other.map_or(&mount.point, |other| &other.point);
+            let name = format!("of-{}", mount.place);
+            prepare(&made_by.join(&name), repeats)?;
+            std::thread::sleep(FORGOTTEN_AFTER);
+            let below = mount.point.join(&name);
+            // The directory itself is known, as to a program that works in it: a new name there is
+            // a change alone. Otherwise the first ones also look whether the name is taken.
+            fs::read_dir(&below)?.count();
+            for operation in Measured::ALL {
+                let mut took = Vec::new();
+                for number in 0..repeats {
+                    took.push(time(operation, &below, number)?);
+                }
+                figures.push(figure(&mount.place, operation, took));
+            }
+        }
+        Ok(figures)
+    }
+}
+
+impl Drop for FarVolume {
+    fn drop(&mut self) {
+        for mount in &self.mounts {
+            let umount = self.at(&mount.place, &mount.state).args(["umount"]);
+            let _ = umount.run();
+        }
+    }
+}
+
+/// Makes what is looked at later.
+fn prepare(below: &Path, repeats: usize) -> io::Result<()> {
+    fs::create_dir(below)?;
+    for number in 0..repeats {
+        File::create(below.join(format!("stat-{number}")))?;
+        File::create(below.join(format!("open-{number}")))?;
+        let listed = below.join(format!("list-{number}"));
+        fs::create_dir(&listed)?;
+        for entry in 0..10 {
+            File::create(listed.join(format!("entry-{entry}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// How long an operation takes, in milliseconds.
+fn time(operation: Measured, below: &Path, number: usize) -> io::Result<f64> {
+    let path = |kind: &str| below.join(format!("{kind}-{number}"));
+    let large = match operation {
+        Measured::Write => vec![u8::try_from(number % 251).unwrap_or(0); LARGE],
+        _ => Vec::new(),
+    };
+    let began = Instant::now();
+    match operation {
+        Measured::Mkdir => fs::create_dir(path("mkdir"))?,
+        Measured::Create => drop(File::create(path("create"))?),
+        Measured::Stat => {
+            fs::metadata(path("stat"))?;
+        }
+        Measured::Open => drop(File::open(path("open"))?),
+        Measured::List => drop(fs::read_dir(path("list"))?.collect::<io::Result<Vec<_>>>()?),
+        Measured::Write => {
+            let mut file = File::create(path("write"))?;
+            file.write_all(&large)?;
+            file.sync_all()?;
+        }
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn figure(mount: &str, operation: Measured, mut took: Vec<f64>) -> Figure {
+    took.sort_by(f64::total_cmp);
+    let at = |index: usize| took.get(index).copied().unwrap_or_default();
+    Figure {
+        mount: mount.to_owned(),
+        operation,
+        median_ms: at(took.len() / 2),
+        longest_ms: at(took.len().saturating_sub(1)),
+        shortest_ms: at(0),
+        predicted_ms: None,
+    }
+}
+
+/// Adds what `quorumfs cluster plan` predicts. A write with `fsync` is two changes: the new name,
+/// and the content.
+///
+/// # Errors
+/// If the table cannot be written.
+///
+/// # Panics
+/// If the command fails.
+pub fn predict(measuring: &Measuring, figures: &mut [Figure]) -> io::Result<()> {
+    let plan = measuring.plan();
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("round-trips");
+    let mut table = plan.places.join(" ");
+    for (place, row) in plan.places.iter().zip(&plan.round_trips_ms) {
+        let row: Vec<_> = row.iter().map(f64::to_string).collect();
+        table.push_str(&format!("\n{place} {}", row.join(" ")));
+    }
+    fs::write(&file, table)?;
+    let run = Quorumfs::on(directory.path()).args(["cluster", "plan"]);
+    let run = run
+        .args([&file])
+        .args(["--replicas", &measuring.replicas.join(",")]);
+    let run = run.args(["--from", &measuring.mounts.join(",")]).run().ok();
+    let placement = run.records("placement").remove(0);
+    let from = placement.get("from").and_then(|it| it.as_array());
+    for costs in from.into_iter().flatten() {
+        let ms = |key: &str| costs.get(key).and_then(serde_json::Value::as_f64);
+        let mount = costs.get("place").and_then(|it| it.as_str());
+        let here = figures
+            .iter_mut()
+            .filter(|it| Some(it.mount.as_str()) == mount);
+        for figure in here {
+            figure.predicted_ms = match figure.operation {
+                Measured::Mkdir | Measured::Create => ms("change_ms"),
+                Measured::Write => ms("change_ms").map(|it| 2.0 * it),
+                Measured::Open | Measured::List => ms("open_ms"),
+                Measured::Stat => None,
+            };
+        }
+    }
+    Ok(())
+}
