@@ -346,6 +346,13 @@ impl Client {
         self.submit(OperationKind::SessionRead, query).await
     }
 
+    /// Whether [`Client::read_in_session`] is answered sooner than [`Client::read`], by what was
+    /// measured: the nearest r + 1 replicas are nearer than a quorum.
+    #[must_use]
+    pub fn near_reads_pay(&self) -> bool {
+        self.inner.machine.near_reads_pay()
+    }
+
     /// How many queries were answered unordered so far, and how many became ordered requests
     /// because the replicas did not agree.
     #[must_use]

@@ -99,13 +99,15 @@ impl HonestClient {
         generation: u64,
         random: &mut Random,
     ) -> Self {
-        let key = principal.public_key();
+        let (key, planted) = (principal.public_key(), Planted::new(sabotage));
         let config = ClientConfig {
             lanes: plan.lanes,
             in_flight: plan.in_flight,
             unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
-            accepts_one_watch_event: Planted::new(sabotage).flag(Sabotage::WatchOnOneCopy),
+            accepts_one_watch_event: planted.flag(Sabotage::WatchOnOneCopy),
+            patience_fixed: planted.flag(Sabotage::PatienceFixed),
+            earlier_try_dropped: planted.flag(Sabotage::EarlierTryDropped),
             ..ClientConfig::following(cluster, membership.clone(), key)
         };
         Self {

@@ -199,6 +199,10 @@ pub struct Plan {
     pub session_idle: Nanos,
     /// Whether the run ends with a quiet that makes sessions idle.
     pub quiet: bool,
+    /// How long a replica that should lead has to be well.
+    pub return_after: Option<Nanos>,
+    /// By what all ways between regions are stretched in the end.
+    pub stretched_after: u64,
     /// Whether the liars, as leaders, delay each proposal.
     pub dawdling: bool,
     /// Whether the liars send forged nodes of a state.
@@ -319,6 +323,8 @@ impl Plan {
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
             quiet: false,
+            return_after: None,
+            stretched_after: 1,
             authentication,
         };
         plan.operations = 212 + random.index(60);

@@ -16,6 +16,7 @@
 //! the profile and the workload.
 
 mod administrator;
+mod aftermath;
 mod aim;
 mod ambush;
 mod clients;
@@ -47,6 +48,7 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::workload::Workload;
 use administrator::Administration;
+use aftermath::Aftermath;
 use bytes::Bytes;
 use quiet::Quiet;
 use quorumfs_bft::authentication::{Authentication, Signer as _};
@@ -188,6 +190,7 @@ pub struct Simulation<'a, W: Workload> {
     /// When the faults, or the long quiet after them, end.
     settled: Instant,
     quiet: Quiet,
+    aftermath: Aftermath,
     administrator: Administration,
     /// The membership at genesis.
     genesis: Membership,
@@ -273,6 +276,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 observe::config(cluster, membership, key, genesis, sizes, options.sabotage);
             config.reply_whole_bytes = whole;
             config.session_idle = plan.session_idle;
+            config.return_after = plan.return_after;
             config.authentication = plan.authentication;
             config.detects_rollback = liar.is_none();
             nodes.push(Node::new(Setup {
@@ -351,6 +355,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             done: None,
             settled,
             quiet,
+            aftermath: Aftermath::of(&plan),
             administrator: Administration::of(&plan),
             genesis: membership,
             plan,
@@ -553,7 +558,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 behind.extend(self.lagging_watchers());
             }
             if behind.is_empty() {
-                self.finished = !self.begin_quiet();
+                self.finished = !self.begin_quiet() && !self.advance_aftermath();
                 return;
             }
             if late {

@@ -61,6 +61,13 @@ impl Ways {
         }
     }
 
+    /// All ways take longer by a factor from now on.
+    pub fn stretch_all(&mut self, factor: u64, by: FaultIndex) {
+        for region in 0..REGIONS.len() {
+            self.stretch(region, (factor, factor), by);
+        }
+    }
+
     /// Ends what a fault did.
     pub fn relax(&mut self, by: FaultIndex) {
         self.stretched.retain(|(.., index)| *index != by);

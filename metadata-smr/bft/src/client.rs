@@ -143,6 +143,13 @@ impl Client {
         (self.reads.accepted, self.reads.fallen_back)
     }
 
+    /// Whether a query in session is answered sooner than a linearizable one, by what was measured:
+    /// the nearest r + 1 replicas are nearer than a quorum.
+    #[must_use]
+    pub fn near_reads_pay(&self) -> bool {
+        self.reads.near_pays(&self.config, &self.connected)
+    }
+
     /// Handles one input.
     pub fn step(&mut self, now: Monotonic, event: Event, effects: &mut Effects) {
         match event {

@@ -99,6 +99,8 @@ counters! {
     suspicions_slow,
     /// SUSPECTs withdrawn, since the order went on.
     suspicions_withdrawn,
+    /// Views that this leader handed over to a replica that should lead.
+    handovers,
     /// Intervals in which requests were waiting all the time, and that were compared with others.
     throughput_compared,
     /// VIEW-CHANGEs sent.

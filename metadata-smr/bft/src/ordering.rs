@@ -88,6 +88,7 @@ mod chains;
 pub mod claims;
 pub mod new_view;
 pub mod proposer;
+pub mod returning;
 pub mod slot;
 pub mod status;
 pub mod suspicion;

@@ -19,7 +19,7 @@
 //! * `agreement`: which proposals are accepted.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
 //! * `channel`: differences where votes are not signed.
-//! * `views`: leaving a view and entering the next.
+//! * `views`: leaving a view and entering the next.  * `returning`: handing one over.
 //! * `reads`: queries out of order.  * `observers`: reports and events.
 //! * `copies`: nodes of the state for clients that copy it.  * `listeners`: where a reply goes.
 //! * `epochs`: from one membership to the next.
@@ -66,6 +66,7 @@ mod proposing;
 mod reads;
 mod recovery;
 mod repair;
+mod returning;
 mod rollback;
 mod timers;
 mod transfer;
@@ -85,6 +86,7 @@ use crate::execution::Executor;
 use crate::identity::{Digest, Now, ReplicaId, Sequence, Time};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::BatchPosition;
+use crate::ordering::returning::Returning;
 use crate::ordering::slot::ReceivedProposal;
 use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::{Reason, Suspicions};
@@ -132,6 +134,7 @@ pub struct Replica<S, D> {
     views: Views,
     suspicions: Suspicions,
     throughput: Throughput,
+    returning: Returning,
     /// Requests forwarded to this view's leader.
     forwarded: BTreeSet<Digest>,
     /// How many requests had come here at the last STATUS.
@@ -279,7 +282,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::FetchBodies(fetch), Peer::Replica(peer)) => {
                 self.serve_bodies(peer, fetch, effects);
             }
-            (Message::Bodies(bodies), Peer::Replica(_)) => {
+            (Message::Bodies(bodies), Peer::Replica(peer)) => {
+                self.bodies_came(peer);
                 for body in &bodies.requests {
                     self.window.offer(body);
                 }

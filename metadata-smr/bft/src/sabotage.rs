@@ -54,11 +54,17 @@ pub enum Sabotage {
     VoteInAnothersName,
     /// A leader that restarts goes on in the view that it led.
     OldViewLedAgain,
+    /// A leader hands over to any replica that is well, also to one that comes after it.
+    HandoverLoops,
+    /// A client waits for answers to queries as long over any way.
+    PatienceFixed,
+    /// A client drops answers to an earlier try of a query, and does not measure them.
+    EarlierTryDropped,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -81,6 +87,9 @@ impl Sabotage {
         Self::CertificateOneShort,
         Self::VoteInAnothersName,
         Self::OldViewLedAgain,
+        Self::HandoverLoops,
+        Self::PatienceFixed,
+        Self::EarlierTryDropped,
     ];
 }
 

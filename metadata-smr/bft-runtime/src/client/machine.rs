@@ -204,6 +204,11 @@ impl Machine {
         self.state().core.reads()
     }
 
+    /// Whether the nearest r + 1 replicas are nearer than a quorum.
+    pub(super) fn near_reads_pay(&self) -> bool {
+        self.state().core.near_reads_pay()
+    }
+
     /// The newest state that the session saw.
     pub(super) fn shown(&self) -> Sequence {
         self.state().core.shown()

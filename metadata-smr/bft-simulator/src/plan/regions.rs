@@ -2,13 +2,15 @@
 //!
 //! A run has three to five regions of [`REGIONS`]. Replicas are spread over them as evenly as it
 //! goes, clients are anywhere. The faults are those of long ways: a region is cut off, in one
-//! direction or both; one flaps; the ways of one take up to ten times as long.
+//! direction or both; one flaps; the ways of one take up to ten times as long. In the end all ways
+//! stay longer than they were.
 
 use super::{Disturbance, Fault, Plan};
 use crate::agenda::{Instant, MILLISECOND};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::ways::{REGIONS, Ways};
+use quorumfs_bft::identity::Nanos;
 
 /// When regional faults begin at the latest.
 const WINDOW: u64 = 6_000 * MILLISECOND;
@@ -78,6 +80,8 @@ impl Plan {
         self.faults.sort_by_key(|fault| fault.from);
         let last = self.faults.iter().map(|fault| fault.until).max();
         self.healed = self.healed.max(last.unwrap_or_default());
+        self.return_after = Some(Nanos::from_secs(2));
+        self.stretched_after = random.between(1, 6);
     }
 
     fn regional(

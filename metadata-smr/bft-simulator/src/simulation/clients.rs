@@ -11,6 +11,10 @@ use quorumfs_bft::identity::{Monotonic, Nanos};
 
 /// How many operations a client that mostly reads draws to find a query.
 const QUERY_DRAWS: usize = 6;
+/// The same where only queries are wanted.
+const READ_DRAWS: usize = 64;
+/// How long a client waits for an answer.
+const PATIENCE: Nanos = Nanos::from_secs(120);
 
 impl<W: Workload> Simulation<'_, W> {
     pub(super) fn with_client(
@@ -202,15 +206,25 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
+    /// Submits an unordered query, if the workload has one soon.
+    pub(super) fn submit_read(&mut self, client: usize) {
+        if !self.plan.unordered_reads {
+            return;
+        }
+        for _ in 0..READ_DRAWS {
+            let (kind, operation) = self.workload.next(client, &mut self.client_random);
+            if kind == OperationKind::Query {
+                self.submit(client, OperationKind::Read, operation, PATIENCE);
+                return;
+            }
+        }
+    }
+
     pub(super) fn submit_operation(&mut self, client: usize) {
-        let at = self.agenda.now().0;
-        let Some(honest_client) = self.honest_clients.get_mut(client) else {
+        let honest_client = self.honest_clients.get(client);
+        if honest_client.is_none_or(|it| it.session_id.is_none()) {
             return;
-        };
-        let (Some(session), generation) = (honest_client.session_id, honest_client.generation)
-        else {
-            return;
-        };
+        }
         let random = &mut self.client_random;
         let (mut kind, mut operation) = self.workload.next(client, random);
         for _ in 0..QUERY_DRAWS {
@@ -223,7 +237,31 @@ impl<W: Workload> Simulation<'_, W> {
         let patience = if impatient {
             Nanos::from_millis(random.between(1, 300))
         } else {
-            Nanos::from_secs(120)
+            PATIENCE
+        };
+        let way = match kind {
+            OperationKind::Query if self.plan.unordered_reads => match self.read_random.below(8) {
+                0 => OperationKind::Query,
+                1..3 => OperationKind::SessionRead,
+                _ => OperationKind::Read,
+            },
+            other => other,
+        };
+        self.submit(client, way, operation, patience);
+    }
+
+    fn submit(&mut self, client: usize, way: OperationKind, operation: Bytes, patience: Nanos) {
+        let at = self.agenda.now().0;
+        let Some(honest_client) = self.honest_clients.get_mut(client) else {
+            return;
+        };
+        let (Some(session), generation) = (honest_client.session_id, honest_client.generation)
+        else {
+            return;
+        };
+        let kind = match way {
+            OperationKind::Read | OperationKind::SessionRead => OperationKind::Query,
+            other => other,
         };
         let (seen, shown, newest) = (honest_client.seen, self.shown, self.newest.0);
         let submitted = Call {
@@ -234,14 +272,6 @@ impl<W: Workload> Simulation<'_, W> {
             invoked: at,
             answer: None,
             version: None,
-        };
-        let way = match kind {
-            OperationKind::Query if self.plan.unordered_reads => match self.read_random.below(8) {
-                0 => OperationKind::Query,
-                1..3 => OperationKind::SessionRead,
-                _ => OperationKind::Read,
-            },
-            other => other,
         };
         let call = if way == OperationKind::SessionRead {
             self.counters.count("session_reads");
@@ -259,7 +289,7 @@ impl<W: Workload> Simulation<'_, W> {
             self.history.calls.push(submitted);
             self.history.calls.len() - 1
         };
-        if impatient {
+        if patience < PATIENCE {
             self.impatient.insert(call);
         }
         match way {

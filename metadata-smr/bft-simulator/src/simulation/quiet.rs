@@ -57,7 +57,9 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// The active client submits an operation.
     pub(super) fn send_quiet_request(&mut self) {
-        if self.agenda.now() < self.settled {
+        if self.quiet != Quiet::Here {
+            self.act_in_aftermath();
+        } else if self.agenda.now() < self.settled {
             self.submit_operation(0);
             self.agenda.after(PAUSE, Happening::Murmur);
         }

@@ -49,6 +49,12 @@ pub struct ClientConfig {
     /// A defect that only a simulation plants: a watch event counts with one copy.
     #[doc(hidden)]
     pub accepts_one_watch_event: Flag,
+    /// Another: queries wait as long over any way.
+    #[doc(hidden)]
+    pub patience_fixed: Flag,
+    /// Another: answers to earlier tries of a query are dropped.
+    #[doc(hidden)]
+    pub earlier_try_dropped: Flag,
     /// Spreads the retries of different clients; any number will do.
     pub jitter_seed: u64,
 }
@@ -93,6 +99,8 @@ impl ClientConfig {
             retry_max: Nanos::from_secs(4),
             shown: Sequence(0),
             accepts_one_watch_event: Flag::CLEAR,
+            patience_fixed: Flag::CLEAR,
+            earlier_try_dropped: Flag::CLEAR,
             jitter_seed: 0,
         }
     }

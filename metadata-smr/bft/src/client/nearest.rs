@@ -12,6 +12,8 @@
 //!
 //! * A replica that was late is as far as it was waited for, at least, and comes last in its class.
 //!   A liar that is late on purpose harms the queries of one try, and is asked no more for a while.
+//! * A replica that refuses to answer, because it does not vote, is the farthest until an answer of
+//!   it counts. So is one whose answers differ again and again from those that count.
 //! * Distances change. So one more replica is asked at times, more often at the beginning: what it
 //!   answers counts, and no one waits for it.
 //! * What counts does not depend on any of this: any quorum is one.
@@ -25,6 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const FARTHER_BY: u64 = 4;
 /// … and by this much, in which the nearest ones do not differ.
 const ALIKE: Nanos = Nanos::from_millis(2);
+/// Answers in a row of a replica that differ until it is asked last.
+const DIFFERED_MAX: u32 = 3;
 /// Tries from one that asks one more replica to the next, at most.
 const PROBE_EVERY: u64 = 64;
 
@@ -44,6 +48,11 @@ struct Distance {
     trip: RoundTrip,
     /// The try of the last measurement.
     measured: u64,
+    /// It is as far as can be until an answer of it counts: it does not answer the queries, or
+    /// differently from the others.
+    useless: bool,
+    /// How many of its last answers in a row differed from those that counted.
+    differed: u32,
 }
 
 /// The replicas of one try.
@@ -53,6 +62,11 @@ pub(super) struct Chosen {
     pub(super) needed: Vec<ReplicaId>,
     /// One more, to learn how far it is.
     pub(super) probed: Option<ReplicaId>,
+}
+
+/// Whether a replica at this distance is in another class than one that is nearer.
+fn is_farther(distance: u64, nearest: u64) -> bool {
+    distance > nearest.saturating_add((nearest / FARTHER_BY).max(ALIKE.0))
 }
 
 impl Nearest {
@@ -71,7 +85,11 @@ impl Nearest {
 
     /// How far a replica is, as far as that is known.
     fn mean(&self, replica: ReplicaId) -> Option<u64> {
-        self.trips.get(&replica).and_then(|it| it.trip.mean())
+        let distance = self.trips.get(&replica)?;
+        match distance.useless {
+            true => Some(u64::MAX),
+            false => distance.trip.mean(),
+        }
     }
 
     /// All replicas that can be asked, the nearest class first.
@@ -84,7 +102,7 @@ impl Nearest {
         let mut classes = BTreeMap::new();
         for mean in means {
             let nearest = *begins.get_or_insert(mean);
-            if mean > nearest + (nearest / FARTHER_BY).max(ALIKE.0) {
+            if is_farther(mean, nearest) {
                 class += 1;
                 begins = Some(mean);
             }
@@ -121,12 +139,55 @@ impl Nearest {
         }
     }
 
+    /// Whether the nearest `few` are in a nearer class than the nearest `many`, as far as is known.
+    pub(super) fn is_nearer(
+        &self,
+        connected: &BTreeSet<ReplicaId>,
+        few: usize,
+        many: usize,
+    ) -> bool {
+        let farthest = |all: &[ReplicaId]| {
+            let means = all.iter().map(|it| self.mean(*it));
+            means.max_by_key(|mean| mean.unwrap_or(u64::MAX)).flatten()
+        };
+        let all = self.all(connected);
+        let (Some(few), Some(many)) = (all.get(..few), all.get(..many)) else {
+            return false;
+        };
+        match (farthest(few), farthest(many)) {
+            (Some(few), Some(many)) => is_farther(many, few),
+            _ => false,
+        }
+    }
+
     /// A replica has answered a try after this time.
     pub(super) fn answered(&mut self, from: ReplicaId, took: Nanos) {
         let measured = self.tries;
         let distance = self.trips.entry(from).or_default();
         distance.trip.measured(took);
         distance.measured = measured;
+    }
+
+    /// An answer of a replica counted.
+    pub(super) fn matched(&mut self, replica: ReplicaId) {
+        let distance = self.trips.entry(replica).or_default();
+        (distance.useless, distance.differed) = (false, 0);
+    }
+
+    /// An answer of a replica differed from the one that counted: it lies, or had not executed all
+    /// yet.
+    pub(super) fn mismatched(&mut self, replica: ReplicaId) {
+        let distance = self.trips.entry(replica).or_default();
+        distance.differed = distance.differed.saturating_add(1);
+        distance.useless |= distance.differed >= DIFFERED_MAX;
+    }
+
+    /// A replica does not answer queries, for instance because it does not vote: others are asked
+    /// first, whatever their distance.
+    pub(super) fn refused(&mut self, from: ReplicaId) {
+        let distance = self.trips.entry(from).or_default();
+        distance.measured = self.tries;
+        distance.useless = true;
     }
 
     /// These have not answered a try for this time, or what was answered differed.
@@ -187,6 +248,53 @@ mod tests {
             );
             assert_eq!(ids(&ask(&mut nearest, &times, 2).needed), [2, 1], "{seed}");
         }
+    }
+
+    #[test]
+    fn a_few_are_nearer_than_many_only_over_ways_that_differ() {
+        let is_nearer = |times: [u64; 4]| {
+            let mut nearest = Nearest::new(4, 1);
+            assert!(!nearest.is_nearer(&all(4), 2, 3), "nothing is known");
+            for _ in 0..20 {
+                ask(&mut nearest, &times, 3);
+            }
+            assert!(!nearest.is_nearer(&all(2), 2, 3), "too few are connected");
+            nearest.is_nearer(&all(4), 2, 3)
+        };
+        assert!(is_nearer([MS, 25 * MS, 90 * MS, 150 * MS]));
+        assert!(is_nearer([150 * MS, 90 * MS, MS, 25 * MS]));
+        assert!(!is_nearer([MS; 4]));
+        assert!(!is_nearer([MS, 70 * MS, 71 * MS, 150 * MS]));
+    }
+
+    #[test]
+    fn one_that_refuses_is_asked_last_and_found_again_by_a_probe() {
+        let mut nearest = Nearest::new(4, 0);
+        let times = [1, 25, 90, 150].map(|ms| ms * MS);
+        for _ in 0..20 {
+            ask(&mut nearest, &times, 3);
+        }
+        nearest.refused(ReplicaId(0));
+        assert_eq!(nearest.choose(&all(4), 3).needed, [1, 2, 3].map(ReplicaId));
+        let mut tries = 0;
+        loop {
+            let chosen = ask(&mut nearest, &times, 3);
+            if ids(&chosen.needed) == [0, 1, 2] {
+                break;
+            }
+            if chosen.probed == Some(ReplicaId(0)) {
+                nearest.matched(ReplicaId(0));
+            }
+            tries += 1;
+            assert!(tries < 70, "no probe");
+        }
+        // What it answers differs once, and then again and again.
+        nearest.mismatched(ReplicaId(0));
+        assert_eq!(ids(&ask(&mut nearest, &times, 3).needed), [0, 1, 2]);
+        for _ in 1..DIFFERED_MAX {
+            nearest.mismatched(ReplicaId(0));
+        }
+        assert_eq!(ids(&ask(&mut nearest, &times, 3).needed), [1, 2, 3]);
     }
 
     #[test]

@@ -23,7 +23,9 @@
 //!   between the two.
 //! * *Session*: r + 1 match, each from a state that is at least as new as any that this session was
 //!   shown. One of them is correct. The answer holds from its version up to that replica's state,
-//!   so it holds at the smallest of the claimed states, which becomes the new bound.
+//!   so it holds at the smallest of the claimed states, which becomes the new bound. A later
+//!   linearizable query of this session must not go back before its version: a quorum may not have
+//!   executed that batch yet.
 //!
 //! A replica's answers may come in any order and late. Each try is sent under a fresh number, so an
 //! answer to it was made after the query. Therefore answers to all tries of a query count, once for
@@ -31,8 +33,10 @@
 //!
 //! A try waits about as long as the needed number of answers usually takes. Each try is measured by
 //! its own number, even if it is answered after its queries were ordered, so that replicas which
-//! turned out to be farther away are waited for the next time. Before anything was measured a try
-//! waits for as long as the session took to be opened.
+//! turned out to be farther away are waited for the next time. That a replica refuses to answer, as
+//! one does that does not vote, is no answer: the time that counts is that of the others. Fewer answers take less time, so the
+//! two kinds are measured apart. Before anything was measured a try waits for as long as the
+//! session took to be opened.
 //!
 //! Source: Castro and Liskov (1999), §5.1.3; Berger, Reiser and Bessani, "Making Reads in BFT State
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.
@@ -42,47 +46,16 @@ use super::encoding;
 use super::event::{Effect, Effects, OperationKind};
 use super::nearest::{Chosen, Nearest};
 use super::queue::{Pending, Queue};
-use super::read_try::{Try, TryProgress};
-use crate::identity::{Digest, Monotonic, Nanos, ReplicaId, Sequence, SessionId};
-use crate::round_trip::RoundTrip;
+use super::read_try::{OverdueTry, Trips, Try, TryProgress, Vote};
+use crate::identity::{Monotonic, Nanos, ReplicaId, Sequence, SessionId};
+use crate::sabotage::Flag;
 use crate::wire::limits::{
-    READ_FRAMES, READ_FRAMES_SINGLE, READ_HEDGE, READ_HEDGE_MAX, READ_HEDGE_MIN, READ_OVERDUE_MAX,
+    READ_FRAMES, READ_FRAMES_SINGLE, READ_HEDGE, READ_HEDGE_MAX, READ_OVERDUE_MAX,
     READ_QUERIES_MAX, READ_TRIES,
 };
-use crate::wire::message::{AnswerBody, Answered, Read, ReadAnswer};
-use crate::wire::signed_bytes::answer_digest;
+use crate::wire::message::{Read, ReadAnswer};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// One replica's answer to one query.
-#[derive(Clone, Debug)]
-struct Vote {
-    applied: Sequence,
-    version: Sequence,
-    digest: Digest,
-    bytes: Option<Bytes>,
-}
-
-impl Vote {
-    fn new(applied: Sequence, answered: Answered) -> Option<Self> {
-        let (digest, bytes) = match answered.body {
-            AnswerBody::Bytes(bytes) => (answer_digest(&bytes), Some(bytes)),
-            AnswerBody::Digest(digest) => (digest, None),
-            AnswerBody::NoRoom => return None,
-        };
-        // A change after the last batch that was executed cannot have been seen.
-        (answered.version <= applied).then_some(Self {
-            applied,
-            version: answered.version,
-            digest,
-            bytes,
-        })
-    }
-
-    fn matches(&self, other: &Self) -> bool {
-        self.version == other.version && self.digest == other.digest
-    }
-}
 
 /// A query and its answers. Settled ones are kept, so that the positions stay valid.
 #[derive(Debug)]
@@ -98,6 +71,8 @@ struct QueryGroup {
     /// Answers from a state before this do not count.
     floor: Sequence,
     needed: usize,
+    /// It is measured with the queries of this kind.
+    in_session: bool,
     queries: Vec<PendingQuery>,
     /// The tries, by number.
     tries: BTreeMap<u64, Try>,
@@ -110,6 +85,8 @@ struct Accepted {
     version: Sequence,
     /// The smallest state that is claimed for it.
     claimed: Sequence,
+    /// The replicas that gave it.
+    matched: BTreeSet<ReplicaId>,
 }
 
 impl QueryGroup {
@@ -125,12 +102,13 @@ impl QueryGroup {
         if claims.len() < self.needed {
             return None;
         }
-        let claimed = claims.into_values().min()?;
+        let claimed = claims.values().copied().min()?;
         let bytes = matching().find_map(|(_, vote)| vote.bytes.clone())?;
         Some(Accepted {
             bytes,
             version: latest.version,
             claimed,
+            matched: claims.into_keys().collect(),
         })
     }
 
@@ -154,23 +132,25 @@ pub(super) struct Reads {
     groups: BTreeMap<u64, QueryGroup>,
     /// The group that a try belongs to.
     tries: BTreeMap<u64, u64>,
-    /// Tries that were not answered before their queries were ordered, with the number of answers
-    /// they needed. They serve only to measure the time.
-    overdue: BTreeMap<u64, (Try, usize)>,
+    /// Tries that were not answered before their queries were ordered. They serve only to measure
+    /// the time.
+    overdue: BTreeMap<u64, OverdueTry>,
     nonce: u64,
     nearest: Nearest,
     /// The newest state that this session is known to have been shown.
     seen: Sequence,
-    /// The newest batch that a watcher was notified of. A later query has to see it, even where a
-    /// quorum has not executed it yet.
+    /// The newest batch that the session knows of without a quorum that has executed it: a watcher
+    /// was notified of it, or a query in session saw it. A later query has to see it.
     notified: Sequence,
     /// When an operation or query of this session was last ordered.
     ordered: Monotonic,
-    trip: RoundTrip,
+    trips: Trips,
     /// How long a try waits before anything was measured.
     unmeasured: Nanos,
     pub(super) accepted: u64,
     pub(super) fallen_back: u64,
+    /// A planted defect.
+    drops_earlier: Flag,
 }
 
 impl Reads {
@@ -185,10 +165,11 @@ impl Reads {
             seen: Sequence(0),
             notified: Sequence(0),
             ordered: Monotonic(0),
-            trip: RoundTrip::default(),
+            trips: Trips::default(),
             unmeasured: READ_HEDGE,
             accepted: 0,
             fallen_back: 0,
+            drops_earlier: config.earlier_try_dropped,
         }
     }
 
@@ -239,6 +220,13 @@ impl Reads {
         self.unmeasured = took.clamp(READ_HEDGE, READ_HEDGE_MAX);
     }
 
+    /// Whether a query in session is answered sooner than a linearizable one.
+    pub(super) fn near_pays(&self, config: &ClientConfig, connected: &BTreeSet<ReplicaId>) -> bool {
+        let model = &config.fault_model;
+        let (few, many) = (model.small().into(), model.medium().into());
+        self.nearest.is_nearer(connected, few, many)
+    }
+
     /// When that last happened.
     pub(super) const fn last_ordered(&self) -> Monotonic {
         self.ordered
@@ -272,9 +260,10 @@ impl Reads {
                 return;
             };
             let model = &config.fault_model;
-            let (floor, needed) = match kind {
-                OperationKind::SessionRead => (self.seen, model.small()),
-                _ => (self.notified, model.medium()),
+            let in_session = kind == OperationKind::SessionRead;
+            let (floor, needed) = match in_session {
+                true => (self.seen, model.small()),
+                false => (self.notified, model.medium()),
             };
             let pending_query = |pending| PendingQuery {
                 pending: Some(pending),
@@ -283,6 +272,7 @@ impl Reads {
             let group = QueryGroup {
                 floor,
                 needed: needed.into(),
+                in_session,
                 queries: queries.into_iter().map(pending_query).collect(),
                 tries: BTreeMap::new(),
                 due: now,
@@ -352,10 +342,14 @@ impl Reads {
             of: chosen.into_iter().collect(),
             awaited,
             answered_by: BTreeSet::new(),
+            refused_by: BTreeSet::new(),
             sent: now,
         };
-        let patience = self.trip.patience(self.unmeasured, READ_HEDGE_MIN);
-        group.due = now.plus(patience.min(READ_HEDGE_MAX));
+        let patience = match config.patience_fixed.is_set() {
+            true => READ_HEDGE,
+            false => self.trips.patience(group.in_session, self.unmeasured),
+        };
+        group.due = now.plus(patience);
         group.tries.insert(self.nonce, sent);
         self.tries.insert(self.nonce, id);
         self.groups.insert(id, group);
@@ -371,13 +365,16 @@ impl Reads {
         effects: &mut Effects,
     ) {
         let Some(id) = self.tries.get(&answer.nonce).copied() else {
-            self.answered_late(from, answer.nonce, now);
+            self.answered_late(from, &answer, now);
             return;
         };
         let Some(mut group) = self.groups.remove(&id) else {
             return;
         };
-        self.count(&mut group, from, answer, now, queue, effects);
+        let last = group.tries.last_key_value().map(|(nonce, _)| *nonce);
+        if !self.drops_earlier.is_set() || last == Some(answer.nonce) {
+            self.count(&mut group, from, answer, now, queue, effects);
+        }
         if group.open() {
             if group.all_answered() {
                 group.due = now;
@@ -401,14 +398,16 @@ impl Reads {
         let Some(sent) = group.tries.get_mut(&answer.nonce) else {
             return;
         };
-        let progress = sent.record_answer(from, group.needed, now);
-        if !matches!(progress, TryProgress::Ignored) {
+        let is_refused = answer.answers.is_none();
+        let progress = sent.record_answer(from, group.needed, is_refused, now);
+        if matches!(progress, TryProgress::One | TryProgress::Enough(_)) {
             self.nearest.answered(from, now.since(sent.sent));
         }
         match progress {
             TryProgress::Ignored => return,
+            TryProgress::Refused => self.nearest.refused(from),
             TryProgress::One => {}
-            TryProgress::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
+            TryProgress::Enough(took) => self.trips.measured(group.in_session, took),
         }
         let places = sent.places.clone();
         let answers = answer.answers.unwrap_or_default();
@@ -431,13 +430,18 @@ impl Reads {
     }
 
     /// Measures an answer to a try that no query waits for any more.
-    fn answered_late(&mut self, from: ReplicaId, nonce: u64, now: Monotonic) {
-        let Some((late, needed)) = self.overdue.get_mut(&nonce) else {
+    fn answered_late(&mut self, from: ReplicaId, answer: &ReadAnswer, now: Monotonic) {
+        let dropped = self.drops_earlier.is_set();
+        let late = self.overdue.get_mut(&answer.nonce);
+        let Some(late) = late.filter(|_| !dropped) else {
             return;
         };
-        if let TryProgress::Enough(took) = late.record_answer(from, *needed, now) {
-            self.trip.measured(took.min(READ_HEDGE_MAX));
-            self.overdue.remove(&nonce);
+        let is_refused = answer.answers.is_none();
+        if let TryProgress::Enough(took) = late.record_answer(from, is_refused, now) {
+            self.trips.measured(late.in_session, took);
+        }
+        if late.is_over() {
+            self.overdue.remove(&answer.nonce);
         }
     }
 
@@ -451,11 +455,12 @@ impl Reads {
     /// Drops a group that was not answered in time.
     fn give_up(&mut self, group: QueryGroup) {
         self.forget(&group);
-        let needed = group.needed;
+        let (needed, in_session) = (group.needed, group.in_session);
         let unanswered = group.tries.into_iter();
-        let unanswered = unanswered.filter(|(_, it)| it.answered_by.len() < needed);
+        let unanswered = unanswered.filter(|(_, it)| !it.is_answered_by_all());
+        let overdue = |sent| OverdueTry::new(sent, needed, in_session);
         self.overdue
-            .extend(unanswered.map(|(nonce, it)| (nonce, (it, needed))));
+            .extend(unanswered.map(|(nonce, sent)| (nonce, overdue(sent))));
         while self.overdue.len() > READ_OVERDUE_MAX {
             self.overdue.pop_first();
         }
@@ -475,11 +480,17 @@ impl Reads {
         let Some(pending) = query.pending.take() else {
             return;
         };
-        let state = match pending.kind {
-            OperationKind::SessionRead => accepted.claimed,
-            _ => accepted.version,
-        };
-        self.seen = self.seen.max(state);
+        for (replica, _) in &query.votes {
+            match accepted.matched.contains(replica) {
+                true => self.nearest.matched(*replica),
+                false => self.nearest.mismatched(*replica),
+            }
+        }
+        self.seen = self.seen.max(accepted.version);
+        if pending.kind == OperationKind::SessionRead {
+            self.seen = self.seen.max(accepted.claimed);
+            self.notified = self.notified.max(accepted.version);
+        }
         self.accepted = self.accepted.saturating_add(1);
         queue.deliver(&pending, accepted.bytes, accepted.version, effects);
     }
@@ -507,7 +518,8 @@ impl Reads {
                 awaited.is_some_and(|last| last.of.contains(id) && !last.answered_by.contains(id))
             };
             let waited = last.map_or(Nanos(0), |last| now.since(last.sent));
-            let differ = !last.is_some_and(|last| last.of.iter().any(late));
+            let refused = last.is_some_and(|last| !last.refused_by.is_empty());
+            let differ = !refused && !last.is_some_and(|last| last.of.iter().any(late));
             self.nearest.disappointed(late, waited);
             if differ && group.tries.len() == 1 {
                 self.nearest.differed();

@@ -7,7 +7,8 @@
 
 use crate::admission::Pace;
 use crate::identity::{Monotonic, ReplicaId, Sequence, View};
-use crate::wire::limits::RESEND_INTERVAL;
+use crate::round_trip::RoundTrip;
+use crate::wire::limits::{RESEND_INTERVAL, STATUS_BEHIND, STATUS_OVERDUE, TRANSFER_WAIT_MAX};
 use crate::wire::message::PeerStatus;
 
 /// One peer.
@@ -15,6 +16,8 @@ use crate::wire::message::PeerStatus;
 pub struct PeerRecord {
     /// Its view and status when it last sent them.
     pub known: Option<(View, PeerStatus)>,
+    /// When it sent them.
+    pub heard: Monotonic,
     /// The rate limit of the committed batches that it is sent.
     pub batches: Pace,
     /// That of bodies: separate, since a vote may wait for them.
@@ -23,6 +26,12 @@ pub struct PeerRecord {
     pub nodes: Pace,
     /// That of epoch records.
     pub epochs: Pace,
+    /// How long its answers take.
+    pub(crate) trip: RoundTrip,
+    /// When it was first asked for the batches that are being asked for.
+    pub asked_batches: Option<Monotonic>,
+    /// When it was first asked for the bodies.
+    pub asked_bodies: Option<Monotonic>,
     resent: Option<Monotonic>,
     handed: Option<Monotonic>,
 }
@@ -32,6 +41,24 @@ impl PeerRecord {
     #[must_use]
     pub fn committed(&self) -> Option<Sequence> {
         self.known.as_ref().map(|(_, status)| status.committed)
+    }
+
+    /// Whether it takes part in this view and keeps up: it has executed nearly all up to `last`.
+    #[must_use]
+    pub fn is_well(&self, view: View, last: Sequence, now: Monotonic) -> bool {
+        self.known.as_ref().is_some_and(|(its_view, status)| {
+            *its_view == view
+                && status.active
+                && status.committed.0.saturating_add(STATUS_BEHIND) >= last.0
+                && now.since(self.heard) < STATUS_OVERDUE
+        })
+    }
+
+    /// Its answer to what it was asked for at this time has come.
+    pub fn answered(&mut self, asked: Option<Monotonic>, now: Monotonic) {
+        if let Some(asked) = asked {
+            self.trip.measured(now.since(asked).min(TRANSFER_WAIT_MAX));
+        }
     }
 
     /// Whether missing messages may be sent to it again; if so, not again for a while.

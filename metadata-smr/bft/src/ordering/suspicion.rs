@@ -156,6 +156,12 @@ impl Watched {
 }
 
 impl Suspicions {
+    /// How long batches took lately from their proposal to their execution.
+    #[must_use]
+    pub const fn usual(&self) -> Nanos {
+        self.decide
+    }
+
     /// Half of the time that a view has to commit something.
     #[must_use]
     pub fn half_timeout(&self) -> Nanos {

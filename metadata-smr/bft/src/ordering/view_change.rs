@@ -36,6 +36,13 @@ impl Departures {
         *latest = (*latest).max((view, now));
     }
 
+    /// Whether a replica suspects this view or a later one.
+    #[must_use]
+    pub fn suspects(&self, signer: ReplicaId, view: View) -> bool {
+        let suspected = self.suspects.get(&signer);
+        suspected.is_some_and(|(suspected, _)| *suspected >= view)
+    }
+
     /// A replica does not suspect a view any more.
     pub fn withdraw(&mut self, signer: ReplicaId) {
         self.suspects.remove(&signer);

@@ -57,6 +57,7 @@ impl Start {
             checkpoint_interval,
             authentication,
             durability,
+            return_after,
             leaf_bytes_max,
             reply_whole_bytes,
             session_idle,
@@ -82,6 +83,7 @@ impl Start {
         (*reply_whole_bytes as u64).write(to);
         session_idle.0.write(to);
         detects_rollback.write(to);
+        return_after.map_or(u64::MAX, |after| after.0).write(to);
         let (verdict, reason) = match &self.condition {
             Condition::Intact => (0_u8, ""),
             Condition::TornTail => (1, ""),
@@ -132,6 +134,8 @@ impl Start {
         config.reply_whole_bytes = usize::try_from(whole).map_err(|_| impossible("bound"))?;
         config.session_idle = Nanos(from.get("idle time of sessions")?);
         config.detects_rollback = from.get("whether it detects a rollback")?;
+        let after = from.get("how long a leader is away")?;
+        config.return_after = (after != u64::MAX).then_some(Nanos(after));
         let verdict: u8 = from.get("verdict on the journal")?;
         let reason = text(from, "verdict's reason")?;
         let condition = match verdict {

@@ -8,7 +8,7 @@ use crate::membership::Membership;
 use crate::sabotage::{Planted, Sabotage};
 use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
-use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
+use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, RETURN_AFTER, SESSION_IDLE};
 use bytes::Bytes;
 
 /// The newest behaviour that this release knows.
@@ -40,6 +40,9 @@ pub struct Config {
     pub authentication: Authentication,
     /// How durable its runtime makes what it promises: for its status report alone.
     pub durability: Durability,
+    /// How long a replica that should lead has to be well before this one hands a view over to it;
+    /// `None`: it never does. Longer where that failed ([`crate::ordering::returning`]).
+    pub return_after: Option<Nanos>,
     /// The bound on the rows of one leaf of the state tree. Every digest depends on it; a
     /// simulation has small ones, so that small states make deep trees.
     #[doc(hidden)]
@@ -104,6 +107,7 @@ impl Config {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             authentication: Authentication::Sig,
             durability: Durability::Strict,
+            return_after: Some(RETURN_AFTER),
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,

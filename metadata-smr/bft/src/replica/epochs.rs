@@ -19,6 +19,7 @@ use crate::identity::{
 use crate::journal::Record;
 use crate::membership::{EpochRecord, Membership};
 use crate::metrics::Voting;
+use crate::ordering::returning::Returning;
 use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::Suspicions;
 use crate::ordering::throughput::Throughput;
@@ -305,6 +306,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.leave_view();
         self.early.clear();
         self.suspicions = Suspicions::default();
+        self.returning = Returning::default();
         self.throughput = Throughput::default();
         self.inquiry = Inquiry::default();
         self.fetched.clear();

@@ -196,7 +196,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Message::Checkpoint(_) = envelope.message() {
             return self.own_checkpoint(envelope, effects);
         }
-        if envelope.view() != self.views.view {
+        // Who hands over suspects later views too.
+        let hands_over = matches!(envelope.message(), Message::Suspect(_))
+            && self.views.suspecting
+            && envelope.view() > self.views.view;
+        if envelope.view() != self.views.view && !hands_over {
             return;
         }
         match envelope.message() {

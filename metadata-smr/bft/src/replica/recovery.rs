@@ -37,6 +37,7 @@ use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Entry, Journal, Record};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::BatchPosition;
+use crate::ordering::returning::Returning;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
 use crate::ordering::status::Inquiry;
 use crate::ordering::suspicion::{Reason, Suspicions};
@@ -215,6 +216,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             views: Views::default(),
             suspicions: Suspicions::default(),
             throughput,
+            returning: Returning::default(),
             forwarded: BTreeSet::new(),
             aged: 0,
             pool,

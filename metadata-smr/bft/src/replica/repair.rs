@@ -5,12 +5,14 @@
 //! * Answers to a peer's requests are rate-limited; asking more often brings nothing.
 //! * A replica that is behind asks one peer for committed batches, and the next one if none come.
 //! * A replica that lacks a body of a proposal asks its leader, then the others in turn.
+//! * The next one is asked once the answer of the one before is late. How long answers take is
+//!   learnt, for each peer: over long ways several would send the same bytes otherwise.
 //! * When a client asks again for an executed request, peers whose last STATUS was behind are sent
 //!   the batch after their last one, with its certificate: the client may be waiting for them.
 
 use super::Replica;
 use super::commit::stored_batch;
-use crate::identity::{Digest, ReplicaId, Sequence, View};
+use crate::identity::{Digest, Nanos, ReplicaId, Sequence, View};
 use crate::ordering::slot::{Slot, Stage};
 use crate::ordering::status::Inquiry;
 use crate::ordering::vote::bit;
@@ -21,7 +23,7 @@ use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::limits::{
     BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, REQUEST_BYTES_MAX,
-    SERVE_BODY_BYTES_MIN,
+    SERVE_BODY_BYTES_MIN, TRANSFER_PATIENCE, TRANSFER_WAIT_MAX,
 };
 use crate::wire::message::{
     Bodies, Committed, FetchBodies, FetchCommitted, Message, OpenStatus, PeerStatus,
@@ -78,6 +80,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         record.known = Some((view, status.clone()));
+        record.heard = now;
         self.check_statuses_for_rollback(effects);
         let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
             return;
@@ -194,6 +197,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         if wanting > self.inquiry.bodies_of {
             self.inquiry.bodies_asked = self.leader();
             self.inquiry.bodies_of = wanting;
+            for record in &mut self.peers {
+                record.asked_bodies = None;
+            }
             self.ask_for_bodies(effects);
         }
         if wanting.is_none() {
@@ -303,18 +309,27 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.inquiry.asked == self.config.replica {
             self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
         }
-        let from = self.last_executed.sequence.next();
+        let (now, from) = (self.now.monotonic, self.last_executed.sequence.next());
+        if self.inquiry.asked_from != Some(from) {
+            for record in &mut self.peers {
+                record.asked_batches = None;
+            }
+        }
         self.inquiry.asked_from = Some(from);
         let mut asked = self.inquiry.asked;
+        let patience = self.patience_with(asked);
         for more in (0..self.vouchers_needed()).rev() {
             self.counters.committed_fetched += 1;
             let fetch = Message::FetchCommitted(FetchCommitted { from });
             self.send_unsigned(Destination::Replica(asked), fetch, effects);
+            if let Some(record) = self.peers.get_mut(usize::from(asked.0)) {
+                record.asked_batches.get_or_insert(now);
+            }
             if more > 0 {
                 asked = self.peer_after(asked, true);
             }
         }
-        self.timers.ask_again_after(FETCH_HEDGE, effects);
+        self.timers.ask_again_after(patience, effects);
     }
 
     fn ask_for_bodies(&mut self, effects: &mut Effects) {
@@ -328,9 +343,36 @@ impl<S: Service, D: Store> Replica<S, D> {
         let sequence = lowest.unwrap_or(self.window.open());
         self.counters.bodies_fetched += 1;
         let fetch = FetchBodies { sequence, digests };
-        let to = Destination::Replica(self.inquiry.bodies_asked);
+        let asked = self.inquiry.bodies_asked;
+        let to = Destination::Replica(asked);
         self.send_unsigned(to, Message::FetchBodies(fetch), effects);
-        self.timers.ask_again_after(FETCH_HEDGE, effects);
+        let now = self.now.monotonic;
+        if let Some(record) = self.peers.get_mut(usize::from(asked.0)) {
+            record.asked_bodies.get_or_insert(now);
+        }
+        self.timers
+            .ask_again_after(self.patience_with(asked), effects);
+    }
+
+    /// How long to wait for a peer's answer, before the next one is asked too: as long as its
+    /// answers usually take, unless those of others take far less.
+    pub(super) fn patience_with(&self, peer: ReplicaId) -> Nanos {
+        let unknown = FETCH_HEDGE.max(self.suspicions.usual());
+        let quickest = self.peers.iter().filter_map(|peer| peer.trip.mean()).min();
+        let most = quickest.map_or(u64::MAX, |it| it.saturating_mul(TRANSFER_PATIENCE));
+        let most = Nanos(most).clamp(FETCH_HEDGE, TRANSFER_WAIT_MAX);
+        let record = self.peers.get(usize::from(peer.0));
+        let patience = record.map_or(unknown, |peer| peer.trip.patience(unknown, FETCH_HEDGE));
+        patience.min(most)
+    }
+
+    /// Bodies came from a peer that may have been asked for them.
+    pub(super) fn bodies_came(&mut self, peer: ReplicaId) {
+        let now = self.now.monotonic;
+        if let Some(record) = self.peers.get_mut(usize::from(peer.0)) {
+            let asked = record.asked_bodies.take();
+            record.answered(asked, now);
+        }
     }
 
     /// A peer lacks bodies.
@@ -470,6 +512,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         let room = last.0.saturating_add(FETCH_BATCHES_MAX as u64);
         if sequence <= last || sequence.0 > room {
             return;
+        }
+        let now = self.now.monotonic;
+        if let Some(record) = self.peers.get_mut(usize::from(peer.0)) {
+            let asked = record.asked_batches.take();
+            record.answered(asked, now);
         }
         if !self.signs_votes() {
             self.voucher(peer, sequence, envelope);

@@ -12,5 +12,6 @@ mod leaders;
 mod normal;
 mod observers;
 mod proposals;
+mod returning;
 mod rollback;
 mod transfer;

@@ -10,8 +10,8 @@ use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Timer};
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FORWARDED_BY_AGE,
-    OPENING_RECENT, STATUS_INTERVAL,
+    BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FORWARDED_BY_AGE, OPENING_RECENT,
+    STATUS_INTERVAL,
 };
 use crate::wire::message::Message;
 use std::collections::BTreeSet;
@@ -79,6 +79,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             Timer::Status => {
                 self.reconsider();
+                self.return_leadership(effects);
                 self.send_status(None, effects);
                 // A request that was here at the last STATUS and still is has waited for long.
                 let before = std::mem::replace(&mut self.aged, self.pool.arrivals());
@@ -107,7 +108,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.set_progress_timer(effects);
         self.set_tick_timer(effects);
         if self.inquiring() && !self.timers.fetch {
-            self.timers.ask_again_after(FETCH_HEDGE, effects);
+            let patience = self.patience_with(self.leader());
+            self.timers.ask_again_after(patience, effects);
         }
         self.set_batch_timer(effects);
         let lead = self.clock_lead();

@@ -68,9 +68,9 @@ pub(super) struct Views {
     /// The own SUSPECT for the current view.
     pub(super) own_suspect: Option<Arc<Envelope>>,
     /// Whether a SUSPECT for the current view is being signed.
-    suspecting: bool,
+    pub(super) suspecting: bool,
     /// Why, when, and after which batch the current view was suspected here.
-    suspicion: Option<(Reason, Monotonic, Sequence)>,
+    pub(super) suspicion: Option<(Reason, Monotonic, Sequence)>,
     /// The own NEW-VIEW, while it is being written.
     pub(super) own_new_view: Option<Arc<Envelope>>,
     leading: Leading,
@@ -149,11 +149,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         );
     }
 
+    /// The own SUSPECT is signed: of this view, or of later ones too, in a handover.
     pub(super) fn own_suspect(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
         self.views.suspecting = false;
         self.views.own_suspect = Some(Arc::clone(envelope));
         let (me, now) = (self.config.replica, self.now.monotonic);
-        self.views.departures.suspect(me, self.views.view, now);
+        let view = self.views.view.max(envelope.view());
+        self.views.departures.suspect(me, view, now);
         self.broadcast(envelope, None, effects);
     }
 
@@ -165,7 +167,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         let went_on = self.last_executed.sequence.0 >= last.0.saturating_add(SUSPICION_BATCHES);
-        let settled = self.views.own_suspect.is_some() && self.views.active();
+        let own = self.views.own_suspect.as_ref().map(|own| own.view());
+        let settled = own.is_some() && self.views.active();
         if settled && reason.may_be_withdrawn() && went_on && now.since(at) >= SUSPICION_LASTS {
             self.counters.suspicions_withdrawn += 1;
             self.views.own_suspect = None;
@@ -173,8 +176,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.views.departures.withdraw(self.config.replica);
         } else if settled {
             // It stands: here it counts on.
-            let me = self.config.replica;
-            self.views.departures.suspect(me, self.views.view, now);
+            let (me, view) = (
+                self.config.replica,
+                self.views.view.max(own.unwrap_or_default()),
+            );
+            self.views.departures.suspect(me, view, now);
         }
     }
 
@@ -188,9 +194,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let view = envelope.view();
         let now = self.now.monotonic;
         self.views.departures.suspect(signer, view, now);
-        if view == self.views.view && signer == self.leader() && self.views.active() {
+        let resigns = signer == self.leader() && self.views.active();
+        if resigns && view == self.views.view {
             // A leader that resigns is not worth waiting for.
             self.suspect(Reason::Abdicated, effects);
+        } else if resigns && self.is_handover(view) {
+            self.suspect_up_to(view, effects);
         }
     }
 
@@ -225,6 +234,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     fn change_view(&mut self, view: View, effects: &mut Effects) {
         self.counters.view_changes += 1;
+        self.note_loss(view);
         self.views.go(view, Phase::Changing);
         self.leave_view();
         self.suspicions.view_failed();
@@ -375,6 +385,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     pub(super) fn begin_view(&mut self, envelope: &Arc<Envelope>) {
         if envelope.view() > self.views.view {
             self.suspicions.view_failed();
+            self.note_loss(envelope.view());
         }
         self.views.go(envelope.view(), Phase::Active);
         self.leave_view();

@@ -212,7 +212,8 @@ pub const RESEND_INTERVAL: Nanos = Nanos::from_millis(50);
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_millis(400);
 /// The progress timer after many failed views; doubling stops here.
 pub const PROGRESS_TIMEOUT_MAX: Nanos = Nanos::from_secs(10);
-/// A request to one peer goes to the next one after this.
+/// A request to one peer goes to the next one after this, or later where answers usually take
+/// longer.
 pub const FETCH_HEDGE: Nanos = Nanos::from_millis(50);
 
 // ---- catching up and durability ----------------------------------------------------------------
@@ -273,6 +274,16 @@ pub const FORWARDED_BY_AGE: usize = 16;
 pub const SUSPICION_LASTS: Nanos = Nanos::from_secs(10);
 /// See [`SUSPICION_LASTS`].
 pub const SUSPICION_BATCHES: u64 = 64;
+/// A replica that should lead rather than the one that does has to have been well for so long.
+pub const RETURN_AFTER: Nanos = Nanos::from_secs(60);
+/// How often that is doubled where it loses one view after the other: to 17 hours.
+pub const RETURN_DOUBLINGS_MAX: u32 = 10;
+/// Leading for so long takes one doubling back.
+pub const RETURN_FORGIVEN: Nanos = Nanos::from_secs(600);
+/// A replica whose STATUS is older than this is not well: some may be lost.
+pub const STATUS_OVERDUE: Nanos = Nanos::from_secs(1);
+/// Nor is one that has executed so many batches less than this one.
+pub const STATUS_BEHIND: u64 = 64;
 /// A leader that needs so many times as long for a batch as batches usually take is slow.
 pub const PATIENCE_DECIDES: u64 = 3;
 /// The usual decide time extends the progress timer no further than this, whichever replica delays

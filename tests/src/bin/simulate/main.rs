@@ -408,6 +408,13 @@ fn tried_with(defect: Defect, arguments: &SimulateArguments) -> SimulateArgument
             profile: RunProfile::Usual(Profile::Calm),
             ..arguments.clone()
         },
+        // Waits and handovers show only over long ways, once all is well.
+        Sabotage::HandoverLoops | Sabotage::PatienceFixed | Sabotage::EarlierTryDropped => {
+            SimulateArguments {
+                profile: RunProfile::Usual(Profile::Regions),
+                ..arguments.clone()
+            }
+        }
         // A leader goes on in its view only where it crashes often, and others are slow to leave.
         Sabotage::OldViewLedAgain => SimulateArguments {
             profile: RunProfile::Usual(Profile::Disk),

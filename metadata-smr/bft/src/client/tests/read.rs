@@ -177,6 +177,86 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
     assert_eq!(desk.delivered.len(), old + 2);
 }
 
+/// One of the two that showed it in session may lie, and say later that it knows nothing of it.
+#[test]
+fn what_was_seen_in_session_is_seen_by_later_queries() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, OperationKind::SessionRead);
+    let (to, read) = desk.asked();
+    for from in to {
+        desk.answer(from, read.nonce, (30, 20), b"new", true);
+    }
+    assert_eq!(desk.delivered, [(1, Bytes::from_static(b"new"))]);
+    desk.ask(2, OperationKind::Read);
+    let (to, read) = desk.asked();
+    for from in &to {
+        desk.answer(*from, read.nonce, (19, 4), b"old", true);
+    }
+    assert_eq!(desk.delivered.len(), 1, "it would go back");
+    let (to, read) = desk.asked();
+    for from in &to[..3] {
+        desk.answer(*from, read.nonce, (20, 20), b"new", true);
+    }
+    assert_eq!(desk.delivered[1], (2, Bytes::from_static(b"new")));
+}
+
+/// Otherwise the wait would be as long as the nearest take to refuse, and where the quorum needs a
+/// replica that is far away, each query would be ordered.
+#[test]
+fn a_replica_that_refuses_is_waited_for_no_more_and_measures_nothing() {
+    let mut desk = Desk::open(reading);
+    for ticket in 0..20 {
+        desk.ask(ticket, OperationKind::Read);
+        let mut answers: Vec<(u64, u16, u64)> = Vec::new();
+        for millisecond in 0..600 {
+            let sent = std::mem::take(&mut desk.sent);
+            for (to, frame) in sent {
+                if let Message::Read(read) = Envelope::decode(frame).unwrap().message() {
+                    let trip = [5, 10, 15, 300][usize::from(to.0)];
+                    answers.push((millisecond + trip, to.0, read.nonce));
+                }
+            }
+            let (now, later) = answers.into_iter().partition(|it| it.0 <= millisecond);
+            answers = later;
+            let now: Vec<(u64, u16, u64)> = now;
+            for (_, from, nonce) in now {
+                match from {
+                    1 => desk.tell(from, nonce, 9, None),
+                    _ => desk.answer(from, nonce, (9, 5), b"x", true),
+                }
+            }
+            desk.later(1);
+        }
+    }
+    let (accepted, ordered) = desk.client.reads();
+    assert!(accepted >= 17 && ordered <= 3, "{accepted} {ordered}");
+    desk.ask(100, OperationKind::Read);
+    let (to, _) = desk.asked();
+    assert!([0, 2, 3].iter().all(|it| to.contains(it)), "{to:?}");
+}
+
+#[test]
+fn the_two_kinds_of_queries_are_measured_apart() {
+    let mut desk = Desk::open(reading);
+    let mut ask = |ticket, kind, took| {
+        desk.ask(ticket, kind);
+        let (to, read) = desk.asked();
+        desk.later(took);
+        let again = !desk.sent.is_empty();
+        for from in to {
+            desk.answer(from, read.nonce, (9, 5), b"x", true);
+        }
+        desk.sent.clear();
+        again
+    };
+    for ticket in 0..40 {
+        ask(2 * ticket, OperationKind::SessionRead, 10);
+        ask(2 * ticket + 1, OperationKind::Read, 90);
+    }
+    assert!(!ask(100, OperationKind::Read, 90), "it is usual");
+    assert!(ask(101, OperationKind::SessionRead, 30), "it is late");
+}
+
 #[test]
 fn queries_waiting_for_a_frame_are_sent_together() {
     let mut desk = Desk::open(reading);
