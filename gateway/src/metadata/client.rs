@@ -36,6 +36,15 @@ const REAP_TRIES: u32 = 70;
 /// The longest wait between two.
 const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// Who answers a query.
+#[derive(Clone, Copy)]
+enum Servers {
+    /// As many as have seen all that was acknowledged to any client.
+    Quorum,
+    /// The nearest, if they are nearer than a quorum.
+    Nearest,
+}
+
 /// One session with the metadata servers.
 pub struct MetadataClient {
     pub(super) transport: Arc<dyn Transport>,
@@ -187,14 +196,48 @@ impl MetadataClient {
         credentials: Credentials,
         question: Question,
     ) -> Result<QueryResult, VfsError> {
+        self.ask_of(Servers::Quorum, what, credentials, question)
+            .await
+    }
+
+    /// Asks `question` of the nearest servers. The answer contains all that this session was shown,
+    /// and so all that the news tell that have arrived; without news that are fresh, it is
+    /// [`ask`](Self::ask).
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[boxed]
+    pub(crate) async fn ask_near(
+        &self,
+        what: &'static str,
+        credentials: Credentials,
+        question: Question,
+    ) -> Result<QueryResult, VfsError> {
+        let servers = match self.has_fresh_news() {
+            true => Servers::Nearest,
+            false => Servers::Quorum,
+        };
+        self.ask_of(servers, what, credentials, question).await
+    }
+
+    async fn ask_of(
+        &self,
+        servers: Servers,
+        what: &'static str,
+        credentials: Credentials,
+        question: Question,
+    ) -> Result<QueryResult, VfsError> {
         self.not_fenced()?;
         self.queries.fetch_add(1, Ordering::Relaxed);
         let query = Query {
             credentials,
             question,
-        }
-        .to_bytes();
-        let asked = self.transport.query(Bytes::from(query));
+        };
+        let query = Bytes::from(query.to_bytes());
+        let asked = match servers {
+            Servers::Quorum => self.transport.query(query),
+            Servers::Nearest => self.transport.query_near(query),
+        };
         let answer = self.last_answer.wait(&*self.transport, asked).await;
         let answer = answer.map_err(|error| self.unanswered(error))?;
         let Answer(found) = Answer::from_bytes(&answer)
@@ -304,7 +347,7 @@ impl MetadataClient {
         place: EntryPlace,
     ) -> Result<Option<(Attributes, Attributes)>, VfsError> {
         match self
-            .ask("lookup", credentials, Question::Lookup(place))
+            .ask_near("lookup", credentials, Question::Lookup(place))
             .await
         {
             Ok(QueryResult::Entry { inode, parent, .. }) => Ok(Some((inode, parent))),
@@ -317,10 +360,20 @@ impl MetadataClient {
         }
     }
 
-    /// The attributes that `stat` shows of an inode.
+    /// The attributes of an inode, after all changes that were acknowledged to any client.
     pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         let question = Question::Attributes(inode);
-        match self.ask("getattr", self.own(), question).await? {
+        self.attributes_in(self.ask("getattr", self.own(), question).await?)
+    }
+
+    /// The attributes of an inode, as the nearest servers know them.
+    pub(crate) async fn attributes_near(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        let question = Question::Attributes(inode);
+        self.attributes_in(self.ask_near("getattr", self.own(), question).await?)
+    }
+
+    fn attributes_in(&self, found: QueryResult) -> Result<Attributes, VfsError> {
+        match found {
             QueryResult::Attributes(attributes) => Ok(attributes),
             other => Err(self.mismatch("getattr", &other)),
         }
@@ -354,7 +407,7 @@ impl MetadataClient {
             limit,
             by_handle: true,
         };
-        match self.ask("readdir", self.own(), question).await? {
+        match self.ask_near("readdir", self.own(), question).await? {
             QueryResult::Directory(page) => Ok(page),
             other => Err(self.mismatch("readdir", &other)),
         }
@@ -368,7 +421,7 @@ impl MetadataClient {
             to: u64::MAX,
             limit: EXTENT_PAGE_MAX,
         };
-        match self.ask("read", self.own(), question).await? {
+        match self.ask_near("read", self.own(), question).await? {
             QueryResult::Content(page) => Ok(page),
             other => Err(self.mismatch("read", &other)),
         }
@@ -377,7 +430,7 @@ impl MetadataClient {
     /// A symlink's sealed target.
     pub(crate) async fn symlink(&self, inode: InodeId) -> Result<Sealed, VfsError> {
         let question = Question::Symlink(inode);
-        match self.ask("readlink", self.own(), question).await? {
+        match self.ask_near("readlink", self.own(), question).await? {
             QueryResult::Symlink(target) => Ok(target),
             other => Err(self.mismatch("readlink", &other)),
         }

@@ -32,6 +32,9 @@ use tokio::time::Instant;
 const RECALL_PAUSE: Duration = Duration::from_millis(10);
 /// The longest. Each question moves the servers' lease clock by a second at most.
 const RECALL_PAUSE_MAX: Duration = Duration::from_millis(640);
+/// How long news are fresh after they were asked for: what is asked of the nearest servers then may
+/// be as old.
+const FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long a mount waits for another one that is alone.
 const RECALL_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -81,6 +84,8 @@ struct OwnMount {
 #[derive(Debug, Default)]
 pub(super) struct Mounting {
     own: Mutex<Option<OwnMount>>,
+    /// When the last news that were all that there were had been asked for.
+    heard: Mutex<Option<Instant>>,
     bell: Arc<Notify>,
 }
 
@@ -98,6 +103,10 @@ impl Standing {
 impl Mounting {
     fn own(&self) -> MutexGuard<'_, Option<OwnMount>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -270,6 +279,12 @@ impl MetadataClient {
         own.as_ref().is_some_and(|own| own.wish == MountMode::Alone)
     }
 
+    /// Whether this session has its mount and has heard all news lately.
+    pub(super) fn has_fresh_news(&self) -> bool {
+        let fresh = |heard: Instant| heard.elapsed() < FRESH_FOR;
+        self.is_mounted() && self.mounting.heard().is_some_and(fresh)
+    }
+
     /// Rings when there may be news.
     pub(crate) fn bell(&self) -> Arc<Notify> {
         self.mounting.bell.clone()
@@ -311,6 +326,7 @@ impl MetadataClient {
             return Ok(None);
         };
         let question = self.about_news(after.unwrap_or(began));
+        let sent = Instant::now();
         match self.ask("news", self.own(), question).await {
             Ok(QueryResult::News {
                 position,
@@ -319,14 +335,20 @@ impl MetadataClient {
                 more,
                 others,
                 recalled,
-            }) => Ok(Some(RealmNews {
-                position,
-                gap,
-                inodes,
-                more,
-                others,
-                recalled,
-            })),
+            }) => {
+                if !more {
+                    let mut heard = self.mounting.heard();
+                    *heard = (*heard).max(Some(sent));
+                }
+                Ok(Some(RealmNews {
+                    position,
+                    gap,
+                    inodes,
+                    more,
+                    others,
+                    recalled,
+                }))
+            }
             Ok(other) => Err(self.mismatch("news", &other)),
             // They are refused to a session without a mount, and to no other.
             Err(VfsError::Refused { .. }) => Ok(None),

@@ -5,6 +5,9 @@
 //! and this costs one round trip to a quorum, where the order costs several and a signature. If the
 //! replicas do not agree in time, because the data is changing or one of them is late, the query
 //! takes its place in the order automatically.
+//!
+//! What may be as old as the session is asked of the nearest r + 1 replicas, where those are nearer
+//! than a quorum: replicas far apart. On one site the stronger query costs the same.
 
 use super::transport::Watching;
 use super::{MetadataError, Transport};
@@ -84,6 +87,15 @@ impl Transport for Ordered {
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         self.with_retries(|| self.client.read(query.clone())).await
+    }
+
+    async fn query_near(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        if self.client.near_reads_pay() {
+            self.with_retries(|| self.client.read_in_session(query.clone()))
+                .await
+        } else {
+            self.query(query).await
+        }
     }
 
     async fn watch(

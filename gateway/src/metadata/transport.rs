@@ -37,6 +37,13 @@ pub trait Transport: Send + Sync + 'static {
     /// before.
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError>;
 
+    /// Answers a query from a state that includes everything that this session was shown before. It
+    /// may lack what others have changed since, and is answered by the nearest servers, if they
+    /// are nearer than those that [`query`](Self::query) takes.
+    async fn query_near(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.query(query).await
+    }
+
     /// Has `bell` notified when the answer to `query` may have changed, as long as the result is
     /// held. `None`: this transport cannot, so the caller asks from time to time, which it does in
     /// any case.

@@ -253,6 +253,8 @@ pub(crate) struct Wire {
     pub(crate) unheard: AtomicBool,
     /// Every operation that was answered.
     pub(crate) sent: Mutex<Vec<Operation>>,
+    /// Queries to a quorum, and queries to the nearest servers.
+    asked: [AtomicU64; 2],
 }
 
 impl Wire {
@@ -315,6 +317,22 @@ impl Transport for Wire {
     }
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.asked[0].fetch_add(1, Ordering::Relaxed);
+        self.answer(query).await
+    }
+
+    async fn query_near(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.asked[1].fetch_add(1, Ordering::Relaxed);
+        self.answer(query).await
+    }
+
+    async fn close(&self) {
+        self.session.close().await;
+    }
+}
+
+impl Wire {
+    async fn answer(&self, query: Bytes) -> Result<Bytes, MetadataError> {
         if self.unheard.load(Ordering::Relaxed) {
             return Err(MetadataError::NotExecuted {
                 reason: "set to fail".into(),
@@ -323,8 +341,9 @@ impl Transport for Wire {
         self.session.query(query).await
     }
 
-    async fn close(&self) {
-        self.session.close().await;
+    /// How many queries went to a quorum, and how many to the nearest servers, since the last call.
+    pub(crate) fn take_asked(&self) -> [u64; 2] {
+        [0, 1].map(|way: usize| self.asked[way].swap(0, Ordering::Relaxed))
     }
 }
 
@@ -350,6 +369,7 @@ impl TestVolume {
             late: Mutex::default(),
             unheard: AtomicBool::new(false),
             sent: Mutex::default(),
+            asked: Default::default(),
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
@@ -373,6 +393,7 @@ impl TestVolume {
             late: Mutex::default(),
             unheard: AtomicBool::new(false),
             sent: Mutex::default(),
+            asked: Default::default(),
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));

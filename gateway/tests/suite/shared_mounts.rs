@@ -9,6 +9,7 @@ use quorumfs_gateway::vfs::{
     AttributeChange, CACHED_FOR, FileSystem, InodeId, Invalidation, OpenMode, VfsOptions,
 };
 use quorumfs_metadata::operation::Operation;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const FILES: u32 = 40;
@@ -380,4 +381,37 @@ async fn news_of_what_is_open_and_has_a_name_order_nothing() {
     }
     assert_eq!(second.status().operations, before);
     second.release(opened.handle).await.unwrap();
+}
+
+/// While news arrive, what is promised to be no older than they are is asked of the nearest
+/// servers; an `open` and the news themselves are not.
+#[tokio::test(start_paused = true)]
+async fn the_nearest_servers_are_asked_what_may_be_as_old_as_the_news() {
+    let world = TestVolume::in_test_time();
+    let first = world.share(VfsOptions::default()).await;
+    let here = directory_of_files(&first, b"here").await;
+    let there = directory_of_files(&first, b"there").await;
+    let file = make(&first, first.root(), b"file").await;
+    let (second, wire) = world.share_over(VfsOptions::default()).await;
+    wire.take_asked();
+    find(&second, second.root(), b"here").await.unwrap();
+    let [quorum, _] = wire.take_asked();
+    assert!(quorum > 0, "the news");
+    look_at_all(&second, here).await;
+    look_at_all(&second, there).await;
+    let [quorum, near] = wire.take_asked();
+    assert_eq!(quorum, 0, "they are fresh");
+    assert!(near >= 4, "{near}");
+    let opened = second.open(&root(), file, OpenMode::READ).await.unwrap();
+    let [quorum, _] = wire.take_asked();
+    assert!(quorum > 0, "close-to-open");
+    second.release(opened.handle).await.unwrap();
+
+    // It hears nothing any more, so that a quorum is asked whatever it wants to know.
+    wire.unheard.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    wire.unheard.store(false, Ordering::Relaxed);
+    wire.take_asked();
+    find(&second, here, b"absent").await;
+    assert!(wire.take_asked()[0] > 0);
 }

@@ -365,7 +365,7 @@ impl FileSystemCore {
         let (attributes, listed, acl, default_acl) = match self
             .services
             .metadata
-            .ask("listxattr", own, question)
+            .ask_near("listxattr", own, question)
             .await?
         {
             QueryResult::Extended {

@@ -181,7 +181,7 @@ impl Files {
             return Ok(self.seen(&attributes));
         }
         let asked = self.known.query_stamp();
-        let attributes = self.services.metadata.attributes(inode).await?;
+        let attributes = self.services.metadata.attributes_near(inode).await?;
         self.learn(&attributes, asked);
         Ok(self.seen(&attributes))
     }

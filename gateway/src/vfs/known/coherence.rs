@@ -159,6 +159,7 @@ pub(super) mod tests {
     use super::*;
     use std::collections::VecDeque;
     use std::sync::Mutex;
+    use std::time::Duration;
     use tokio::time::Instant;
 
     /// Tells these news in their order, and then none.
@@ -168,6 +169,8 @@ pub(super) mod tests {
         news: Mutex<VecDeque<News>>,
         /// Whether a question hangs once they are told.
         hangs: bool,
+        /// How long an answer takes.
+        takes: Duration,
         bell: Arc<Notify>,
     }
 
@@ -178,6 +181,7 @@ pub(super) mod tests {
                 standing: Mutex::new(standing),
                 news: Mutex::new(news.into()),
                 hangs: false,
+                takes: Duration::ZERO,
                 bell: Arc::default(),
             }
         }
@@ -198,6 +202,11 @@ pub(super) mod tests {
                 hangs: true,
                 ..self
             }
+        }
+
+        /// Each answer takes so long.
+        pub(in crate::vfs::known) fn after(self, takes: Duration) -> Self {
+            Self { takes, ..self }
         }
 
         /// To a mount that is alone.
@@ -235,6 +244,9 @@ pub(super) mod tests {
         }
 
         async fn news(&self, _: Option<LogPosition>) -> Result<News, VfsError> {
+            if !self.takes.is_zero() {
+                tokio::time::sleep(self.takes).await;
+            }
             let next = self.news.lock().unwrap().pop_front();
             if next.is_none() && self.hangs {
                 std::future::pending::<()>().await;

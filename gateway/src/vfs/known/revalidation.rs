@@ -38,7 +38,8 @@ const EVERY: Duration = Duration::from_millis(450);
 /// How often an unused mount asks that another one may recall. It is woken when that happens, and
 /// this is for a bell that was not heard.
 const RECALLS_EVERY: Duration = Duration::from_secs(3);
-/// How long a call waits for news, before it sends its own query instead.
+/// How long a call waits for news at least, before it sends its own query instead. Where news take
+/// longer than half of it, it waits twice as long as they did, but no longer than [`VALID_FOR`].
 const WAIT: Duration = Duration::from_millis(300);
 /// When no news arrived for so long, the kernel's entries are invalidated.
 const LAPSE: Duration = Duration::from_millis(1_500);
@@ -62,6 +63,8 @@ struct RevalidationState {
     last_answer: Option<Instant>,
     /// When the question was sent whose answer was the last, and complete.
     answered: Option<Instant>,
+    /// How long that took.
+    took: Duration,
     /// The kernel may have entries that were not invalidated.
     handed_out: bool,
 }
@@ -86,6 +89,7 @@ impl Default for Revalidation {
                 last_attempt: None,
                 last_answer: None,
                 answered: None,
+                took: Duration::ZERO,
                 handed_out: false,
             }),
             recalls: Mutex::default(),
@@ -156,6 +160,11 @@ impl Revalidation {
     /// Has the task look at once.
     pub(super) fn wake_up(&self) {
         self.wake.notify_one();
+    }
+
+    /// How long a call waits for news.
+    fn patience(&self) -> Duration {
+        self.state().took.saturating_mul(2).clamp(WAIT, VALID_FOR)
     }
 
     /// When news last arrived.
@@ -251,7 +260,7 @@ impl KnownMetadata {
             return;
         }
         // If it fails, the caller sends its own query.
-        let _ = tokio::time::timeout(WAIT, self.ask_for_news()).await;
+        let _ = tokio::time::timeout(revalidation.patience(), self.ask_for_news()).await;
         self.check_servers();
     }
 
@@ -356,6 +365,7 @@ impl KnownMetadata {
                     let mut state = revalidation.state();
                     state.last_answer = Some(Instant::now());
                     state.answered = Some(sent);
+                    state.took = sent.elapsed();
                 }
                 revalidation.tell(changed);
                 more

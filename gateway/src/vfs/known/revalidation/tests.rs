@@ -46,6 +46,22 @@ async fn news_of_nothing_make_everything_valid_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_waits_for_as_long_as_news_take() {
+    let far = Scripted::shared(vec![quiet(7); 3]).after(Duration::from_millis(400));
+    let known = KnownMetadata::new(100, far);
+    known.revalidate().await;
+    assert!(
+        !known.has_fresh_news(),
+        "it is not known yet how far they are"
+    );
+    known.hear().await;
+    known.learn_name(known.stamp(HERE), HERE, b"a", THERE);
+    tokio::time::advance(2 * VALID_FOR).await;
+    known.revalidate().await;
+    assert_eq!(known.name(HERE, b"a"), Some(THERE));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gap_invalidates_everything_here_and_in_the_kernel() {
     let (known, mut kernel) = known_after(quiet(7), &[news(8, Changed::Anything)]).await;
     known.revalidate().await;
