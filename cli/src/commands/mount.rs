@@ -301,6 +301,7 @@ async fn leave(mounted: &Mounted) -> CommandResult<()> {
 async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountReport {
     let waiting_for_commit = opened.waiting(mounted.mount_point()).await;
     let (files, blocks) = (opened.file_system().status(), opened.block_status());
+    let (queries_unordered, queries_ordered) = opened.queries();
     let waiting = [
         blocks.under_replicated,
         blocks.puts_outstanding,
@@ -322,6 +323,8 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> MountRepo
         old_epoch_slices: files.under_old_epochs.map(|old| old.slices),
         old_epoch_bytes: files.under_old_epochs.map(|old| old.bytes),
         operations: files.operations,
+        queries_unordered,
+        queries_ordered,
         objects_written: blocks.counters.objects_written,
         shards_refused: blocks.counters.shards_refused,
         shards_replaced: blocks.counters.shards_replaced,

@@ -51,6 +51,12 @@ pub(crate) struct MountReport {
     pub(crate) old_epoch_bytes: Option<u64>,
     /// Ordered operations.
     pub(crate) operations: u64,
+    /// Queries that the replicas answered unordered.
+    #[serde(default)]
+    pub(crate) queries_unordered: u64,
+    /// Queries that had to be ordered, since the replicas did not give the same answer in time.
+    #[serde(default)]
+    pub(crate) queries_ordered: u64,
     /// Objects written to the clouds since it began.
     pub(crate) objects_written: u64,
     /// Answers of clouds that differed from the written data.
@@ -159,6 +165,11 @@ impl MountReport {
             text.push_str(&format!(
                 "; {packs} packs wait to be compacted, {freed} bytes freed"
             ));
+        }
+        if self.queries_ordered > 0 {
+            let ordered = self.queries_ordered;
+            let all = self.queries_unordered.saturating_add(ordered);
+            text.push_str(&format!("; {ordered} of {all} queries had to be ordered"));
         }
         text.push_str(&self.garbage_text());
         let memory = mebibytes(self.memory_bytes);

@@ -3,18 +3,22 @@
 //!
 //! ```text
 //! cargo run --release -p quorumfs-tests --bin regions -- measure --repeats 15
+//! cargo run --release -p quorumfs-tests --bin regions -- endure --scene cut
 //! cargo run --release -p quorumfs-tests --bin regions -- network PLAN.json
 //! ```
 //!
-//! `measure` prints a JSON line for each operation and mount. `network` prints a line for each
+//! `measure` prints a JSON line for each operation and mount. `endure` prints a line for each
+//! finding, and ends with exit code 0 only if everything holds that has to. `network` prints a line for each
 //! endpoint: its address, and the process whose network namespace it is (`nsenter --target PID
 //! --net`). It then reads changes from standard input, one JSON object a line, answers each, and
 //! ends with its input. It needs root.
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use clap::{Parser, Subcommand};
 use quorumfs_tests::regions::Regions;
-use quorumfs_tests::regions::measure::{FarVolume, Measuring, predict};
+use quorumfs_tests::regions::endure::{EnduranceScene, EnduranceSizes, endure};
+use quorumfs_tests::regions::measure::{Measuring, predict};
+use quorumfs_tests::regions::volume::FarVolume;
 use serde::Deserialize;
 use serde_json::json;
 use std::fs;
@@ -56,6 +60,14 @@ enum RegionsCommand {
         #[arg(long)]
         table: bool,
     },
+    /// Show what a volume endures over bad links
+    Endure {
+        /// Only this scene; may be repeated
+        #[arg(long, value_enum)]
+        scene: Vec<EnduranceScene>,
+        #[command(flatten)]
+        sizes: EnduranceSizes,
+    },
     /// Make a network and change it, as standard input says
     Network {
         /// Places, endpoints and links, in JSON
@@ -92,6 +104,21 @@ fn main() -> anyhow::Result<()> {
                 authentication,
             };
             measure(&measuring, table)
+        }
+        RegionsCommand::Endure { scene, sizes } => {
+            let scenes = match scene.is_empty() {
+                true => EnduranceScene::ALL.to_vec(),
+                false => scene,
+            };
+            let mut wrong = Vec::new();
+            for scene in scenes {
+                let tell = &mut |finding: &str| println!("{scene}: {finding}");
+                if let Err(error) = endure(scene, &sizes, tell) {
+                    wrong.push(format!("{scene}: {error:#}"));
+                }
+            }
+            ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+            Ok(())
         }
         RegionsCommand::Network { plan } => {
             let text = fs::read_to_string(&plan);

@@ -5,18 +5,15 @@
 //! mounts share the volume. Each operation is one that the mount cannot answer from what it has
 //! cached: files are prepared by another mount, and looked at once.
 
-use super::Regions;
 use super::plan::RegionsPlan;
-use crate::harness::{Cluster, Quorumfs, require_fuse};
+use super::volume::{FarVolume, mount_name, replica_name};
+use crate::harness::Quorumfs;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Every replica has an address of its own.
-const PORT: u16 = 7000;
 /// Bytes of the large file.
 const LARGE: usize = 1 << 20;
 /// How long the kernel may show what it has looked at before: longer than that.
@@ -83,18 +80,6 @@ pub struct Figure {
     pub predicted_ms: Option<f64>,
 }
 
-/// The name of a replica's endpoint.
-#[must_use]
-pub fn replica_name(number: usize) -> String {
-    format!("replica-{number}")
-}
-
-/// The name of a mount's endpoint.
-#[must_use]
-pub fn mount_name(place: &str) -> String {
-    format!("mount-{place}")
-}
-
 impl Measuring {
     /// The network that it needs, in the project's regions.
     #[must_use]
@@ -113,129 +98,22 @@ impl Measuring {
     }
 }
 
-/// A volume whose replicas and mounts are far apart.
-#[derive(Debug)]
-pub struct FarVolume {
-    regions: Regions,
-    cluster: Cluster,
-    mounts: Vec<FarMount>,
-}
-
-#[derive(Debug)]
-struct FarMount {
-    place: String,
-    state: PathBuf,
-    point: PathBuf,
-}
-
 impl FarVolume {
-    /// Starts the network, the replicas and the mounts.
-    ///
-    /// # Errors
-    /// If the network cannot be made.
-    ///
-    /// # Panics
-    /// If a command fails.
-    pub fn start(measuring: &Measuring) -> io::Result<Self> {
-        require_fuse();
-        let regions = Regions::start(measuring.plan())?;
-        let names: Vec<_> = (0..measuring.replicas.len()).map(replica_name).collect();
-        let at = names.iter().map(|name| {
-            let address = SocketAddr::new(regions.address(name), PORT);
-            (address, regions.process(name))
-        });
-        let mode = ["--authentication", measuring.authentication.as_str()];
-        let mut cluster = Cluster::prepare_at(at.collect(), &mode);
-        cluster.start();
-        let mut volume = Self {
-            regions,
-            cluster,
-            mounts: Vec::new(),
-        };
-        for place in &measuring.mounts {
-            volume.mount(place);
-        }
-        Ok(volume)
-    }
-
-    fn mount(&mut self, place: &str) {
-        let directory = self.cluster.directory();
-        let below = |kind: &str| directory.join(format!("{kind}-{place}"));
-        let mount = FarMount {
-            place: place.to_owned(),
-            state: below("state"),
-            point: below("mnt"),
-        };
-        let kit = self.cluster.volume().join("recovery-kit.txt");
-        let recover = self.at(place, &mount.state);
-        let recover = recover.args(["volume", "recover", "--kit"]);
-        recover.args([kit]).run().ok();
-        let _ = fs::create_dir(&mount.point);
-        let run = self.at(place, &mount.state);
-        let run = run.args(["mount", "--background"]);
-        run.args([&mount.point]).run().ok();
-        self.mounts.push(mount);
-    }
-
-    /// A run of the program on a state directory, at a mount's place.
-    #[must_use]
-    pub fn at(&self, place: &str, state: &Path) -> Quorumfs {
-        self.regions.holds(&mount_name(place), Quorumfs::on(state))
-    }
-
-    /// The network.
-    #[must_use]
-    pub fn regions(&self) -> &Regions {
-        &self.regions
-    }
-
-    /// The replicas.
-    #[must_use]
-    pub fn cluster(&mut self) -> &mut Cluster {
-        &mut self.cluster
-    }
-
-    /// The same on the state directory of the mount there.
-    ///
-    /// # Panics
-    /// If there is no mount.
-    #[must_use]
-    #[track_caller]
-    pub fn run_at(&self, place: &str) -> Quorumfs {
-        let mount = self.mounts.iter().find(|it| it.place == place);
-        let state = mount.map(|mount| mount.state.clone());
-        let state = state.unwrap_or_else(|| panic!("there is no mount in {place}"));
-        self.at(place, &state)
-    }
-
-    /// The mount point of a place's mount.
-    ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    #[track_caller]
-    pub fn point(&self, place: &str) -> &Path {
-        let mount = self.mounts.iter().find(|it| it.place == place);
-        mount.map_or_else(
-            || panic!("there is no mount in {place}"),
-            |mount| mount.point.as_path(),
-        )
-    }
-
     /// Measures every operation from every mount.
     ///
     /// # Errors
     /// If an operation fails.
     pub fn measure(&self, repeats: usize) -> io::Result<Vec<Figure>> {
         let mut figures = Vec::new();
-        for (index, mount) in self.mounts.iter().enumerate() {
+        let mounts: Vec<_> = self.mounts().collect();
+        for (index, (place, point)) in mounts.iter().enumerate() {
             // What is looked at another mount has made, so that this one knows nothing of it.
-            let other = self.mounts.iter().cycle().nth(index.saturating_add(1));
-            let made_by = other.map_or(&mount.point, |other| &other.point);
-            let name = format!("of-{}", mount.place);
+            let other = mounts.iter().cycle().nth(index.saturating_add(1));
+            let made_by = other.map_or(point, |(_, other)| other);
+            let name = format!("of-{place}");
             prepare(&made_by.join(&name), repeats)?;
             std::thread::sleep(FORGOTTEN_AFTER);
-            let below = mount.point.join(&name);
+            let below = point.join(&name);
             // The directory itself is known, as to a program that works in it: a new name there is
             // a change alone. Otherwise the first ones also look whether the name is taken.
             fs::read_dir(&below)?.count();
@@ -244,19 +122,10 @@ impl FarVolume {
                 for number in 0..repeats {
                     took.push(time(operation, &below, number)?);
                 }
-                figures.push(figure(&mount.place, operation, took));
+                figures.push(figure(place, operation, took));
             }
         }
         Ok(figures)
-    }
-}
-
-impl Drop for FarVolume {
-    fn drop(&mut self) {
-        for mount in &self.mounts {
-            let umount = self.at(&mount.place, &mount.state).args(["umount"]);
-            let _ = umount.run();
-        }
     }
 }
 

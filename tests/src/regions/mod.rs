@@ -17,7 +17,9 @@
 //! | `plan` | places, endpoints and links, as people write them |
 //! | `links` | what happens to a packet: pure, driven by a seed |
 //! | `router` | namespaces, devices, and the threads that carry packets |
+//! | `volume` | replicas and mounts at endpoints of a network |
 //! | `measure` | what each operation takes from each place |
+//! | `endure` | what a volume endures: losses, regions that are cut off, a replica that returns |
 //!
 //! Traffic stays in these namespaces, which have no other device. It needs root, `ip`, `unshare`
 //! and `/dev/net/tun`. Everything ends with this process, however it ends: the namespaces are those
@@ -28,9 +30,11 @@
     reason = "a network or a command that does not work ends the measurement or the test"
 )]
 
+pub mod endure;
 pub mod links;
 pub mod measure;
 pub mod plan;
 mod router;
+pub mod volume;
 
 pub use router::Regions;

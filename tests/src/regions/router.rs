@@ -240,6 +240,15 @@ impl Regions {
         Ok(())
     }
 
+    /// The same for all links.
+    pub fn change_every(&self, change: impl Fn(&mut PlaceLink)) {
+        let mut links = self.shared.links();
+        for (places, _) in self.plan.links() {
+            // All of them exist, and one that cannot be so stays as it is.
+            let _ = links.change(places, &change);
+        }
+    }
+
     /// What was carried from one place, or an endpoint's, to another.
     #[must_use]
     pub fn carried(&self, from: &str, to: &str) -> Carried {

@@ -5,9 +5,11 @@
 
 use quorumfs_tests::harness::Quorumfs;
 use quorumfs_tests::regions::Regions;
+use quorumfs_tests::regions::endure::{EnduranceScene, EnduranceSizes, endure};
 use quorumfs_tests::regions::links::PlaceLink;
-use quorumfs_tests::regions::measure::{FarVolume, Measured, Measuring};
+use quorumfs_tests::regions::measure::{Measured, Measuring};
 use quorumfs_tests::regions::plan::RegionsPlan;
+use quorumfs_tests::regions::volume::FarVolume;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -171,6 +173,23 @@ fn a_volume_is_used_from_places_that_are_far_apart_and_without_the_leaders() {
         .unwrap();
     fs::write(tokyo.join("with"), "frankfurt").unwrap();
     assert_eq!(fs::read(dublin.join("with")).unwrap(), b"frankfurt");
+}
+
+/// The program `regions` plays it at length, and in both directions.
+#[test]
+fn the_leaders_region_is_cut_off_and_is_up_to_date_after_its_return() {
+    let sizes = EnduranceSizes {
+        seconds: 0,
+        rounds: 1,
+        batches: 0,
+        batch_bytes: 0,
+        logs: None,
+    };
+    let mut findings = Vec::new();
+    let tell = &mut |finding: &str| findings.push(finding.to_owned());
+    endure(EnduranceScene::Cut, &sizes, tell).unwrap();
+    let rounds = findings.iter().filter(|it| it.starts_with("round "));
+    assert_eq!(rounds.count(), 1, "{findings:#?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The servers of a volume's client.
+//! The servers of a volume's client, and what its session counts.
 
-use super::{CONNECT_WITHIN, CommandResult, Exit, Failure, VolumeConfiguration};
+use super::{CONNECT_WITHIN, CommandResult, Exit, Failure, Opened, VolumeConfiguration};
 use crate::clouds::sections_of;
 use crate::values::public_key;
 use quorumfs_bft_runtime::client::{ClientConfig, Member};
@@ -71,4 +71,11 @@ pub(super) fn client_config(
     let mut client = ClientConfig::new(volume.id(), model, members, Arc::new(principal));
     client.connect_deadline = CONNECT_WITHIN;
     Ok(client)
+}
+
+impl Opened {
+    /// How many queries of the session were answered unordered, and how many had to be ordered.
+    pub(crate) fn queries(&self) -> (u64, u64) {
+        self.client.reads()
+    }
 }
