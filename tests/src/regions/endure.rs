@@ -5,10 +5,10 @@
 //!
 //! * `load`: two mounts are used over slow links that lose packets. No view ends, nearly no query
 //!   has to be ordered, and all content is right.
-//! * `cut`: the region of the leader is cut off and returns, again and again. The others go on soon,
-//!   nothing acknowledged is lost, and the region that returns is up to date again.
-//! * `return`: a replica returns that has missed thousands of batches. It has what it missed at half
-//!   of what its link carries.
+//! * `cut`: the region of the leader is cut off and returns, again and again. The others go on
+//!   soon, nothing acknowledged is lost, and the region that returns is up to date again.
+//! * `return`: a replica returns that has missed thousands of batches. It has what it missed at
+//!   half of what its link carries.
 //!
 //! Invariants: a scene ends, since every wait has a deadline and every call of a mount does; it
 //! leaves no process and no mount behind, however it ends; it says every figure before it fails

@@ -11,9 +11,11 @@
 use super::reports::{Reports, described, statuses, takes_part};
 use super::{EnduranceSizes, Findings, seconds, with_logs};
 use crate::harness::noise;
+use crate::regions::links::Carried;
 use crate::regions::plan::{Endpoint, RegionsPlan};
 use crate::regions::volume::{FarVolume, mount_name, replica_name};
 use anyhow::{Context, anyhow, ensure};
+use quorumfs_bft::metrics::{Counters, ReplicaStatus};
 use quorumfs_bft::observer::Report;
 use rustix::fs::{XattrFlags, setxattr};
 use std::collections::BTreeMap;
@@ -86,60 +88,111 @@ fn miss_and_return(
     ));
     drop(reports);
 
-    let regions = volume.regions();
-    regions.change_every(|link| link.delay_ms = DELAY_MS);
-    for (from, to) in [(SITE, AWAY), (AWAY, SITE)] {
-        let changed = regions.change(from, to, |link| link.rate_mbit = Some(RATE_MBIT));
-        changed.map_err(|error| anyhow!("{error}"))?;
-    }
+    slow_the_links(volume)?;
     // The others are followed from there, too.
     let reports = Reports::follow(volume, &replica_name(RETURNING))?;
     let what = "the other replicas vote";
     reports.wait(what, BACK_WITHIN, |it| {
         it.len() == RETURNING && it.values().all(takes_part)
     })?;
+    let served_before = statuses(volume, &replica_name(RETURNING))?;
+    let came = bring_back(volume, &reports, &made)?;
+    tell_counters(volume, &served_before, findings)?;
+    tell_what_came(&made, &came, findings);
+    needs_its_vote(volume, &point, &reports, findings)
+}
+
+/// Puts the returning replica far from the others, with a narrow link.
+fn slow_the_links(volume: &FarVolume) -> anyhow::Result<()> {
+    let regions = volume.regions();
+    regions.change_every(|link| link.delay_ms = DELAY_MS);
+    for (from, to) in [(SITE, AWAY), (AWAY, SITE)] {
+        let changed = regions.change(from, to, |link| link.rate_mbit = Some(RATE_MBIT));
+        changed.map_err(|error| anyhow!("{error}"))?;
+    }
+    Ok(())
+}
+
+/// What has come over the link to the replica, and when.
+struct CameBack {
+    state_after: Duration,
+    state: Carried,
+    after: Duration,
+    all: Carried,
+}
+
+/// Starts the replica, and waits until it has caught up.
+fn bring_back(
+    volume: &mut FarVolume,
+    reports: &Reports,
+    made: &MadeBatches,
+) -> anyhow::Result<CameBack> {
     let before = volume.regions().carried(SITE, AWAY);
     let began = Instant::now();
     volume.cluster().start_some(RETURNING..RETURNING + 1);
+    let here = u16::try_from(RETURNING)?;
+    let came_so_far = |what: &str| {
+        let came = came_since(volume, &before).bytes;
+        format!("{} had come when {what} was waited for", megabytes(came))
+    };
+    let what = format!("replica {RETURNING} has taken the state over");
+    let waited = reports.wait(&what, BACK_WITHIN, |newest| {
+        let returned = newest.get(&here);
+        returned.is_some_and(|it| it.transfer.is_none() && it.executed.0 > made.first)
+    });
+    waited.with_context(|| came_so_far("its state"))?;
+    let (state_after, state) = (began.elapsed(), came_since(volume, &before));
     let what = format!("replica {RETURNING} has caught up");
-    let caught_up = reports.wait(&what, BACK_WITHIN, |newest| {
+    let waited = reports.wait(&what, BACK_WITHIN, |newest| {
         let most = newest.values().map(|it| it.executed.0).max();
-        let returned = newest.get(&u16::try_from(RETURNING).unwrap_or(0));
         newest.len() == RETURNING + 1
-            && returned.is_some_and(|it| {
+            && newest.get(&here).is_some_and(|it| {
                 takes_part(it) && it.executed.0 >= made.last && Some(it.executed.0) >= most
             })
     });
-    let took = began.elapsed();
-    let carried = volume.regions().carried(SITE, AWAY);
-    let came = carried.bytes.saturating_sub(before.bytes);
-    let overflowed = carried.overflowed.saturating_sub(before.overflowed);
-    tell_counters(volume, findings)?;
-    caught_up?;
-    let rate = made.bytes as f64 * 8e-6 / took.as_secs_f64();
-    let least = RATE_PART * RATE_MBIT;
+    waited.with_context(|| came_so_far("its last batch"))?;
+    Ok(CameBack {
+        state_after,
+        state,
+        after: began.elapsed(),
+        all: came_since(volume, &before),
+    })
+}
+
+fn tell_what_came(made: &MadeBatches, came: &CameBack, findings: &mut Findings<'_>) {
     findings.say(&format!(
-        "{} came over the link to it, of which {} was content that it needed; {overflowed} packets \
-         found no room; the link was used to {:.0} %",
-        megabytes(came),
-        megabytes(made.bytes),
-        100.0 * came as f64 * 8e-6 / took.as_secs_f64() / RATE_MBIT
+        "the state was there after {}, for which {} came over the link to it; the batches since \
+         then took {} and {}; {} packets found no room",
+        seconds(came.state_after),
+        megabytes(came.state.bytes),
+        seconds(came.after.saturating_sub(came.state_after)),
+        megabytes(came.all.bytes.saturating_sub(came.state.bytes)),
+        came.all.overflowed
     ));
+    let mbit = |bytes: f64| bytes * 8e-6 / came.after.as_secs_f64();
+    findings.say(&format!(
+        "{} came in all, of which {} was content that it needed; the link was used to {:.0} %",
+        megabytes(came.all.bytes),
+        megabytes(made.bytes),
+        100.0 * mbit(came.all.bytes as f64) / RATE_MBIT
+    ));
+    let (rate, least) = (mbit(made.bytes as f64), RATE_PART * RATE_MBIT);
     findings.require(
         rate >= least,
         format!(
             "it has caught up and votes {} after its start: {rate:.1} Mbit/s of what it needed, \
              over {RATE_MBIT} Mbit/s and a round trip of {} ms; at least {least} Mbit/s are asked",
-            seconds(took),
+            seconds(came.after),
             2.0 * DELAY_MS
         ),
     );
-    needs_its_vote(volume, &point, &reports, findings)
 }
 
 /// What was made while a replica was stopped.
 struct MadeBatches {
     batches: u64,
+    /// The one before the first of them.
+    first: u64,
     /// The last of them.
     last: u64,
     bytes: usize,
@@ -189,6 +242,7 @@ fn make_batches(
     let last = executed(reports);
     Ok(MadeBatches {
         batches: last.saturating_sub(first),
+        first,
         last,
         bytes,
         took,
@@ -200,20 +254,43 @@ fn megabytes(bytes: impl TryInto<u64>) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// What the replica has counted since its start.
-fn tell_counters(volume: &FarVolume, findings: &mut Findings<'_>) -> anyhow::Result<()> {
+/// What the link to the returning replica has carried since then.
+fn came_since(volume: &FarVolume, before: &Carried) -> Carried {
+    let now = volume.regions().carried(SITE, AWAY);
+    Carried {
+        sent: now.sent.saturating_sub(before.sent),
+        lost: now.lost.saturating_sub(before.lost),
+        overflowed: now.overflowed.saturating_sub(before.overflowed),
+        cut: now.cut.saturating_sub(before.cut),
+        bytes: now.bytes.saturating_sub(before.bytes),
+    }
+}
+
+/// What the replica has counted since its start, and the others meanwhile.
+fn tell_counters(
+    volume: &FarVolume,
+    before: &BTreeMap<u16, ReplicaStatus>,
+    findings: &mut Findings<'_>,
+) -> anyhow::Result<()> {
     let all = statuses(volume, &replica_name(RETURNING))?;
-    let number = u16::try_from(RETURNING)?;
-    let status = all.get(&number).context("the replica does not answer")?;
-    let it = &status.counters;
+    let status = all.get(&u16::try_from(RETURNING)?);
+    let it = &status.context("the replica does not answer")?.counters;
+    let served = |count: fn(&Counters) -> u64| {
+        let others = all.iter().filter_map(|(number, after)| {
+            let before = before.get(number)?;
+            Some(count(&after.counters).saturating_sub(count(&before.counters)))
+        });
+        others.sum::<u64>()
+    };
     findings.say(&format!(
-        "replica {RETURNING}: {} state transfers ({} finished, {} moved), {} nodes of the state, \
-         {} batches with their certificates",
+        "replica {RETURNING}: {} state transfers ({} moved); it used {} nodes of the state, and \
+         the others sent {}; it used {} batches, and the others sent {}",
         it.transfers,
-        it.transfers_finished,
         it.transfers_moved,
         it.nodes_fetched,
-        it.batches_fetched
+        served(|it| it.nodes_served),
+        it.batches_fetched,
+        served(|it| it.committed_served)
     ));
     Ok(())
 }
