@@ -64,6 +64,9 @@ pub struct EnduranceSizes {
     /// than one, each direction is cut once more by itself.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
+    /// Seconds that the next change of the scene `cut` may take besides three round trips.
+    #[arg(long, default_value_t = 1)]
+    pub beyond: u64,
     /// Batches that the replica of the scene `return` misses.
     #[arg(long, default_value_t = 5000)]
     pub batches: u64,

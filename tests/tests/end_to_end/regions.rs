@@ -175,12 +175,13 @@ fn a_volume_is_used_from_places_that_are_far_apart_and_without_the_leaders() {
     assert_eq!(fs::read(dublin.join("with")).unwrap(), b"frankfurt");
 }
 
-/// The program `regions` plays it at length, and in both directions.
+/// The program `regions` plays it at length, and asks for a second: here other tests run as well.
 #[test]
 fn the_leaders_region_is_cut_off_and_is_up_to_date_after_its_return() {
     let sizes = EnduranceSizes {
         seconds: 0,
         rounds: 1,
+        beyond: 10,
         batches: 0,
         batch_bytes: 0,
         logs: None,

@@ -6,7 +6,7 @@
 //! worker behind the cut may see errors. Once the region is back, its replica has to take part
 //! again, at least as far as the others were by then.
 
-use super::reports::{Reports, described, takes_part};
+use super::reports::{Reports, described, statuses, takes_part};
 use super::work::{Calls, Worker};
 use super::{EnduranceSizes, Findings, seconds, with_logs};
 use crate::regions::plan::RegionsPlan;
@@ -29,8 +29,6 @@ const CUT_FOR: Duration = Duration::from_secs(8);
 const PEACE: Duration = Duration::from_secs(2);
 /// How long a replica may take to be up to date again.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
-/// What a mount may take besides three round trips.
-const BEYOND_ROUND_TRIPS: Duration = Duration::from_secs(1);
 
 /// Which way is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +78,12 @@ fn use_it(
         // A program that works in a directory knows it: a new name there is one change.
         fs::read_dir(&probes)?.count();
     }
+    let begun = statuses(volume, &mount_name(MOUNTS[0]))?;
+    let view = begun.values().map(|it| it.view.0).max().unwrap_or(0);
+    findings.say(&format!(
+        "replicas in {}; until the mounts were used, they came to view {view}",
+        REPLICAS.join(", ")
+    ));
     let mut cuts = vec![CutWays::Both; sizes.rounds];
     if sizes.rounds > 1 {
         cuts.extend([CutWays::Outward, CutWays::Inward]);
@@ -97,7 +101,7 @@ fn use_it(
     });
     // The links are as they were, unless a round has failed.
     let rounds = rounds?;
-    summarise(volume, &rounds, findings);
+    summarise(sizes, volume, &rounds, findings);
     for (place, worker) in MOUNTS.iter().zip(&workers) {
         tell_calls(place, &worker.calls, &rounds, findings);
     }
@@ -249,13 +253,18 @@ fn wait_for_changes(
     })
 }
 
-fn summarise(volume: &FarVolume, rounds: &[CutRound], findings: &mut Findings<'_>) {
+fn summarise(
+    sizes: &EnduranceSizes,
+    volume: &FarVolume,
+    rounds: &[CutRound],
+    findings: &mut Findings<'_>,
+) {
     let plan = volume.regions().plan();
     let ways = REPLICAS
         .iter()
         .flat_map(|from| REPLICAS.map(|to| plan.round_trip(from, to)));
     let longest = ways.flatten().fold(0.0, f64::max) / 1e3;
-    let limit = Duration::from_secs_f64(3.0 * longest) + BEYOND_ROUND_TRIPS;
+    let limit = Duration::from_secs_f64(3.0 * longest) + Duration::from_secs(sizes.beyond);
     let both = |it: &&CutRound| it.ways == CutWays::Both;
     let in_part = |it: &&CutRound| it.ways != CutWays::Both;
     let kinds = [
@@ -279,11 +288,12 @@ fn summarise(volume: &FarVolume, rounds: &[CutRound], findings: &mut Findings<'_
             *worst <= limit,
             format!(
                 "{} times a leader's region was cut {kind}: until the next change {} in the \
-                 median and {} at worst; {} is three round trips of {longest} s and a second",
+                 median and {} at worst; {} is three round trips of {longest} s and {} s",
                 rounds.len(),
                 seconds(*median),
                 seconds(*worst),
-                seconds(limit)
+                seconds(limit),
+                sizes.beyond
             ),
         );
     }

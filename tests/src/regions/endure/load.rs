@@ -167,6 +167,7 @@ fn queries(volume: &FarVolume) -> anyhow::Result<BTreeMap<String, (u64, u64)>> {
     Ok(counted)
 }
 
+/// The highest view.
 fn views(statuses: &BTreeMap<u16, ReplicaStatus>) -> u64 {
     statuses.values().map(|it| it.view.0).max().unwrap_or(0)
 }
