@@ -401,6 +401,13 @@ impl Client {
         }
     }
 
+    /// Measures the way to each replica: the shortest of so many round trips, one after the other,
+    /// of a question that each answers by itself.
+    pub async fn round_trips(&self, tries: u32) -> Vec<(ReplicaId, Result<Duration, StatusError>)> {
+        let deadline = self.inner.config.status_deadline;
+        self.inner.links.round_trips(tries, deadline).await
+    }
+
     /// The membership of the newest epoch that the client has followed to.
     #[must_use]
     pub fn membership(&self) -> Arc<Membership> {

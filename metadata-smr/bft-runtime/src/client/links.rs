@@ -24,7 +24,7 @@ use quorumfs_bft::wire::message::{Kind, Message, StatusQuery};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 const BOUNDS: Bounds = Bounds {
@@ -220,12 +220,34 @@ impl Links {
         &self,
         deadline: Duration,
     ) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
+        let ask = move |link: Arc<Link>| async move {
+            let answered = link.ask_status(deadline).await;
+            answered.map(|(status, _)| status)
+        };
+        self.ask_all(ask).await
+    }
+
+    /// The shortest of so many round trips to each replica; all replicas at the same time.
+    pub(crate) async fn round_trips(
+        &self,
+        tries: u32,
+        deadline: Duration,
+    ) -> Vec<(ReplicaId, Result<Duration, StatusError>)> {
+        let ask = move |link: Arc<Link>| async move { link.round_trip(tries, deadline).await };
+        self.ask_all(ask).await
+    }
+
+    async fn ask_all<T, F>(
+        &self,
+        ask: impl Fn(Arc<Link>) -> F,
+    ) -> Vec<(ReplicaId, Result<T, StatusError>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StatusError>> + Send + 'static,
+    {
         let mut queries = Vec::new();
         for link in self.all() {
-            queries.push((
-                link.id(),
-                tokio::spawn(async move { link.ask_status(deadline).await }),
-            ));
+            queries.push((link.id(), tokio::spawn(ask(link))));
         }
         let mut answers = Vec::new();
         for (replica, answer) in queries {
@@ -342,7 +364,21 @@ impl Link {
         }
     }
 
-    async fn ask_status(&self, deadline: Duration) -> Result<ReplicaStatus, StatusError> {
+    /// The shortest of so many round trips, one after the other.
+    async fn round_trip(&self, tries: u32, deadline: Duration) -> Result<Duration, StatusError> {
+        let (_, mut shortest) = self.ask_status(deadline).await?;
+        for _ in 1..tries {
+            let (_, took) = self.ask_status(deadline).await?;
+            shortest = shortest.min(took);
+        }
+        Ok(shortest)
+    }
+
+    /// The replica's status, and how long the answer took once there was a connection.
+    async fn ask_status(
+        &self,
+        deadline: Duration,
+    ) -> Result<(ReplicaStatus, Duration), StatusError> {
         let asking = async {
             let mut connected = self.connected.subscribe();
             if connected.wait_for(|connected| *connected).await.is_err() {
@@ -364,11 +400,13 @@ impl Link {
                 view: View(0),
             };
             let query = encode(header, &Message::StatusQuery(StatusQuery { nonce }));
+            let asked = Instant::now();
             self.outbox.push(Frame::message(query));
-            receiver.await.ok()
+            let status = receiver.await.ok()?;
+            Some((status, asked.elapsed()))
         };
         match tokio::time::timeout(deadline, asking).await {
-            Ok(Some(status)) => Ok(status),
+            Ok(Some(answered)) => Ok(answered),
             _ => Err(match self.state.unreachable() {
                 Some(reason) => StatusError::Unreachable(reason),
                 None => StatusError::Silent(deadline),

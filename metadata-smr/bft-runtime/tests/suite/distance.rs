@@ -112,4 +112,15 @@ async fn distant_replicas_answer_unordered_queries_and_send_their_state() {
     }
     let (accepted, ordered) = reader.reads();
     assert!(accepted >= 18, "{accepted} and {ordered} ordered");
+
+    cluster.kill(away).await;
+    let trips = reader.round_trips(3).await;
+    assert_eq!(trips.len(), 4);
+    for (replica, trip) in trips {
+        match trip {
+            // A busy machine adds to the 150 ms, and nothing takes from them.
+            Ok(took) => assert!(took >= Duration::from_millis(150), "{took:?}"),
+            Err(error) => assert_eq!(usize::from(replica.0), away, "{error}"),
+        }
+    }
 }
