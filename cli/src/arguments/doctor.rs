@@ -1,6 +1,7 @@
 //! The command line of `quorumfs doctor`.
 
 use clap::Args;
+use std::path::PathBuf;
 
 /// `quorumfs doctor`
 ///
@@ -21,4 +22,19 @@ pub(crate) struct DoctorArguments {
     /// Write nothing, and so prove no limit
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Measure the round trips and the operations from here too, and compare them with this table,
+    /// which is that of `quorumfs cluster plan` (docs/REGIONS.md)
+    #[arg(long, value_name = "FILE", requires_all = ["replicas", "from"], conflicts_with = "cloud")]
+    pub(crate) plan: Option<PathBuf>,
+    /// The places of the replicas in that table, in the order of the replicas' numbers
+    #[arg(
+        long,
+        value_name = "PLACE,...",
+        value_delimiter = ',',
+        requires = "plan"
+    )]
+    pub(crate) replicas: Vec<String>,
+    /// The place of this machine in that table
+    #[arg(long, value_name = "PLACE", requires = "plan")]
+    pub(crate) from: Option<String>,
 }

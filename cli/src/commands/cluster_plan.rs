@@ -5,8 +5,8 @@
 //! costs. *Best* is the least mean time of a change over the places from which the volume is used;
 //! the others lead after the first in the order of what that would cost.
 
-mod matrix;
-mod predict;
+pub(super) mod matrix;
+pub(super) mod predict;
 
 use crate::arguments::ClusterPlanArguments;
 use crate::exit::Exit;

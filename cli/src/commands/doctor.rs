@@ -4,14 +4,18 @@
 //! - [`machine`]: the requirements on this machine.
 //! - [`cloud`]: one cloud, and attempts to do there what must be refused.
 //! - [`limits`]: what each role may do, and what a deviation means.
+//! - [`plan`]: whether the replicas answer as fast from here as a table of round trips says.
+//! - [`compare`]: what a difference between the two means.
 //! - [`finding`]: one line each, and the overall exit code.
 //!
 //! Every finding is printed at once; nothing is repaired.
 
 mod cloud;
+mod compare;
 mod finding;
 mod limits;
 mod machine;
+mod plan;
 
 use super::members::{self, ReplicaLine};
 use super::opened::Configured;
@@ -22,6 +26,7 @@ use crate::failure::{CommandResult, Failure};
 use crate::output::Output;
 use cloud::Scope;
 use finding::{Finding, Level};
+use plan::PlannedPlacement;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::membership::Membership;
 use serde::Serialize;
@@ -65,6 +70,7 @@ pub(crate) async fn run(
     arguments: &DoctorArguments,
     output: Output,
 ) -> CommandResult {
+    let planned = PlannedPlacement::read(arguments)?;
     let mut findings = Vec::new();
     let mut report = |found: Vec<Finding>| -> CommandResult<()> {
         for finding in found {
@@ -88,6 +94,9 @@ pub(crate) async fn run(
         )])?;
         report(machine::memory(configured.budget()).into_iter().collect())?;
         report(replicas(&configured).await)?;
+        if let Some(planned) = &planned {
+            report(planned.compare(&configured).await?)?;
+        }
     }
     let clouds: Vec<&NamedCloud> = match &arguments.cloud {
         Some(name) => vec![super::cloud::named(&configured, name)?.1],

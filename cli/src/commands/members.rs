@@ -156,6 +156,12 @@ pub(super) fn vouched(
     )
 }
 
+/// The number of the voter that leads, as far as enough voters claim its view.
+pub(super) fn leader(replicas: &[ReplicaLine], membership: &Membership) -> Option<u64> {
+    let view = vouched(replicas, membership, |reported| reported.view)?;
+    view.checked_rem(membership.voters.len() as u64)
+}
+
 fn highest(mut values: Vec<u64>, vouchers: usize) -> Option<u64> {
     values.sort_unstable_by(|left, right| right.cmp(left));
     values.get(vouchers.checked_sub(1)?).copied()

@@ -314,7 +314,7 @@ fn summarise(
     Summary {
         epoch: membership.epoch.0,
         view,
-        leader: view.map(|view| view % (voters.max(1) as u64)),
+        leader: members::leader(replicas, membership),
         sequence: vouched(replicas, membership, |reported| reported.committed),
         replicas: voters,
         replicas_voting: voting,

@@ -193,15 +193,9 @@ fn figure(mount: &str, operation: Measured, mut took: Vec<f64>) -> Figure {
 /// # Panics
 /// If the command fails.
 pub fn predict(measuring: &Measuring, figures: &mut [Figure]) -> io::Result<()> {
-    let plan = measuring.plan();
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("round-trips");
-    let mut table = plan.places.join(" ");
-    for (place, row) in plan.places.iter().zip(&plan.round_trips_ms) {
-        let row: Vec<_> = row.iter().map(f64::to_string).collect();
-        table.push_str(&format!("\n{place} {}", row.join(" ")));
-    }
-    fs::write(&file, table)?;
+    fs::write(&file, measuring.plan().table())?;
     let run = Quorumfs::on(directory.path()).args(["cluster", "plan"]);
     let run = run
         .args([&file])

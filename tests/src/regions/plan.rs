@@ -68,6 +68,17 @@ impl RegionsPlan {
         }
     }
 
+    /// The round trips as a table, as `quorumfs cluster plan` takes it.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = self.places.join(" ");
+        for (place, row) in self.places.iter().zip(&self.round_trips_ms) {
+            let row: Vec<_> = row.iter().map(f64::to_string).collect();
+            table.push_str(&format!("\n{place} {}", row.join(" ")));
+        }
+        table
+    }
+
     /// What is wrong with it, if anything is.
     ///
     /// # Errors

@@ -3,16 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use quorumfs_tests::harness::Quorumfs;
+use quorumfs_tests::harness::{Cluster, Quorumfs};
 use quorumfs_tests::regions::Regions;
 use quorumfs_tests::regions::endure::{EnduranceScene, EnduranceSizes, endure};
 use quorumfs_tests::regions::links::PlaceLink;
 use quorumfs_tests::regions::measure::{Measured, Measuring};
 use quorumfs_tests::regions::plan::RegionsPlan;
 use quorumfs_tests::regions::volume::FarVolume;
+use serde_json::Value;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -111,6 +113,23 @@ fn packets_take_the_time_that_their_links_say_and_links_change_while_they_are_us
     assert!(regions.change("here", "nowhere", |_| ()).is_err());
 }
 
+const FOUR: &str = "frankfurt,dublin,virginia,oregon";
+
+/// What `doctor` finds of a plan.
+fn compared(run: Quorumfs, table: &Path, replicas: &str, from: &str) -> Vec<Value> {
+    let run = run.args(["doctor", "--dry-run", "--plan"]).args([table]);
+    let run = run.run_with(["--replicas", replicas, "--from", from]);
+    let mut found = run.records("finding");
+    found.retain(|it| it["about"] == "plan");
+    found
+}
+
+/// Whether what was measured is as it was predicted, by the bound of `doctor`.
+fn is_as_planned(finding: &Value) -> bool {
+    let ms = |key: &str| finding[key].as_f64().unwrap();
+    ms("measured_ms") <= 1.3 * ms("predicted_ms") + 5.0
+}
+
 #[test]
 fn a_volume_is_used_from_places_that_are_far_apart_and_without_the_leaders() {
     let measuring = Measuring {
@@ -138,6 +157,34 @@ fn a_volume_is_used_from_places_that_are_far_apart_and_without_the_leaders() {
     let (dublin, tokyo) = (volume.point("dublin"), volume.point("tokyo"));
     fs::write(tokyo.join("from-tokyo"), "far").unwrap();
     assert_eq!(fs::read(dublin.join("from-tokyo")).unwrap(), b"far");
+
+    let directory = tempfile::tempdir().unwrap();
+    let table = directory.path().join("round-trips");
+    fs::write(&table, measuring.plan().table()).unwrap();
+    let found = compared(volume.run_at("tokyo"), &table, FOUR, "tokyo");
+    assert_eq!(found.len(), 7, "{found:#?}");
+    for (finding, least) in found.iter().zip([230.0, 220.0, 150.0, 95.0, 220.0, 320.0]) {
+        assert!(
+            finding["measured_ms"].as_f64().unwrap() >= least * 0.9,
+            "{finding}"
+        );
+        assert_eq!(
+            finding["level"] == "ok",
+            is_as_planned(finding),
+            "{finding}"
+        );
+    }
+    // With another table each replica is too far, and so is what waits for them.
+    fs::write(&table, "tokyo\ntokyo 0\n").unwrap();
+    let nearby = ["tokyo"; 4].join(",");
+    let found = compared(volume.run_at("tokyo"), &table, &nearby, "tokyo");
+    let warned = found.iter().filter(|it| it["level"] == "warning");
+    assert_eq!(warned.count(), 6, "{found:#?}");
+    let said = found[0].to_string();
+    assert!(
+        said.contains("replica 0 (tokyo) is 2") && said.contains("ping"),
+        "{said}"
+    );
 
     // Another one is chosen to lead, by its number: it has number 0 from then on.
     let replicas = |kind: &str| volume.run_at("dublin").run_with([kind]).records("replica");
@@ -230,8 +277,7 @@ fn a_plan_names_the_best_places_and_what_their_loss_costs() {
             .contains(&"tokyo".into())
     );
 
-    let four = "frankfurt,dublin,virginia,oregon";
-    let given = plan(&["--replicas", four, "--from", "frankfurt"]).ok();
+    let given = plan(&["--replicas", FOUR, "--from", "frankfurt"]).ok();
     let given = given.records("placement").remove(0);
     let from = &given["from"][0];
     // 163 ms were measured, and 151 ms before the nearest replicas were asked.
@@ -266,4 +312,64 @@ fn a_plan_names_the_best_places_and_what_their_loss_costs() {
     plan(&[]).fails(2, "line 2: `x`", "the first line names the places");
     fs::remove_file(&file).unwrap();
     plan(&[]).fails(1, "cannot read the round trips", "");
+}
+
+#[test]
+fn a_running_cluster_is_compared_with_its_plan() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let table = cluster.directory().join("round-trips");
+    let here = ["here"; 4].join(",");
+    fs::write(&table, "here there\nhere 0 100\nthere 100 0\n").unwrap();
+    let found = compared(cluster.quorumfs(), &table, &here, "here");
+    assert_eq!(found.len(), 7, "{found:#?}");
+    for finding in &found[..6] {
+        assert_eq!(finding["predicted_ms"], 0.0, "{finding}");
+        assert_eq!(
+            finding["level"] == "ok",
+            is_as_planned(finding),
+            "{finding}"
+        );
+    }
+    assert_eq!(found[6]["check"], "leader");
+    assert!(
+        found[6]["text"]
+            .as_str()
+            .unwrap()
+            .contains("replica 0 (here) leads")
+    );
+
+    // What is claimed to be far is nearer than that. One replica is here: it should lead.
+    let far = compared(cluster.quorumfs(), &table, "there,there,there,here", "here");
+    for (number, finding) in far.iter().take(3).enumerate() {
+        assert_eq!(finding["replica"], number, "{finding}");
+        assert_eq!(finding["predicted_ms"], 100.0, "{finding}");
+    }
+    assert!(
+        far[0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("less than the table says")
+    );
+
+    // A replica that is down is named, and the others are compared without it.
+    cluster.kill_one(2);
+    let without = compared(cluster.quorumfs(), &table, &here, "here");
+    assert_eq!(without[2]["level"], "warning", "{without:#?}");
+    assert!(without[2]["measured_ms"].is_null(), "{without:#?}");
+    assert_eq!(without.len(), 7, "{without:#?}");
+
+    let doctor = |arguments: &[&str]| {
+        let run = cluster.quorumfs().args(["doctor", "--dry-run", "--plan"]);
+        run.args([&table]).run_with(arguments)
+    };
+    doctor(&["--replicas", "here,here", "--from", "here"]).fails(
+        2,
+        "4 replicas vote",
+        "in the order",
+    );
+    doctor(&["--replicas", &here, "--from", "atlantis"]).fails(2, "no place `atlantis`", "here");
+    assert_eq!(doctor(&["--replicas", &here]).code, Some(2));
+    fs::write(&table, "here\nhere x\n").unwrap();
+    doctor(&["--replicas", &here, "--from", "here"]).fails(2, "line 2: `x`", "the first line");
 }

@@ -21,15 +21,15 @@ const ASYMMETRY_MAX: f64 = 2.0;
 
 /// Places, and the time from each to each.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Matrix {
-    pub(super) places: Vec<String>,
+pub(crate) struct Matrix {
+    pub(crate) places: Vec<String>,
     /// One way, in milliseconds.
     one_way: Vec<Vec<f64>>,
 }
 
 impl Matrix {
     /// Reads a file.
-    pub(super) fn read(path: &Path) -> CommandResult<Self> {
+    pub(crate) fn read(path: &Path) -> CommandResult<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|error| Failure::file("read the round trips", path, &error))?;
         Self::parse(&text).map_err(|reason| {
@@ -41,7 +41,7 @@ impl Matrix {
     }
 
     /// Reads a table; the error says what is wrong where.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().zip(1..);
         let lines =
             lines.map(|(line, number)| (line.split('#').next().unwrap_or_default(), number));
@@ -91,7 +91,7 @@ impl Matrix {
     }
 
     /// The number of a place.
-    pub(super) fn place(&self, name: &str) -> CommandResult<usize> {
+    pub(crate) fn place(&self, name: &str) -> CommandResult<usize> {
         let place = self.places.iter().position(|it| it == name);
         place.ok_or_else(|| {
             Failure::new(
@@ -103,7 +103,7 @@ impl Matrix {
     }
 
     /// The time from a place to a place, in milliseconds.
-    pub(super) fn one_way(&self, from: usize, to: usize) -> f64 {
+    pub(crate) fn one_way(&self, from: usize, to: usize) -> f64 {
         let row = self.one_way.get(from);
         row.and_then(|row| row.get(to)).copied().unwrap_or_default()
     }

@@ -14,21 +14,21 @@ use quorumfs_bft::fault_model::FaultModel;
 
 /// A cluster: the places of the replicas, in the order in which they lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placement {
-    pub(super) replicas: Vec<usize>,
-    pub(super) model: FaultModel,
+pub(crate) struct Placement {
+    pub(crate) replicas: Vec<usize>,
+    pub(crate) model: FaultModel,
 }
 
 /// What operations take from a place, in milliseconds; `None`: they wait until more replicas are
 /// back.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Costs {
+pub(crate) struct Costs {
     /// An ordered operation: a new name, a rename, new content of a file.
-    pub(super) change: Option<f64>,
+    pub(crate) change: Option<f64>,
     /// A question whose answer has to be current: opening a file that others may write.
-    pub(super) look: Option<f64>,
+    pub(crate) look: Option<f64>,
     /// A question to the r + 1 nearest.
-    pub(super) near: Option<f64>,
+    pub(crate) near: Option<f64>,
 }
 
 /// The `count`-th smallest of some times.
@@ -39,7 +39,7 @@ fn nth(mut times: Vec<f64>, count: usize) -> Option<f64> {
 
 impl Placement {
     /// What operations take from a place while these replicas are up. The first of them leads.
-    pub(super) fn costs(&self, matrix: &Matrix, client: usize, up: &[usize]) -> Costs {
+    pub(crate) fn costs(&self, matrix: &Matrix, client: usize, up: &[usize]) -> Costs {
         let medium = usize::from(self.model.medium());
         let round_trips = || {
             let trips = up.iter().map(|it| 2.0 * matrix.one_way(client, *it));
@@ -53,7 +53,7 @@ impl Placement {
     }
 
     /// The same with a place lost.
-    pub(super) fn without(&self, lost: usize) -> Vec<usize> {
+    pub(crate) fn without(&self, lost: usize) -> Vec<usize> {
         let all = self.replicas.iter().copied();
         all.filter(|it| *it != lost).collect()
     }

@@ -29,11 +29,21 @@ impl Level {
     }
 }
 
+/// A time that was predicted, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct ComparedTime {
+    /// The replica that is so far away, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replica: Option<usize>,
+    pub(super) measured_ms: f64,
+    pub(super) predicted_ms: f64,
+}
+
 /// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// Its subject: `machine`, `replicas`, or a cloud's name.
+    /// Its subject: `machine`, `replicas`, `plan`, or a cloud's name.
     pub(super) about: String,
     /// The role whose credentials were used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +58,9 @@ pub(super) struct Finding {
     /// How long it took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) milliseconds: Option<u64>,
+    /// What was compared with a plan.
+    #[serde(flatten)]
+    pub(super) compared: Option<ComparedTime>,
     /// The exit code unless a worse one follows.
     #[serde(skip)]
     pub(super) exit: Exit,
@@ -64,6 +77,7 @@ impl Finding {
             text,
             remedy: None,
             milliseconds: None,
+            compared: None,
             exit: match level {
                 Level::Ok | Level::Warning => Exit::Success,
                 Level::Problem => Exit::Error,
@@ -81,6 +95,20 @@ impl Finding {
     /// Adds what to do.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Adds what to do if it is not as it should be.
+    pub(super) fn or_remedy(self, remedy: &str) -> Self {
+        match self.level {
+            Level::Ok => self,
+            Level::Warning | Level::Problem | Level::TooMuch => self.remedy(remedy),
+        }
+    }
+
+    /// Adds what was compared with a plan.
+    pub(super) fn comparing(mut self, compared: ComparedTime) -> Self {
+        self.compared = Some(compared);
         self
     }
 
