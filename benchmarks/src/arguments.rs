@@ -373,6 +373,12 @@ pub(crate) struct SmrArguments {
     /// Delay the proposals of the first leader by so many milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) slow_leader: Option<u64>,
+    /// Put the replicas far away: the round trip from the clients to each of them in milliseconds,
+    /// up to 1000, in the order of their numbers, or one for all. Between two replicas it is the
+    /// mean of theirs. Frames alone are delayed; connections are made at once
+    #[arg(long, value_name = "MS,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub(crate) rtt_ms: Vec<u64>,
     /// Additional durable writes of 8 KiB that each replica's process makes a second: they show
     /// what a disk takes from everything else on the same processors
     #[arg(long, value_name = "RATE", default_value_t = 0,

@@ -87,10 +87,39 @@ fn a_setting_that_makes_no_sense_is_refused() {
         ["--durability", "maybe"],
         ["--bundling", "perhaps"],
         ["--clients", "0"],
+        ["--rtt-ms", "1,2,3"],
+        ["--rtt-ms", "1001"],
+        ["--rtt-ms", "far"],
     ] {
         let output = bench(&wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
     }
+}
+
+/// Equal ways: a change takes 2.5 round trips, an unordered read one.
+#[test]
+fn replicas_that_are_far_away_answer_no_sooner_than_their_ways_allow() {
+    for authentication in ["sig", "mac"] {
+        let setting = ["--clients", "1", "--in-flight", "1", "--warm-up", "1"];
+        let far = ["--seconds", "3", "--rtt-ms", "40", "--reads", "50"];
+        let mode = ["--authentication", authentication];
+        let line = measured(bench(&[&setting[..], &far, &mode].concat()));
+        assert_eq!(
+            line["rtt_ms"],
+            serde_json::json!([40, 40, 40, 40]),
+            "{line}"
+        );
+        let median = |place: &str| line.pointer(place).unwrap().as_f64().unwrap();
+        let (change, read) = (median("/latency_ms/p50"), median("/reads/latency_ms/p50"));
+        assert!(change >= 100.0 && read >= 40.0 && read < change, "{line}");
+    }
+    // One replica in four may be far: three decide.
+    let setting = ["--clients", "1", "--in-flight", "1", "--warm-up", "1"];
+    let far = ["--seconds", "2", "--rtt-ms", "20,20,20,900", "--with-bare"];
+    let line = measured(bench(&[&setting[..], &far].concat()));
+    let change = line["latency_ms"]["p50"].as_f64().unwrap();
+    assert!((50.0..450.0).contains(&change), "{line}");
+    assert!(line["bare_p50_ms"].as_f64().unwrap() >= 50.0, "{line}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ fn load(arguments: &AttacksArguments) -> SmrArguments {
         flushes: 0,
         observers: 0,
         slow_observers: 0,
+        rtt_ms: Vec::new(),
     }
 }
 
@@ -152,6 +153,7 @@ pub(crate) async fn run(arguments: &AttacksArguments, output: Printer) -> BenchR
         others: BenchRole::Correct,
         additional: Vec::new(),
         flushes: 0,
+        round_trips_ms: Vec::new(),
     };
     let unharmed = measure(&load, &faultless, Faults::default()).await?;
     let mut rows = Vec::new();

@@ -40,6 +40,8 @@ pub(super) struct ClusterPlan {
     pub(super) additional: Vec<BenchRole>,
     /// Additional durable writes a second of each replica's process.
     pub(super) flushes: u32,
+    /// The round trip to each replica, in milliseconds; none: there is no delay.
+    pub(super) round_trips_ms: Vec<u64>,
 }
 
 impl ClusterPlan {
@@ -181,6 +183,7 @@ impl BenchCluster {
             reply_bytes: plan.reply_bytes,
             directory: place.join(number.to_string()),
             flushes: plan.flushes,
+            round_trips_ms: plan.round_trips_ms.clone(),
             part,
         };
         for (number, replica) in (0..).zip(&mut replicas) {

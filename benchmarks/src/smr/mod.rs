@@ -17,6 +17,7 @@
 //! | [`replica`] | such a process: a replica of a service that does nothing |
 //! | [`baseline`] | a replacement for a replica: the messages alone |
 //! | [`byzantine`] | a replica that misbehaves |
+//! | [`distance`] | a core that is far from the others |
 //! | [`attackers`] | clients and a replica that flood |
 //! | [`flushing`] | additional durable writes |
 //! | [`parts`] | the core, signatures and a connection, each alone |
@@ -29,6 +30,7 @@ mod baseline;
 mod byzantine;
 mod cluster;
 mod core;
+mod distance;
 mod flushing;
 mod load;
 mod observers;

@@ -10,6 +10,7 @@
 //! A replica makes its own key and takes a free port before it sends either, so no secret is
 //! transmitted and no other process can take the port in between.
 
+use super::distance::OneWays;
 use super::replica::CLUSTER;
 use crate::failure::{BenchFailure, BenchResult, failed};
 use quorumfs_bft::fault_model::FaultModel;
@@ -57,6 +58,8 @@ pub(super) struct ReplicaSetting {
     pub(super) directory: PathBuf,
     /// Additional durable writes a second.
     pub(super) flushes: u32,
+    /// The round trip to each replica, in milliseconds; none: there is no delay.
+    pub(super) round_trips_ms: Vec<u64>,
     pub(super) part: BenchRole,
 }
 
@@ -67,6 +70,11 @@ impl ReplicaSetting {
         } else {
             unsigned::CLUSTER
         }
+    }
+
+    /// How far it is from the others, if that is to be felt.
+    pub(super) fn ways(&self) -> Option<OneWays> {
+        OneWays::of(self.replica, &self.round_trips_ms)
     }
 
     pub(super) fn fault_model(&self) -> BenchResult<FaultModel> {

@@ -6,16 +6,18 @@
 use super::attackers::Attackers;
 use super::baseline::Baseline;
 use super::byzantine::{ByzantineCore, Habit};
+use super::distance::DistantCore;
 use super::flushing;
 use super::protocol::{Attack, BenchRole, Hello, ReplicaSetting, Sample, line};
 use crate::failure::{BenchFailure, BenchResult, failed};
 use crate::processor::process_seconds;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::identity::{ClusterId, Incarnation, Nanos, ReplicaId, SessionId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, Nanos, Now, ReplicaId, SessionId};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft::step::Effects;
+use quorumfs_bft_runtime::event_loop::Core;
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer, Start};
 use std::io::Write;
@@ -146,31 +148,43 @@ async fn start(
         recording: None,
     };
     let answer = setting.reply_bytes as usize;
-    let habit = match setting.part {
-        BenchRole::Baseline => {
-            let baseline = move |start: Start, _, _: &mut Effects| {
-                let (context, me) = (start.config.context(), start.config.replica);
-                Ok(Baseline::new(context, me, answer))
-            };
-            let started = ReplicaServer::start_core_on(config, baseline, socket).await;
-            return started.map_err(|error| describe(error.to_string()));
-        }
-        BenchRole::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
-        BenchRole::UnfairLeader(session) => Some(Habit::Unfair(SessionId(session))),
-        BenchRole::Correct | BenchRole::Attacker(_) => None,
-    };
+    let (part, ways) = (setting.part, setting.ways());
     let service = Null::answering(answer);
-    let started = match habit {
-        None => ReplicaServer::start_on(config, service, socket).await,
-        Some(habit) => {
-            let byzantine = move |start: Start, now, effects: &mut Effects| {
-                let core = start.replica(Box::new(service), now, effects)?;
-                Ok(ByzantineCore::new(core, habit))
+    let started = if part == BenchRole::Correct && ways.is_none() {
+        // As it is installed, without anything around it.
+        ReplicaServer::start_on(config, service, socket).await
+    } else {
+        let make = move |start: Start, now: Now, effects: &mut Effects| {
+            let core: Box<dyn Core> = match part {
+                BenchRole::Baseline => {
+                    let (context, me) = (start.config.context(), start.config.replica);
+                    Box::new(Baseline::new(context, me, answer))
+                }
+                part => {
+                    let core = start.replica(Box::new(service), now, effects)?;
+                    match habit(part) {
+                        Some(habit) => Box::new(ByzantineCore::new(core, habit)),
+                        None => core,
+                    }
+                }
             };
-            ReplicaServer::start_core_on(config, byzantine, socket).await
-        }
+            let core: Box<dyn Core> = match ways {
+                Some(ways) => Box::new(DistantCore::new(core, ways)),
+                None => core,
+            };
+            Ok(core)
+        };
+        ReplicaServer::start_core_on(config, make, socket).await
     };
     started.map_err(|error| describe(error.to_string()))
+}
+
+fn habit(part: BenchRole) -> Option<Habit> {
+    match part {
+        BenchRole::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
+        BenchRole::UnfairLeader(session) => Some(Habit::Unfair(SessionId(session))),
+        BenchRole::Correct | BenchRole::Baseline | BenchRole::Attacker(_) => None,
+    }
 }
 
 /// Attacks until standard input ends.

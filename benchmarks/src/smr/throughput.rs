@@ -7,6 +7,9 @@
 //! longest time without an answer to any client: view changes show there. With `--bursts`, clients
 //! rest in between, which is no gap.
 //!
+//! With `--rtt-ms`, frames take their time between all of them ([`super::distance`]). Then a change
+//! takes 2.5 round trips at least if all are equal, and an unordered read one.
+//!
 //! With a fault, the same without it is measured first, in the same run: goodput is the fraction of
 //! that. With `--with-bare`, the messages alone ([`super::baseline`]) are measured last.
 
@@ -36,6 +39,8 @@ struct SmrRecord {
     authentication: &'static str,
     durability: String,
     bundling: bool,
+    /// The round trip to each replica, if frames take their time.
+    rtt_ms: Option<Vec<u64>>,
     seconds: f64,
     /// Milliseconds of work and of rest, on average.
     bursts_ms: Option<(u128, u128)>,
@@ -100,9 +105,10 @@ struct BaselineRecord {
 }
 
 /// Correct replicas.
-fn correct(arguments: &SmrArguments, model: FaultModel) -> ClusterPlan {
+fn correct(arguments: &SmrArguments, model: FaultModel, round_trips_ms: Vec<u64>) -> ClusterPlan {
     ClusterPlan {
         model,
+        round_trips_ms,
         durability: arguments.load.durability.clone(),
         reply_bytes: arguments.reply_bytes,
         signed: arguments.authentication != "none",
@@ -112,6 +118,21 @@ fn correct(arguments: &SmrArguments, model: FaultModel) -> ClusterPlan {
         others: BenchRole::Correct,
         additional: Vec::new(),
         flushes: 0,
+    }
+}
+
+/// The round trip to each replica; none, if there are none.
+fn round_trips(given: &[u64], replicas: u16) -> BenchResult<Vec<u64>> {
+    match given {
+        [] => Ok(Vec::new()),
+        [all] => Ok(vec![*all; replicas.into()]),
+        each if each.len() == usize::from(replicas) => Ok(each.to_vec()),
+        some => {
+            let count = some.len();
+            let message = format!("--rtt-ms has {count} values, and there are {replicas} replicas");
+            Err(BenchFailure::usage(message)
+                .hint("give one for each replica, in the order of their numbers, or one for all"))
+        }
     }
 }
 
@@ -131,7 +152,8 @@ pub(crate) async fn run(arguments: &SmrArguments, output: Printer) -> BenchResul
             "more faults than u = {up}: the cluster would stop"
         )));
     }
-    let faultless = correct(arguments, model);
+    let far = round_trips(&arguments.rtt_ms, model.replicas())?;
+    let faultless = correct(arguments, model, far);
     let mut plan = faultless.clone();
     plan.down = arguments.down;
     plan.flushes = arguments.flushes;
@@ -157,6 +179,7 @@ pub(crate) async fn run(arguments: &SmrArguments, output: Printer) -> BenchResul
         false => None,
     };
     let seen = measure(arguments, &plan, faults).await?;
+    let far = plan.round_trips_ms;
     let bare = match arguments.with_bare {
         true => {
             let mut plan = faultless;
@@ -166,6 +189,7 @@ pub(crate) async fn run(arguments: &SmrArguments, output: Printer) -> BenchResul
         false => None,
     };
     let mut record = record(arguments, durability, &seen);
+    record.rtt_ms = Some(far).filter(|far| !far.is_empty());
     record.fault = before.map(|before| fault(arguments, &before, &seen));
     record.bare = bare.map(|bare| baseline_record(&bare));
     output.record("bench_smr", &record, describe)?;
@@ -222,6 +246,7 @@ fn record(arguments: &SmrArguments, durability: Durability, seen: &TrialResult) 
         authentication: arguments.authentication,
         durability: durability.to_string(),
         bundling: arguments.bundling,
+        rtt_ms: None,
         seconds: seen.seconds,
         bursts_ms: arguments
             .bursts
@@ -269,8 +294,13 @@ fn describe(record: &SmrRecord) -> String {
             bare.bare_ops_per_second, bare.bare_p50_ms,
         )
     });
+    let far = record.rtt_ms.as_ref().map_or_else(String::new, |each| {
+        let each: Vec<_> = each.iter().map(u64::to_string).collect();
+        format!("\nround trips of {} ms to the replicas", each.join(", "))
+    });
     let ordered = format!(
-        "{} replicas (u = {}, r = {}), {} clients with {} in flight, {}/{} bytes, {} durability\n\
+        "{} replicas (u = {}, r = {}), {} clients with {} in flight, {}/{} bytes, {} durability\
+         {far}\n\
          {:>12.0} operations/s, {:.0} per core-second\n\
          {:>12.3} ms median; p90 {:.3}, p99 {:.3}, p99.9 {:.3}\n\
          {:>12.1} operations a batch, {:.0} batches/s, {} view changes, longest gap {:.0} ms",
@@ -294,4 +324,20 @@ fn describe(record: &SmrRecord) -> String {
         record.longest_gap_ms,
     );
     ordered + &reads + &fault + &bare
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_are_one_for_each_replica_or_one_for_all() {
+        assert_eq!(round_trips(&[], 4), Ok(Vec::new()));
+        assert_eq!(round_trips(&[40], 4), Ok(vec![40; 4]));
+        assert_eq!(round_trips(&[1, 2, 3, 4], 4), Ok(vec![1, 2, 3, 4]));
+        let failure = round_trips(&[1, 2, 3], 4).unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert!(failure.message.contains("3 values"), "{failure}");
+        assert!(failure.hint.unwrap().contains("one for all"));
+    }
 }
