@@ -89,6 +89,8 @@ pub struct Inquiry {
     pub asked: ReplicaId,
     /// From which sequence on they were asked for, while the answer is awaited.
     pub asked_from: Option<Sequence>,
+    /// When they were asked for last, or one came.
+    pub last_useful: Monotonic,
     /// How often they were asked for in vain.
     pub in_vain: u16,
     /// Whether every peer was asked in vain.

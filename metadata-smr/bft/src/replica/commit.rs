@@ -267,6 +267,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let token = self.journal_writes.persist(&record, effects);
         self.journal_writes.executed(token);
         // Where the order goes on there is no need for a state transfer.
+        self.inquiry.last_useful = self.now.monotonic;
         self.inquiry.in_vain = 0;
         self.inquiry.all_asked_in_vain = false;
         self.window.lowest_mut().recorded(token);

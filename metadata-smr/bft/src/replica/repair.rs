@@ -255,7 +255,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.transfer_again(effects);
             return;
         }
-        if self.wants_batches() {
+        // While batches arrive no one else is asked for the same.
+        let waited = self.now.monotonic.since(self.inquiry.last_useful);
+        if self.wants_batches() && waited >= self.patience_with(self.inquiry.asked) {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
                 // The peer that claimed that there is more may have lied: the next STATUS shows it.
@@ -316,6 +318,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
         }
         self.inquiry.asked_from = Some(from);
+        self.inquiry.last_useful = now;
         let mut asked = self.inquiry.asked;
         let patience = self.patience_with(asked);
         for more in (0..self.vouchers_needed()).rev() {

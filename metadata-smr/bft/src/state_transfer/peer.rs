@@ -11,7 +11,7 @@ use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;
 use crate::state::Path;
 use crate::wire::limits::{
-    TRANSFER_PIECE, TRANSFER_QUESTIONS_MAX, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
+    TRANSFER_PATIENCE, TRANSFER_PIECE, TRANSFER_QUESTIONS_MAX, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
 };
 use crate::wire::message::Nodes;
 use std::collections::VecDeque;
@@ -36,6 +36,8 @@ pub(super) struct Peer {
     pub(super) wrong_until: Monotonic,
     /// It does not have this root.
     pub(super) without_root_until: Monotonic,
+    /// When it answered last: what it was asked for since then waits behind nothing else.
+    pub(super) last_answer: Monotonic,
     trip: RoundTrip,
     shortest: Option<Nanos>,
 }
@@ -64,8 +66,29 @@ impl Peer {
         let shortest = self.shortest.unwrap_or_default();
         let pieces = usize::try_from(shortest.0 / TRANSFER_PIECE.0).unwrap_or(usize::MAX);
         let most = pieces.saturating_add(1).min(TRANSFER_QUESTIONS_MAX);
+        let most = self.as_the_link_allows(most);
         let open = self.open_requests.iter().filter(|request| !request.overdue);
         most.saturating_sub(open.count())
+    }
+
+    /// Fewer requests, where answers take more than twice the shortest time: they wait for a slow
+    /// link then, and more of them would wait longer.
+    fn as_the_link_allows(&self, most: usize) -> usize {
+        let free = self.shortest.unwrap_or_default().0.saturating_mul(2);
+        match self.trip.mean() {
+            Some(mean) if mean > free => {
+                let part = (most as u64).saturating_mul(free) / mean;
+                usize::try_from(part).unwrap_or(most).max(1)
+            }
+            _ => most,
+        }
+    }
+
+    /// Whether the answer to a request is late: the peer answers one after the other.
+    pub(super) fn is_late(&self, request: &NodeRequest, patience: Nanos, now: Monotonic) -> bool {
+        let begins = request.at.max(self.last_answer);
+        let longest = Nanos(patience.0.saturating_mul(TRANSFER_PATIENCE));
+        now.since(begins) >= patience || now.since(request.at) >= longest
     }
 
     /// Removes the request that this answers, and measures how long it took.
@@ -83,6 +106,7 @@ impl Peer {
         let shortest = self.shortest.map_or(took, |it| it.min(took));
         self.shortest = Some(shortest);
         self.silent_until = Monotonic::default();
+        self.last_answer = now;
         Some(request)
     }
 

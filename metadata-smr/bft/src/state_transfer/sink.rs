@@ -165,10 +165,16 @@ impl Sink {
         let longest = self.longest_wait();
         for peer in self.peers.values_mut() {
             let patience = peer.patience().min(longest);
-            let late = |it: &&mut NodeRequest| !it.overdue && now.since(it.at) >= patience;
-            for request in peer.open_requests.iter_mut().filter(late) {
-                space.import_give_back(&request.paths);
-                request.overdue = true;
+            for at in 0..peer.open_requests.len() {
+                let request = peer.open_requests.get(at);
+                let late = |it: &&NodeRequest| !it.overdue && peer.is_late(it, patience, now);
+                if request.filter(late).is_none() {
+                    continue;
+                }
+                if let Some(request) = peer.open_requests.get_mut(at) {
+                    space.import_give_back(&request.paths);
+                    request.overdue = true;
+                }
                 peer.silent_until = now.plus(TRANSFER_PASS.max(patience));
             }
             while peer.open_requests.len() > 2 * TRANSFER_QUESTIONS_MAX {
