@@ -87,7 +87,7 @@ impl OneWays {
 }
 
 /// Something under way.
-enum UnderWay {
+enum Delayed {
     /// To this replica.
     Here(Event),
     /// To clients.
@@ -98,7 +98,7 @@ enum UnderWay {
 pub(super) struct DistantCore<C> {
     core: C,
     ways: OneWays,
-    queue: DelayQueue<UnderWay>,
+    queue: DelayQueue<Delayed>,
     /// Frames to clients that wait for a write.
     held: BTreeMap<Token, Vec<Effect>>,
     persisted: Option<Token>,
@@ -171,7 +171,7 @@ impl<C: Core> DistantCore<C> {
 
     fn send_away(&mut self, now: Now, effect: Effect) {
         let due = now.monotonic.plus(self.ways.clients);
-        self.queue.push(due, UnderWay::Away(effect));
+        self.queue.push(due, Delayed::Away(effect));
     }
 
     /// A write is durable, and so is every one before it.
@@ -193,8 +193,8 @@ impl<C: Core> DistantCore<C> {
             && let Some(arrived) = self.queue.take_due(now.monotonic)
         {
             match arrived {
-                UnderWay::Here(event) => self.feed(now, event, effects),
-                UnderWay::Away(effect) => effects.push(effect),
+                Delayed::Here(event) => self.feed(now, event, effects),
+                Delayed::Away(effect) => effects.push(effect),
             }
         }
         if self.signing == 0 && self.tick.is_some_and(|at| at <= now.monotonic) {
@@ -221,7 +221,7 @@ impl<C: Core> Core for DistantCore<C> {
         if way > Nanos(0) {
             // Nothing is sent in this step: a direct answer to a client would be charged to it.
             let due = now.monotonic.plus(way);
-            self.queue.push(due, UnderWay::Here(event));
+            self.queue.push(due, Delayed::Here(event));
             self.set_timer(now, effects);
             return;
         }

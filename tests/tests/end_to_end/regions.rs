@@ -356,6 +356,7 @@ fn a_running_cluster_is_compared_with_its_plan() {
     cluster.kill_one(2);
     let without = compared(cluster.quorumfs(), &table, &here, "here");
     assert_eq!(without[2]["level"], "warning", "{without:#?}");
+    assert_eq!(without[2]["replica"], 2, "{without:#?}");
     assert!(without[2]["measured_ms"].is_null(), "{without:#?}");
     assert_eq!(without.len(), 7, "{without:#?}");
 

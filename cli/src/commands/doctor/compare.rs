@@ -51,19 +51,20 @@ pub(super) fn judge(expected: &ExpectedTimes, found: &FoundTimes) -> Vec<Finding
     }
     let far = findings.iter().any(|it| it.level != Level::Ok);
     let from = &expected.from;
+    let far_ones = "see the replicas above that are far or silent";
     if let Some(predicted) = expected.read {
         let what = format!("an unordered read takes {} from {from}", shown(found.read));
-        let time = time(None, found.read, predicted);
-        findings.push(compared("read", what, time).or_remedy(match far {
-            true => "see the replicas above that are far or silent",
+        let finding = compared("read", &what, found.read, predicted);
+        findings.push(finding.or_remedy(match far {
+            true => far_ones,
             false => "the round trips are as planned: see whether the replicas are busy",
         }));
     }
     if let Some(predicted) = expected.change {
         let what = format!("a change takes {} from {from}", shown(found.change));
-        let time = time(None, found.change, predicted);
-        findings.push(compared("change", what, time).or_remedy(match far {
-            true => "see the replicas above that are far or silent",
+        let finding = compared("change", &what, found.change, predicted);
+        findings.push(finding.or_remedy(match far {
+            true => far_ones,
             false => {
                 "measure the ways between the replicas again; if they are as in the table, see \
                  whether the replicas or their disks are busy"
@@ -75,18 +76,12 @@ pub(super) fn judge(expected: &ExpectedTimes, found: &FoundTimes) -> Vec<Finding
 }
 
 fn shown(ms: f64) -> String {
-    match ms < 10.0 {
-        true => format!("{ms:.1} ms"),
-        false => format!("{ms:.0} ms"),
-    }
-}
-
-fn time(replica: Option<usize>, measured_ms: f64, predicted_ms: f64) -> ComparedTime {
-    ComparedTime {
-        replica,
-        measured_ms,
-        predicted_ms,
-    }
+    let places = match ms {
+        ..1.0 => 2,
+        ..10.0 => 1,
+        _ => 0,
+    };
+    format!("{ms:.places$} ms")
 }
 
 fn is_as_planned(measured: f64, predicted: f64) -> bool {
@@ -94,12 +89,7 @@ fn is_as_planned(measured: f64, predicted: f64) -> bool {
 }
 
 /// A finding without what to do: [`Finding::or_remedy`] adds it where it is a warning.
-fn compared(check: &'static str, what: String, time: ComparedTime) -> Finding {
-    let ComparedTime {
-        measured_ms: measured,
-        predicted_ms: predicted,
-        ..
-    } = time;
+fn compared(check: &'static str, what: &str, measured: f64, predicted: f64) -> Finding {
     let says = shown(predicted);
     let (level, text) = if !is_as_planned(measured, predicted) {
         let more = shown(measured - predicted);
@@ -107,23 +97,24 @@ fn compared(check: &'static str, what: String, time: ComparedTime) -> Finding {
         (Level::Warning, text)
     } else if !is_as_planned(predicted, measured) {
         let less = shown(predicted - measured);
-        (
-            Level::Ok,
-            format!("{what}, {less} less than the table says ({says})"),
-        )
+        let text = format!("{what}, {less} less than the table says ({says})");
+        (Level::Ok, text)
     } else {
         (Level::Ok, format!("{what}; the table says {says}"))
     };
-    Finding::new(level, "plan", check, text).comparing(time)
+    Finding::new(level, "plan", check, text).comparing(ComparedTime {
+        replica: None,
+        measured_ms: Some(measured),
+        predicted_ms: predicted,
+    })
 }
 
 fn round_trip(number: usize, place: &str, predicted: f64, trip: &Result<f64, String>) -> Finding {
     let which = format!("replica {number} ({place})");
-    match trip {
+    let finding = match trip {
         Ok(measured) => {
             let what = format!("{which} is {} away", shown(*measured));
-            let time = time(Some(number), *measured, predicted);
-            compared("round_trip", what, time).or_remedy(
+            compared("round_trip", &what, *measured, predicted).or_remedy(
                 "measure the table again with `ping`; if it is right, the way to this replica is \
                  slow, or the replica is in another place",
             )
@@ -133,7 +124,12 @@ fn round_trip(number: usize, place: &str, predicted: f64, trip: &Result<f64, Str
             Finding::new(Level::Warning, "plan", "round_trip", text)
                 .remedy("start it; `quorumfs status` shows all of them")
         }
-    }
+    };
+    finding.comparing(ComparedTime {
+        replica: Some(number),
+        measured_ms: trip.as_ref().ok().copied(),
+        predicted_ms: predicted,
+    })
 }
 
 /// Who leads, and whether another one would serve this place better.
@@ -305,7 +301,8 @@ mod tests {
         found.round_trips[3] = Err("refused".to_owned());
         let findings = judge(&expected(), &found);
         let silent = of(&findings, "round_trip")[3];
-        assert_eq!((silent.level, silent.compared), (Level::Warning, None));
+        let time = silent.compared.unwrap();
+        assert_eq!((silent.level, time.measured_ms), (Level::Warning, None));
         assert!(
             silent.text.contains("replica 3 (oregon)"),
             "{}",

@@ -29,13 +29,14 @@ impl Level {
     }
 }
 
-/// A time that was predicted, and what it is.
+/// A time that was predicted, and what it is if that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct ComparedTime {
     /// The replica that is so far away, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replica: Option<usize>,
-    pub(super) measured_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) measured_ms: Option<f64>,
     pub(super) predicted_ms: f64,
 }
 
