@@ -218,7 +218,7 @@ mod tests {
             trip.text,
             "replica 1 (dublin) is 70 ms away; the table says 70 ms"
         );
-        let time = trip.compared.unwrap();
+        let time = trip.compared.as_ref().unwrap();
         assert_eq!((time.replica, time.predicted_ms), (Some(1), 70.0));
         assert!(
             of(&findings, "leader")[0]
@@ -301,7 +301,7 @@ mod tests {
         found.round_trips[3] = Err("refused".to_owned());
         let findings = judge(&expected(), &found);
         let silent = of(&findings, "round_trip")[3];
-        let time = silent.compared.unwrap();
+        let time = silent.compared.as_ref().unwrap();
         assert_eq!((silent.level, time.measured_ms), (Level::Warning, None));
         assert!(
             silent.text.contains("replica 3 (oregon)"),

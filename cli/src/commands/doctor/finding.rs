@@ -61,7 +61,7 @@ pub(super) struct Finding {
     pub(super) milliseconds: Option<u64>,
     /// What was compared with a plan.
     #[serde(flatten)]
-    pub(super) compared: Option<ComparedTime>,
+    pub(super) compared: Option<Box<ComparedTime>>,
     /// The exit code unless a worse one follows.
     #[serde(skip)]
     pub(super) exit: Exit,
@@ -109,7 +109,7 @@ impl Finding {
 
     /// Adds what was compared with a plan.
     pub(super) fn comparing(mut self, compared: ComparedTime) -> Self {
-        self.compared = Some(compared);
+        self.compared = Some(Box::new(compared));
         self
     }
 
