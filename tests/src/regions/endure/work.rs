@@ -91,12 +91,12 @@ impl Calls {
 
 /// The content of a file, made again from these.
 #[derive(Clone, Copy, Debug)]
-struct Content {
+struct DrawnContent {
     seed: u64,
     bytes: usize,
 }
 
-impl Content {
+impl DrawnContent {
     fn draw(random: &mut Random) -> Self {
         Self {
             seed: random.next(),
@@ -114,7 +114,7 @@ impl Content {
 pub(super) struct Worker {
     directory: PathBuf,
     random: Random,
-    files: BTreeMap<String, Content>,
+    files: BTreeMap<String, DrawnContent>,
     /// Names that may be there or not, with any content.
     unsure: BTreeSet<String>,
     made: u64,
@@ -178,7 +178,7 @@ impl Worker {
     }
 
     fn make(&mut self) -> io::Result<()> {
-        let (name, content) = (self.new_name(), Content::draw(&mut self.random));
+        let (name, content) = (self.new_name(), DrawnContent::draw(&mut self.random));
         let path = self.directory.join(&name);
         let made = self.calls.time("write with fsync", || {
             let mut file = File::create(path)?;
@@ -196,7 +196,7 @@ impl Worker {
 
     /// Replaces the content of a file in place.
     fn append(&mut self, name: &str) -> io::Result<()> {
-        let content = Content::draw(&mut self.random);
+        let content = DrawnContent::draw(&mut self.random);
         let path = self.directory.join(name);
         let written = self.calls.time("overwrite with fsync", || {
             let mut file = File::options().write(true).truncate(true).open(path)?;
