@@ -11,7 +11,7 @@ use super::work::{Calls, Worker};
 use super::{EnduranceSizes, Findings, seconds, with_logs};
 use crate::regions::plan::RegionsPlan;
 use crate::regions::volume::{FarVolume, mount_name, replica_name};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use quorumfs_bft::observer::Report;
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,6 +79,11 @@ fn use_it(
         fs::read_dir(&probes)?.count();
     }
     let begun = statuses(volume, &mount_name(MOUNTS[0]))?;
+    let answered = begun.len();
+    ensure!(
+        answered == REPLICAS.len(),
+        "only {answered} replicas answer"
+    );
     let view = begun.values().map(|it| it.view.0).max().unwrap_or(0);
     findings.say(&format!(
         "replicas in {}; until the mounts were used, they came to view {view}",
