@@ -401,7 +401,7 @@ async fn the_nearest_servers_are_asked_what_may_be_as_old_as_the_news() {
     look_at_all(&second, there).await;
     let [quorum, near] = wire.take_asked();
     assert_eq!(quorum, 0, "they are fresh");
-    assert!(near >= 4, "{near}");
+    assert!(near >= 2, "a listing of each: {near}");
     let opened = second.open(&root(), file, OpenMode::READ).await.unwrap();
     let [quorum, _] = wire.take_asked();
     assert!(quorum > 0, "close-to-open");
