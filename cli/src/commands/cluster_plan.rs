@@ -138,8 +138,8 @@ pub(super) fn run(arguments: &ClusterPlanArguments, output: Output) -> CommandRe
     }
     output.print_text(
         "A change is a new name, a rename, or new content of a file; open, a file that others may \
-         write.\nA near read shows a name, attributes or a listing that the mount does not know; the \
-         nearest replicas answer it.\nProcessors, disks and the clouds come on top.",
+         write.\nA near read shows a name, attributes or a listing that the mount does not know: \
+         the nearest replicas answer it.\nProcessors, disks and the clouds come on top.",
     )?;
     Ok(Exit::Success)
 }

@@ -34,9 +34,9 @@
 //! A try waits about as long as the needed number of answers usually takes. Each try is measured by
 //! its own number, even if it is answered after its queries were ordered, so that replicas which
 //! turned out to be farther away are waited for the next time. That a replica refuses to answer, as
-//! one does that does not vote, is no answer: the time that counts is that of the others. Fewer answers take less time, so the
-//! two kinds are measured apart. Before anything was measured a try waits for as long as the
-//! session took to be opened.
+//! one does that does not vote, is no answer: the time that counts is that of the others. Fewer
+//! answers take less time, so the two kinds are measured apart. Before anything was measured a try
+//! waits for as long as the session took to be opened.
 //!
 //! Source: Castro and Liskov (1999), §5.1.3; Berger, Reiser and Bessani, "Making Reads in BFT State
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.

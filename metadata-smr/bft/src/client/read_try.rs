@@ -23,8 +23,8 @@ pub(super) struct Try {
 }
 
 impl Try {
-    /// Notes an answer, or that a replica refuses one. Once there are as many answers as are needed,
-    /// the result contains the time it took. More are needed where one of them is a lie.
+    /// Notes an answer, or that a replica refuses one. Once there are as many answers as are
+    /// needed, the result contains the time it took. More are needed where one of them is a lie.
     pub(super) fn record_answer(
         &mut self,
         from: ReplicaId,

@@ -29,8 +29,8 @@
 use crate::identity::{Digest, Lane, Nanos, Sequence, SessionId};
 use crate::wire::limits::{
     BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, PATIENCE_DECIDES, PATIENCE_LEARNT_MAX, PROGRESS_TIMEOUT,
-    PROGRESS_TIMEOUT_MAX, REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
-    WATCHED_BYTES_MAX, WINDOW,
+    PROGRESS_TIMEOUT_MAX, PROGRESS_TIMEOUT_UNKNOWN, REPEATED_PROPOSALS, TRAILING_PROPOSALS,
+    UNFAIR_BATCHES, WATCHED_BYTES_MAX, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,7 +166,10 @@ impl Suspicions {
     #[must_use]
     pub fn half_timeout(&self) -> Nanos {
         let learnt = self.decide.0.saturating_mul(PATIENCE_DECIDES);
-        let start = PROGRESS_TIMEOUT.0.max(learnt.min(PATIENCE_LEARNT_MAX.0));
+        let start = match learnt {
+            0 => PROGRESS_TIMEOUT_UNKNOWN.0,
+            learnt => PROGRESS_TIMEOUT.0.max(learnt.min(PATIENCE_LEARNT_MAX.0)),
+        };
         let doubled = start.saturating_mul(1 << self.failed_views.min(8));
         Nanos(doubled.min(PROGRESS_TIMEOUT_MAX.0) / 2)
     }
@@ -282,7 +285,9 @@ mod tests {
     #[test]
     fn patience_follows_what_batches_take_up_to_a_bound_and_comes_back() {
         let mut suspicions = Suspicions::default();
-        let first = suspicions.half_timeout();
+        let unknown = suspicions.half_timeout();
+        assert_eq!(unknown.0, PROGRESS_TIMEOUT_UNKNOWN.0 / 2);
+        let first = Nanos(PROGRESS_TIMEOUT.0 / 2);
         (0..10).for_each(|_| suspicions.decided(Nanos::from_millis(20)));
         assert_eq!(suspicions.half_timeout(), first);
         (0..3).for_each(|_| suspicions.decided(Nanos::from_millis(600)));

@@ -36,7 +36,7 @@ pub(super) struct Peer {
     pub(super) wrong_until: Monotonic,
     /// It does not have this root.
     pub(super) without_root_until: Monotonic,
-    /// When it answered last: what it was asked for since then waits behind nothing else.
+    /// When it last answered with nodes: what it was asked for since waits behind nothing else.
     pub(super) last_answer: Monotonic,
     trip: RoundTrip,
     shortest: Option<Nanos>,
@@ -106,7 +106,9 @@ impl Peer {
         let shortest = self.shortest.map_or(took, |it| it.min(took));
         self.shortest = Some(shortest);
         self.silent_until = Monotonic::default();
-        self.last_answer = now;
+        if !nodes.nodes.is_empty() {
+            self.last_answer = now;
+        }
         Some(request)
     }
 

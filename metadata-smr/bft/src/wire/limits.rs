@@ -210,6 +210,9 @@ pub const STATUS_INTERVAL: Nanos = Nanos::from_millis(200);
 pub const RESEND_INTERVAL: Nanos = Nanos::from_millis(50);
 /// The progress timer in a good view: hundreds of round trips in a region, a blink for a person.
 pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_millis(400);
+/// The same before anything was decided, so that it is not known how far the replicas are from each
+/// other: their first batch takes one round trip and a half, and disks.
+pub const PROGRESS_TIMEOUT_UNKNOWN: Nanos = Nanos::from_millis(1_200);
 /// The progress timer after many failed views; doubling stops here.
 pub const PROGRESS_TIMEOUT_MAX: Nanos = Nanos::from_secs(10);
 /// A request to one peer goes to the next one after this, or later where answers usually take

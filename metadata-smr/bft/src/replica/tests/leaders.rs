@@ -103,8 +103,11 @@ fn views_settle_where_deciding_takes_longer_than_the_first_timeout() {
         let entered = |cluster: &TestCluster| cluster.status(1).counters.views_entered;
         let (views, before) = (entered(&cluster), done(&cluster));
         cluster.run_for(120_000);
+        // A handover to the first replica is no view that failed.
+        let handed = total(&cluster, |it| it.handovers);
         let more = entered(&cluster) - views;
-        assert!(more <= 1, "seed {seed}: {more} views more");
+        assert!(more <= 1 + handed, "seed {seed}: {more} views more");
+        assert!(handed <= 1, "seed {seed}: {handed}");
         assert!(done(&cluster) > before + 100);
     }
 }
