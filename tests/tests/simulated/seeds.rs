@@ -57,6 +57,13 @@ fn a_boundary_that_opened_late_is_opened_again_by_the_journal() {
     holds(245, Service::Unlocked);
 }
 
+/// A state transfer moved to a newer root while nodes were being written. They were asked for again
+/// and got other children, of which the tree then lacked some.
+#[test]
+fn nodes_that_are_being_written_are_not_asked_for_again() {
+    holds_with(Profile::Crash, 947, Service::Metadata);
+}
+
 /// An observer kept the statements of replicas into the next membership epoch, where replicas have
 /// other numbers: a liar's old statement and its next one counted twice.
 #[test]

@@ -19,6 +19,8 @@
 //! * A node is written under an id of its own, and its children's ids are assigned when it arrives:
 //!   so a parent can be written before its children, and after a crash the missing nodes are found
 //!   by walking down from the root.
+//! * A node that has arrived is asked for no more, also while its write is under way: it would get
+//!   other children the second time.
 //! * Nodes that are equal to the own durable tree at the same place are kept where they are. The
 //!   rest of that tree is listed, for removal once the new root is durable and another one after
 //!   it.
@@ -106,6 +108,8 @@ pub struct Import {
     unwritten: Vec<(NodeId, Bytes)>,
     unwritten_bytes: usize,
     writing: bool,
+    /// The nodes of the write under way: the store may not have them yet.
+    in_flight: Vec<(NodeId, Bytes)>,
     /// Whether the record is to be written although no node has arrived.
     begun: bool,
     /// One bit for each id from the first one on: whether the root needs it.
@@ -140,6 +144,7 @@ impl Import {
             unwritten: Vec::new(),
             unwritten_bytes: 0,
             writing: false,
+            in_flight: Vec::new(),
             begun: true,
             live: Vec::new(),
             sweep: Vec::new(),
@@ -175,6 +180,7 @@ impl Import {
             unwritten: self.unwritten,
             unwritten_bytes: self.unwritten_bytes,
             writing: self.writing,
+            in_flight: self.in_flight,
             ..Self::at(target, note, self.first_id, self.next_id)
         };
         next.start(old, partial)
@@ -274,14 +280,21 @@ impl Import {
         Ok(())
     }
 
+    /// A node that has arrived and may not be in the store yet. If it were asked for again, its
+    /// children would get other ids the second time, and the first ones be looked for in the store.
+    fn arrived(&self, id: NodeId) -> Option<Bytes> {
+        let mut nodes = self.unwritten.iter().chain(&self.in_flight);
+        let node = nodes.find(|(own, _)| *own == id);
+        node.map(|(_, bytes)| bytes.clone())
+    }
+
     /// Visits a node that is open: it may have arrived already.
     fn look(&mut self, store: &dyn Store, open: Open) -> Result<(), StateError> {
         let Some(named) = open.node.filter(|named| named.id < self.stored_below) else {
             self.missing.push_back(open);
             return Ok(());
         };
-        let unwritten = self.unwritten.iter().find(|(id, _)| *id == named.id);
-        let found = match unwritten.map(|(_, bytes)| bytes.clone()) {
+        let found = match self.arrived(named.id) {
             Some(bytes) => Some(node::verified(&bytes, &named)?),
             None => self.load(store, &named)?,
         };
@@ -507,10 +520,10 @@ impl Import {
         self.begun = false;
         self.writing = true;
         self.unwritten_bytes = 0;
-        let nodes = std::mem::take(&mut self.unwritten);
+        self.in_flight = std::mem::take(&mut self.unwritten);
+        let nodes = self.in_flight.iter();
         let mut entries: Vec<(Bytes, Option<Bytes>)> = nodes
-            .into_iter()
-            .map(|(id, bytes)| (node_key(id), Some(bytes)))
+            .map(|(id, bytes)| (node_key(*id), Some(bytes.clone())))
             .collect();
         let record = borsh::to_vec(&self.record()).unwrap_or_default();
         entries.push((Bytes::from_static(IMPORT_KEY), Some(record.into())));
@@ -518,8 +531,9 @@ impl Import {
     }
 
     /// The writes that were returned are durable.
-    pub(super) const fn written(&mut self) {
+    pub(super) fn written(&mut self) {
         self.writing = false;
+        self.in_flight.clear();
     }
 
     /// Whether so much waits to be written that no more nodes should be requested.

@@ -9,6 +9,9 @@ use std::collections::BTreeSet;
 /// Small leaves make deep trees of few rows.
 const LEAF: u64 = 120;
 
+/// After so many moves the root stays.
+const MOVES_MAX: usize = 20;
+
 struct TestRandom(u64);
 
 impl TestRandom {
@@ -102,9 +105,16 @@ fn take_over(
     let mut seen = TroubleCounts::default();
     let mut target = from.root();
     to.space.begin_import(target, Bytes::from_static(b"note"));
+    let mut under_way = None;
+    // Where roots change fast, an import moves while writes of the one before are under way.
+    let pause = [4, 40][random.below(2) as usize];
     for _ in 0..100_000 {
         while to.space.import_advance().unwrap() {}
         if let Some((batch, _)) = to.space.import_write() {
+            under_way = Some(batch);
+        }
+        // A write may take a while: meanwhile nodes arrive, and the root moves on.
+        if let Some(batch) = under_way.take_if(|_| trouble == 0 || random.below(6) == 0) {
             if trouble > 0 && random.below(20) == 0 {
                 // A crash, with or without the writes that were just returned.
                 if random.below(2) == 0 {
@@ -132,7 +142,7 @@ fn take_over(
             to.sequence = root.sequence.0;
             return (to, seen);
         }
-        if trouble > 0 && random.below(40) == 0 {
+        if trouble > 0 && seen.moved < MOVES_MAX && random.below(pause) == 0 {
             from.change(10, random);
         }
         if !from.space.serves(&target.digest) {
