@@ -69,6 +69,15 @@ impl Site {
         self.cluster.quorumfs().args(arguments)
     }
 
+    /// A link to a file of so many MiB.
+    fn share_large(&self, seed: u64, mib: usize) -> MadeLink {
+        let large = self.cluster.directory().join("large");
+        fs::write(&large, noise(seed, mib * MIB)).unwrap();
+        let put = self.quorumfs(&["put"]).args([&large]).args(["/"]);
+        put.run().ok();
+        self.share("/large", &[])
+    }
+
     fn share(&self, path: &str, options: &[&str]) -> MadeLink {
         let shared = self.quorumfs(&["share", path, "--link"]).args(options);
         let line = shared.run().ok().records("link").remove(0);
@@ -242,14 +251,7 @@ fn a_link_ends_by_itself_when_its_time_has_come() {
 #[test]
 fn a_download_stops_when_its_link_is_revoked() {
     let site = Site::start();
-    let large = site.cluster.directory().join("large");
-    fs::write(&large, noise(2, 96 * MIB)).unwrap();
-    site.quorumfs(&["put"])
-        .args([&large])
-        .args(["/"])
-        .run()
-        .ok();
-    let link = site.share("/large", &[]);
+    let link = site.share_large(2, 96);
     let mut socket = site.gateway().connect();
     let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", link.target);
     socket.write_all(request.as_bytes()).unwrap();

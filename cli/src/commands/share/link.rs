@@ -115,37 +115,51 @@ impl Sharing<'_> {
         Ok(Exit::Success)
     }
 
-    /// Whether this user can share it; its kind.
+    /// Whether this user can share it by a link; its kind.
     pub(super) fn check_linked(
         &self,
         found: &Attributes,
         path: &Path,
     ) -> CommandResult<&'static str> {
-        let shown = path.display();
-        let refuse = |message: String, hint: &str| {
-            Err(Failure::new(Exit::Path, message).hint(hint.to_owned()))
+        let kind = self.kind_to_share(found, path)?;
+        self.check_owner(found, path)?;
+        Ok(kind)
+    }
+
+    /// Whether such a thing can be shared at all; its kind.
+    pub(super) fn kind_to_share(
+        &self,
+        found: &Attributes,
+        path: &Path,
+    ) -> CommandResult<&'static str> {
+        let (message, hint) = if self.fs().is_of_shared_with_me(found.inode) {
+            (
+                "is what others share with you",
+                "its owner can share it with others too",
+            )
+        } else {
+            match found.file_type() {
+                FileType::File => return Ok("file"),
+                FileType::Directory => return Ok("directory"),
+                FileType::Symlink => ("is a symbolic link", "share what it leads to"),
+                _ => (
+                    "is neither a file nor a directory",
+                    "share the directory that it is in",
+                ),
+            }
         };
-        if self.fs().is_of_shared_with_me(found.inode) {
-            let message = format!("{shown} is what others share with you");
-            return refuse(message, "its owner can share it with others too");
-        }
+        let message = format!("{} {message}", path.display());
+        Err(Failure::new(Exit::Path, message).hint(hint))
+    }
+
+    /// Whether it is this user's to share.
+    pub(super) fn check_owner(&self, found: &Attributes, path: &Path) -> CommandResult<()> {
         let (owner, caller) = (found.uid, Uid(self.caller.uid));
-        if caller != Uid::ROOT && caller != owner {
-            let message = format!("{shown} belongs to user {owner}");
-            return refuse(message, "only its owner can share it");
+        if caller == Uid::ROOT || caller == owner {
+            return Ok(());
         }
-        match found.file_type() {
-            FileType::File => Ok("file"),
-            FileType::Directory => Ok("directory"),
-            FileType::Symlink => {
-                let message = format!("{shown} is a symbolic link");
-                refuse(message, "share what it leads to")
-            }
-            _ => {
-                let message = format!("{shown} is neither a file nor a directory");
-                refuse(message, "share the directory that it is in")
-            }
-        }
+        let message = format!("{} belongs to user {owner}", path.display());
+        Err(Failure::new(Exit::Path, message).hint("only its owner can share it"))
     }
 }
 

@@ -11,9 +11,7 @@ use crate::arguments::ShareNewArguments;
 use crate::exit::Exit;
 use crate::explain::vfs_failure;
 use crate::failure::{CommandResult, Failure};
-use quorumfs_gateway::vfs::{
-    Attributes, FileType, InodeId, NewSharing, Passage, SharedPlace, VfsError,
-};
+use quorumfs_gateway::vfs::{Attributes, InodeId, NewSharing, Passage, SharedPlace, VfsError};
 use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::identity::{Gid, PrincipalId, Uid};
 use quorumfs_metadata::limits::SHARE_THROUGH_MAX;
@@ -219,35 +217,12 @@ impl Sharing<'_> {
         path: &Path,
         person: &SharedWith,
     ) -> CommandResult<()> {
-        let shown = path.display();
-        let refuse = |message: String, hint: &str| {
-            Err(Failure::new(Exit::Path, message).hint(hint.to_owned()))
-        };
-        if self.fs().is_of_shared_with_me(found.inode) {
-            let message = format!("{shown} is what others share with you");
-            return refuse(message, "its owner can share it with others too");
+        self.kind_to_share(found, path)?;
+        if found.uid == person.who.uid {
+            let message = format!("{} is \"{}\"'s own", path.display(), person.name);
+            return Err(Failure::new(Exit::Path, message).hint("there is nothing to share"));
         }
-        match found.file_type() {
-            FileType::File | FileType::Directory => {}
-            FileType::Symlink => {
-                let message = format!("{shown} is a symbolic link");
-                return refuse(message, "share what it leads to");
-            }
-            _ => {
-                let message = format!("{shown} is neither a file nor a directory");
-                return refuse(message, "share the directory that it is in");
-            }
-        }
-        let (owner, caller) = (found.uid, Uid(self.caller.uid));
-        if owner == person.who.uid {
-            let message = format!("{shown} is \"{}\"'s own", person.name);
-            return refuse(message, "there is nothing to share");
-        }
-        if caller != Uid::ROOT && caller != owner {
-            let message = format!("{shown} belongs to user {owner}");
-            return refuse(message, "only its owner can share it");
-        }
-        Ok(())
+        self.check_owner(found, path)
     }
 
     /// How a directory lets the person pass, if this user can have it let it pass.

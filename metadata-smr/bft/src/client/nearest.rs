@@ -22,11 +22,9 @@ use crate::identity::{Nanos, ReplicaId};
 use crate::round_trip::RoundTrip;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A replica is in the next class if it is farther than the nearest of its class by this part of
-/// that distance, …
-const FARTHER_BY: u64 = 4;
-/// … and by this much, in which the nearest ones do not differ.
-const ALIKE: Nanos = Nanos::from_millis(2);
+/// A replica is in the next class if it is farther than the nearest of its class by more than this.
+/// Within one site the differences are smaller, and between regions mostly larger.
+const ALIKE: Nanos = Nanos::from_millis(4);
 /// Answers in a row of a replica that differ until it is asked last.
 const DIFFERED_MAX: u32 = 3;
 /// Tries from one that asks one more replica to the next, at most.
@@ -66,7 +64,7 @@ pub(super) struct Chosen {
 
 /// Whether a replica at this distance is in another class than one that is nearer.
 fn is_farther(distance: u64, nearest: u64) -> bool {
-    distance > nearest.saturating_add((nearest / FARTHER_BY).max(ALIKE.0))
+    distance > nearest.saturating_add(ALIKE.0)
 }
 
 impl Nearest {
@@ -263,6 +261,7 @@ mod tests {
         };
         assert!(is_nearer([MS, 25 * MS, 90 * MS, 150 * MS]));
         assert!(is_nearer([150 * MS, 90 * MS, MS, 25 * MS]));
+        assert!(is_nearer([MS, 70 * MS, 65 * MS, 150 * MS]));
         assert!(!is_nearer([MS; 4]));
         assert!(!is_nearer([MS, 70 * MS, 71 * MS, 150 * MS]));
     }

@@ -1,7 +1,7 @@
 //! Requests that mean ill: nothing outside of the link, and nothing for nothing.
 
 use super::{MIB, SECRET, Site};
-use quorumfs_tests::harness::{HttpAnswer, noise, peak_mib};
+use quorumfs_tests::harness::{HttpAnswer, peak_mib};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -269,14 +269,7 @@ fn a_thousand_connections_are_held_and_the_next_is_told_so() {
 #[test]
 fn a_client_that_takes_nothing_loses_its_connection() {
     let site = Site::start();
-    let large = site.cluster.directory().join("large");
-    fs::write(&large, noise(3, 64 * MIB)).unwrap();
-    site.quorumfs(&["put"])
-        .args([&large])
-        .args(["/"])
-        .run()
-        .ok();
-    let link = site.share("/large", &[]);
+    let link = site.share_large(3, 64);
     let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", link.target);
     let mut sockets = Vec::new();
     for host in 0..20 {

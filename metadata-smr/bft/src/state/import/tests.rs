@@ -4,13 +4,10 @@ use crate::identity::{Digest, Sequence};
 use crate::state::{Area, DurableRoot, KeySpace, MemoryStore, Path, Store, Taken};
 use bytes::Bytes;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Small leaves make deep trees of few rows.
 const LEAF: u64 = 120;
-
-/// After so many moves the root stays.
-const MOVES_MAX: usize = 20;
 
 struct TestRandom(u64);
 
@@ -106,8 +103,6 @@ fn take_over(
     let mut target = from.root();
     to.space.begin_import(target, Bytes::from_static(b"note"));
     let mut under_way = None;
-    // Where roots change fast, an import moves while writes of the one before are under way.
-    let pause = [4, 40][random.below(2) as usize];
     for _ in 0..100_000 {
         while to.space.import_advance().unwrap() {}
         if let Some((batch, _)) = to.space.import_write() {
@@ -142,7 +137,7 @@ fn take_over(
             to.sequence = root.sequence.0;
             return (to, seen);
         }
-        if trouble > 0 && seen.moved < MOVES_MAX && random.below(pause) == 0 {
+        if trouble > 0 && random.below(40) == 0 {
             from.change(10, random);
         }
         if !from.space.serves(&target.digest) {
@@ -284,4 +279,57 @@ fn a_root_that_proves_nothing_is_not_taken() {
             .is_none()
     );
     assert!(to.store.get(b"r").unwrap().is_none());
+}
+
+/// Takes over a state whose root moves every `pace` rounds, while a node takes `way` of them to
+/// come, and a write `delay`.
+fn take_over_slowly((pace, way, delay): (u64, u64, u64), random: &mut TestRandom) {
+    let mut from = Side::open(MemoryStore::new(), 0);
+    from.change(200, random);
+    let mut to = Side::open(MemoryStore::new(), 0);
+    let (mut coming, mut under_way) = (VecDeque::new(), None);
+    for round in 0.. {
+        if round % pace == 0 && round < 40 * pace {
+            from.change(0, random);
+            to.space
+                .begin_import(from.root(), Bytes::from_static(b"note"));
+            coming.clear();
+        }
+        while to.space.import_advance().unwrap() {}
+        for path in to.space.import_wanted(1 + random.below(4) as usize) {
+            let node = from.space.export(&from.root().digest, &path).unwrap();
+            coming.push_back((path, node.unwrap(), round + way));
+        }
+        while let Some((path, node, _)) = coming.pop_front_if(|it| it.2 <= round) {
+            assert_eq!(to.space.import_take(&path, &node).unwrap(), Taken::Good);
+        }
+        if let Some((batch, _)) = under_way.take_if(|(_, until)| *until <= round) {
+            to.store.apply(&batch);
+            to.space.import_written();
+        }
+        if let Some((batch, _)) = to.space.import_write() {
+            under_way = Some((batch, round + delay));
+        }
+        if to.space.import_complete() {
+            break;
+        }
+    }
+    let (batch, root) = to.space.finish_import(Vec::new()).unwrap();
+    to.store.apply(&batch);
+    to.space.flushed(root.sequence);
+    to.sequence = root.sequence.0;
+    check(&mut from, &mut to);
+}
+
+/// A node that is asked for again while it is being written would have other children in the store
+/// in the end than those that were fetched.
+#[test]
+fn a_root_that_moves_while_nodes_are_written_loses_none_of_them() {
+    for pace in 3..12 {
+        for way in 0..4 {
+            for delay in 1..8 {
+                take_over_slowly((pace, way, delay), &mut TestRandom(9 + pace));
+            }
+        }
+    }
 }
