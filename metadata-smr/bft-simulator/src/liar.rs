@@ -13,6 +13,7 @@ mod certificates;
 mod claims;
 mod echo;
 mod mutation;
+mod profiles;
 mod proposal;
 mod reading;
 mod showing;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use certificates::Spoiling;
 use proposal::{Equivocations, Inventions};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{Digest, ReplicaId, SessionId, Signature};
+use quorumfs_bft::identity::{Digest, ReplicaId, SessionId, Signature, View};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{
     Ballot, Bodies, Kind, Message, Outcome, RequestOperation, Suspect,
@@ -51,6 +52,8 @@ pub enum Habit {
     FalseStatus,
     /// Suspect every leader.
     Suspect,
+    /// As leader, hand over to others, also to those that are down.
+    HandOver,
     /// Send old messages again.
     Replay,
     /// Give clients false results.
@@ -205,52 +208,12 @@ impl Proxy {
         self.model = model;
     }
 
-    /// The same liar, which also lies to readers and, one time in two, has no other habit.
-    #[must_use]
-    pub fn misreading(mut self) -> Self {
-        self.misreads = true;
-        if self.random.chance(1, 2) {
-            self.habits.clear();
-        }
-        self
-    }
-
-    /// The same liar, which also delays each proposal.
-    #[must_use]
-    pub fn dawdling(mut self) -> Self {
-        self.habits.push(Habit::Dawdle);
-        self
-    }
-
-    /// The same liar, which also sends forged nodes of a state.
-    #[must_use]
-    pub fn forging(mut self) -> Self {
-        if !self.habits.contains(&Habit::ForgeNodes) {
-            self.habits.push(Habit::ForgeNodes);
-        }
-        self
-    }
-
     /// Whether it hides this message from its core.
     #[must_use]
     pub fn ignores(&self, envelope: &Envelope) -> bool {
         let starved = matches!(envelope.message(), Message::Request(request)
             if request.session.0 % 3 == u64::from(self.replica.0) % 3);
         starved && self.habits.contains(&Habit::Starve)
-    }
-
-    /// The same liar in a cluster without signed votes, which allow more lies.
-    #[must_use]
-    pub fn unsigned(mut self) -> Self {
-        let mut more = self.random.clone().fork(3);
-        self.signs_votes = false;
-        if more.chance(1, 2) {
-            self.habits.push(Habit::FalseClaims);
-        }
-        if more.chance(1, 3) {
-            self.habits.push(Habit::Forge);
-        }
-        self
     }
 
     /// Its habits, for the trace.
@@ -378,6 +341,14 @@ impl Proxy {
             Habit::Suspect if kind == Kind::Status => {
                 let signer = self.replica;
                 let frame = self.frame(*envelope.header(), Message::Suspect(Suspect { signer }));
+                frames.push(OutgoingFrame::lie(frame, Lie::FalseSuspicion));
+            }
+            Habit::HandOver if kind == Kind::Status => {
+                let signer = self.replica;
+                let later = self.random.below(u64::from(self.replicas));
+                let view = View(envelope.view().0.saturating_add(later));
+                let header = envelope.header().at(view);
+                let frame = self.frame(header, Message::Suspect(Suspect { signer }));
                 frames.push(OutgoingFrame::lie(frame, Lie::FalseSuspicion));
             }
             Habit::Replay if self.random.chance(1, 8) => {

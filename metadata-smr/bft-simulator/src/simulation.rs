@@ -51,7 +51,7 @@ use administrator::Administration;
 use aftermath::Aftermath;
 use bytes::Bytes;
 use quiet::Quiet;
-use quorumfs_bft::authentication::{Authentication, Signer as _};
+use quorumfs_bft::authentication::Signer as _;
 use quorumfs_bft::fault_model::FaultModelError;
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
 use quorumfs_bft::membership::Membership;
@@ -256,11 +256,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let proxy = (liar == Some(Liar::Proxy)).then(|| {
                 let random = lies.fork(node);
                 let proxy = Proxy::new(id, model, excluded, signer.clone(), random);
-                let proxy = match options.profile {
-                    Profile::Reads => proxy.misreading(),
-                    _ if plan.authentication == Authentication::Mac => proxy.unsigned(),
-                    _ => proxy,
-                };
+                let proxy = proxy.in_profile(options.profile, plan.authentication);
                 let proxy = if plan.forging { proxy.forging() } else { proxy };
                 if plan.dawdling {
                     proxy.dawdling()

@@ -13,6 +13,10 @@
 //! The leader suspects its own views up to the one before the next that the other replica leads.
 //! The others do so too when they see that, and all go there in one step.
 //!
+//! * **No one is passed over for a replica that cannot lead.** Who has not itself seen the other
+//!   replica well, for half of the time at least, takes the leader to resign from its view alone:
+//!   then the next replica in turn leads. Otherwise a liar could always hand over to one that is
+//!   down, which comes before it, and no other replica would ever lead.
 //! * **It costs no request its place**: a leader hands over only while nothing waits and nothing is
 //!   being decided.
 //! * **Only to one that is well**: each of its STATUSes in the last while came in time and showed
@@ -81,12 +85,18 @@ impl Returning {
     #[must_use]
     pub fn due(&self, leader: ReplicaId, after: Nanos, now: Monotonic) -> Option<ReplicaId> {
         let before = self.well_since.range(..leader);
-        let mut ready = before.filter(|(replica, since)| {
-            let losses = self.losses.get(replica).copied().unwrap_or(0);
-            let doublings = losses.saturating_sub(1).min(RETURN_DOUBLINGS_MAX);
-            now.since(**since).0 >= after.0.saturating_mul(1 << doublings)
-        });
+        let mut ready = before.filter(|(replica, _)| self.is_ready(**replica, after, now));
         ready.next().map(|(replica, _)| *replica)
+    }
+
+    /// Whether a replica has been well for this long, or for longer after views that it lost.
+    #[must_use]
+    pub fn is_ready(&self, replica: ReplicaId, after: Nanos, now: Monotonic) -> bool {
+        let losses = self.losses.get(&replica).copied().unwrap_or(0);
+        let doublings = losses.saturating_sub(1).min(RETURN_DOUBLINGS_MAX);
+        let needed = after.0.saturating_mul(1 << doublings);
+        let since = self.well_since.get(&replica);
+        since.is_some_and(|since| now.since(*since).0 >= needed)
     }
 }
 

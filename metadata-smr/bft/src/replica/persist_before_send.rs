@@ -198,8 +198,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         // Who hands over suspects later views too.
         let hands_over = matches!(envelope.message(), Message::Suspect(_))
-            && self.views.suspecting
-            && envelope.view() > self.views.view;
+            && self.views.suspecting == Some(envelope.view());
         if envelope.view() != self.views.view && !hands_over {
             return;
         }

@@ -59,23 +59,32 @@ impl<S: Service, D: Store> Replica<S, D> {
         led.next().map(|view| View(view.0.saturating_sub(1)))
     }
 
-    /// Whether a leader that suspects its own views up to this one hands over to a replica that
-    /// comes before it.
-    pub(super) fn is_handover(&self, last: View) -> bool {
+    /// Whether this replica agrees that its leader, which suspects its own views up to this one,
+    /// hands over to a replica that comes before it.
+    pub(super) fn agrees_to_hand_over(&self, last: View) -> bool {
         let count = u64::from(self.context.model.replicas());
         let steps = last.0.checked_sub(self.views.view.0);
-        let near = steps.is_some_and(|steps| steps < count);
-        let comes_before = self.context.leader(last.next()) < self.leader();
-        near && (comes_before || self.sabotaged(Sabotage::HandoverLoops))
+        let near = steps.is_some_and(|steps| 0 < steps && steps < count);
+        let to = self.context.leader(last.next());
+        if self.sabotaged(Sabotage::HandoverLoops) {
+            return near;
+        }
+        // Replicas note that another one is well at different times.
+        let half = self.config.return_after.map(|after| Nanos(after.0 / 2));
+        let well = |half| self.returning.is_ready(to, half, self.now.monotonic);
+        near && to < self.leader()
+            && half.is_some_and(|half| to == self.config.replica || well(half))
     }
 
     /// Suspects this view and those after it, up to the last one.
     pub(super) fn suspect_up_to(&mut self, last: View, effects: &mut Effects) {
-        if self.voting != Voting::Voting || self.views.suspected() {
+        let own = self.views.own_suspect.as_ref().map(|own| own.view());
+        let known = own >= Some(last) || self.views.suspecting.is_some();
+        if self.voting != Voting::Voting || known {
             return;
         }
         let (now, executed) = (self.now.monotonic, self.last_executed.sequence);
-        self.views.suspecting = true;
+        self.views.suspecting = Some(last);
         self.views.suspicion = Some((Reason::Abdicated, now, executed));
         let signer = self.config.replica;
         let header = self.context.header(last);
@@ -85,12 +94,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         });
     }
 
-    /// This replica leaves its view for another one: the leader has lost it, unless it handed over.
+    /// This replica leaves its view for another one: the view has failed and its leader has lost
+    /// it, unless that handed over.
     pub(super) fn note_loss(&mut self, next: View) {
         let (view, leader) = (self.views.view, self.leader());
         let resigned = self.views.departures.suspects(leader, view);
-        let handed_over = resigned && self.context.leader(next) < leader;
-        if next > view && !handed_over {
+        let returns = self.config.return_after.is_some();
+        if returns && resigned && self.context.leader(next) < leader {
+            return;
+        }
+        self.suspicions.view_failed();
+        if next > view {
             self.returning.lost(leader);
         }
     }

@@ -67,8 +67,8 @@ pub(super) struct Views {
     pub(super) own_change: Option<Promise>,
     /// The own SUSPECT for the current view.
     pub(super) own_suspect: Option<Arc<Envelope>>,
-    /// Whether a SUSPECT for the current view is being signed.
-    pub(super) suspecting: bool,
+    /// The SUSPECT of this view that is being signed, and of those after it up to this one.
+    pub(super) suspecting: Option<View>,
     /// Why, when, and after which batch the current view was suspected here.
     pub(super) suspicion: Option<(Reason, Monotonic, Sequence)>,
     /// The own NEW-VIEW, while it is being written.
@@ -85,7 +85,7 @@ impl Views {
 
     /// Whether the view has been suspected here.
     pub(super) const fn suspected(&self) -> bool {
-        self.own_suspect.is_some() || self.suspecting
+        self.own_suspect.is_some() || self.suspecting.is_some()
     }
 
     /// Forgets the own messages: a replica that lost its journal sends none about views.
@@ -98,14 +98,14 @@ impl Views {
     fn take_back(&mut self) {
         self.own_change = None;
         self.own_suspect = None;
-        self.suspecting = false;
+        self.suspecting = None;
         self.suspicion = None;
     }
 
     /// Sends nothing more in a view in which others may vote.
     pub(super) fn stop(&mut self, view: View) {
         self.go(view, Phase::Active);
-        self.suspecting = false;
+        self.suspecting = None;
         self.forget_own();
     }
 
@@ -139,7 +139,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Reason::Slow => self.counters.suspicions_slow += 1,
             Reason::TwoFaced | Reason::Abdicated => {}
         }
-        self.views.suspecting = true;
+        self.views.suspecting = Some(self.views.view);
         self.views.suspicion = Some((reason, self.now.monotonic, self.last_executed.sequence));
         self.sign(
             Message::Suspect(Suspect {
@@ -151,7 +151,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The own SUSPECT is signed: of this view, or of later ones too, in a handover.
     pub(super) fn own_suspect(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
-        self.views.suspecting = false;
+        self.views.suspecting = None;
         self.views.own_suspect = Some(Arc::clone(envelope));
         let (me, now) = (self.config.replica, self.now.monotonic);
         let view = self.views.view.max(envelope.view());
@@ -194,12 +194,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let view = envelope.view();
         let now = self.now.monotonic;
         self.views.departures.suspect(signer, view, now);
-        let resigns = signer == self.leader() && self.views.active();
-        if resigns && view == self.views.view {
+        let resigns = signer == self.leader() && self.views.active() && view >= self.views.view;
+        if resigns && self.agrees_to_hand_over(view) {
+            self.suspect_up_to(view, effects);
+        } else if resigns {
             // A leader that resigns is not worth waiting for.
             self.suspect(Reason::Abdicated, effects);
-        } else if resigns && self.is_handover(view) {
-            self.suspect_up_to(view, effects);
         }
     }
 
@@ -209,8 +209,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         let enough = usize::from(self.context.model.survival());
+        // While this replica signs that it leaves several views at once, an old suspicion of the
+        // first of them does not lead it into the second.
+        let least = self.views.suspecting.unwrap_or(self.views.view);
         if let Some(left) = self.views.departures.left_by(enough)
-            && left >= self.views.view
+            && left >= least.max(self.views.view)
         {
             self.change_view(left.next(), effects);
         }
@@ -237,7 +240,6 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.note_loss(view);
         self.views.go(view, Phase::Changing);
         self.leave_view();
-        self.suspicions.view_failed();
         self.timers.progressed(effects);
         let change = match self.signs_votes() {
             true => ViewChange {
@@ -384,7 +386,6 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Notes that the view of this NEW-VIEW has begun.
     pub(super) fn begin_view(&mut self, envelope: &Arc<Envelope>) {
         if envelope.view() > self.views.view {
-            self.suspicions.view_failed();
             self.note_loss(envelope.view());
         }
         self.views.go(envelope.view(), Phase::Active);
