@@ -2,19 +2,69 @@
 //!
 //! On long round trips several requests are open at a time: otherwise a state would arrive in
 //! pieces of a quarter of a megabyte a round trip. The shortest round trip determines their number,
-//! since longer ones are caused by data that is already on its way. Nodes that do not arrive in
-//! time are requested from other peers, and the request stays open all the same: if the round trip
-//! is longer than the initial patience, no answer would ever count otherwise, and the peer's
-//! distance would never be learnt.
+//! since longer ones are caused by data that is already on its way.
+//!
+//! Over a slow link one request for as many nodes would be answered too late, and others would be
+//! asked for the same over the same link, again and again. So the first request is small. Requests
+//! grow while they are answered quickly, and are halved when an answer comes late. One that does
+//! not come at all says nothing about the link.
+//!
+//! Nodes that do not arrive in time are requested from other peers, and the request stays open all
+//! the same: if the round trip is longer than the initial patience, no answer would ever count
+//! otherwise, and the peer's distance would never be learnt.
 
 use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;
 use crate::state::Path;
 use crate::wire::limits::{
-    TRANSFER_PATIENCE, TRANSFER_PIECE, TRANSFER_QUESTIONS_MAX, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
+    TRANSFER_NODES_FIRST, TRANSFER_NODES_MAX, TRANSFER_PATIENCE, TRANSFER_PIECE, TRANSFER_PROMPT,
+    TRANSFER_QUESTIONS_MAX, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
 };
 use crate::wire::message::Nodes;
 use std::collections::VecDeque;
+
+/// The most nodes in one request.
+#[derive(Clone, Copy, Debug)]
+struct RequestSize {
+    nodes: usize,
+    /// When it was last determined: at the first answer, or by a late one.
+    since: Option<Monotonic>,
+    /// Whether an answer was late: then it grows slowly.
+    found: bool,
+}
+
+impl Default for RequestSize {
+    fn default() -> Self {
+        Self {
+            nodes: TRANSFER_NODES_FIRST,
+            since: None,
+            found: false,
+        }
+    }
+}
+
+impl RequestSize {
+    /// The answer to so many nodes came quickly.
+    fn grow(&mut self, nodes: usize) {
+        if nodes >= self.nodes {
+            let more = match self.found {
+                false => self.nodes,
+                true => self.nodes.div_ceil(8),
+            };
+            self.nodes = self.nodes.saturating_add(more).min(TRANSFER_NODES_MAX);
+        }
+    }
+
+    /// The answer to a request of this time came late. Those that were sent before the size was
+    /// determined say nothing about it.
+    fn halve(&mut self, sent: Monotonic, now: Monotonic) {
+        if self.since.is_some_and(|since| sent >= since) {
+            self.nodes = self.nodes.div_ceil(2);
+            self.since = Some(now);
+            self.found = true;
+        }
+    }
+}
 
 /// A request for nodes.
 #[derive(Clone, Debug)]
@@ -40,6 +90,7 @@ pub(super) struct Peer {
     pub(super) last_answer: Monotonic,
     trip: RoundTrip,
     shortest: Option<Nanos>,
+    size: RequestSize,
 }
 
 impl Peer {
@@ -84,6 +135,11 @@ impl Peer {
         }
     }
 
+    /// The most nodes that it is asked for at a time.
+    pub(super) const fn nodes_max(&self) -> usize {
+        self.size.nodes
+    }
+
     /// Whether the answer to a request is late: the peer answers one after the other.
     pub(super) fn is_late(&self, request: &NodeRequest, patience: Nanos, now: Monotonic) -> bool {
         let begins = request.at.max(self.last_answer);
@@ -105,6 +161,13 @@ impl Peer {
         self.trip.measured(took.min(TRANSFER_WAIT_MAX));
         let shortest = self.shortest.map_or(took, |it| it.min(took));
         self.shortest = Some(shortest);
+        let prompt = TRANSFER_PROMPT.0.max(shortest.0.saturating_mul(2));
+        if request.overdue {
+            self.size.halve(request.at, now);
+        } else if took.0 <= prompt {
+            self.size.grow(request.paths.len());
+        }
+        self.size.since.get_or_insert(now);
         self.silent_until = Monotonic::default();
         if !nodes.nodes.is_empty() {
             self.last_answer = now;

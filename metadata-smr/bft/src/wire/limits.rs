@@ -248,9 +248,13 @@ pub const CHECKPOINT_INTERVAL: u64 = 256;
 pub const CHECKPOINT_BYTES: usize = 16 << 20;
 /// Batches that one flush removes: more than two intervals, so that removal keeps up.
 pub const TRUNCATED_PER_FLUSH: u64 = 4 * CHECKPOINT_INTERVAL;
-/// Nodes of a state in one request: usually a quarter of a megabyte, and with the largest rows
-/// still an answer or two.
+/// Nodes of a state in one request at most: usually a quarter of a megabyte, and with the largest
+/// rows still an answer or two.
 pub const TRANSFER_NODES_MAX: usize = 64;
+/// Nodes in the first request to a peer: quick even at 256 kbit/s.
+pub const TRANSFER_NODES_FIRST: usize = 4;
+/// Requests grow while their answers take no longer than this, or twice the shortest round trip.
+pub const TRANSFER_PROMPT: Nanos = Nanos::from_millis(400);
 /// A request to one peer goes to another after this, or later where its answers usually take
 /// longer. A late answer counts all the same.
 pub const TRANSFER_WAIT: Nanos = Nanos::from_millis(100);
@@ -283,8 +287,9 @@ pub const RETURN_AFTER: Nanos = Nanos::from_secs(60);
 pub const RETURN_DOUBLINGS_MAX: u32 = 10;
 /// Leading for so long takes one doubling back.
 pub const RETURN_FORGIVEN: Nanos = Nanos::from_secs(600);
-/// A replica whose STATUS is older than this is not well: some may be lost.
-pub const STATUS_OVERDUE: Nanos = Nanos::from_secs(1);
+/// A replica whose STATUS is older than this is not well. Where packets are lost one in twenty times
+/// and a round trip takes 300 ms, gaps of two seconds are usual.
+pub const STATUS_OVERDUE: Nanos = Nanos::from_secs(3);
 /// Nor is one that has executed so many batches less than this one.
 pub const STATUS_BEHIND: u64 = 64;
 /// A leader that needs so many times as long for a batch as batches usually take is slow.
