@@ -25,8 +25,8 @@ pub(crate) use cloud::{
     CloudAddArguments, CloudDrainArguments, CloudReplaceArguments, MovingArguments,
 };
 pub(crate) use cluster::{
-    ClusterAddArguments, ClusterCommand, ClusterPlanArguments, ClusterRemoveArguments,
-    ClusterReplaceArguments, NewReplica,
+    ClusterAddArguments, ClusterCommand, ClusterLeadArguments, ClusterPlanArguments,
+    ClusterRemoveArguments, ClusterReplaceArguments, NewReplica,
 };
 pub(crate) use cost::{CostArguments, CostCommand, CostPlanArguments};
 pub(crate) use doctor::DoctorArguments;

@@ -19,7 +19,8 @@ pub(crate) enum ClusterCommand {
     Move(ClusterMoveArguments),
     /// Predict how long operations take, for places of replicas, before anything is built
     Plan(ClusterPlanArguments),
-    /// Choose the replica that leads, if it can: the others follow in the order of their numbers
+    /// Choose the replica that leads, if it can: the others follow in the order of their numbers.
+    /// It leads at once, also if it is first in the order and another one leads after a failure
     Lead(ClusterLeadArguments),
     /// Set the keys of the administrators: from now on these, and no others, may change the
     /// membership
@@ -137,6 +138,10 @@ pub(crate) struct ClusterLeadArguments {
     /// The replica: its key, the beginning of that, or its number
     #[arg(value_name = "REPLICA")]
     pub(crate) replica: String,
+    /// Even if it does not answer, does not vote at present or is behind: everyone then waits
+    /// until another one takes over
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `quorumfs cluster entrust`

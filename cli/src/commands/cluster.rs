@@ -7,6 +7,8 @@
 //! are done already are not done twice. That is why a leaving replica is named by its key: its
 //! number may be another's by then.
 
+mod lead;
+
 use super::cluster_plan;
 use super::members::{self, Role};
 use super::opened::Configured;
@@ -212,19 +214,7 @@ impl<'a> Cluster<'a> {
                 self.ask("moved", object, Command::Move { key, address })
                     .await
             }
-            ClusterCommand::Lead(arguments) => {
-                let member = find(&now, &arguments.replica)?;
-                let (key, object) = (member.key, Object::replica(&member.key));
-                if Role::of(&now, member) != Role::Voter {
-                    let message = format!("replica {} does not vote", arguments.replica);
-                    return Err(Failure::new(Exit::Usage, message).hint(LIST));
-                }
-                if now.voters.first().is_some_and(|first| first.key == key) {
-                    return self.unchanged(object, "It is the first to lead already.");
-                }
-                self.ask("leads", object, Command::Lead { key }).await?;
-                self.output.print_text(RENUMBERED)
-            }
+            ClusterCommand::Lead(arguments) => self.lead(&now, arguments).await,
             ClusterCommand::Entrust(arguments) => {
                 let keys = arguments.administrators.iter();
                 let administrators: Vec<_> = keys
@@ -427,7 +417,6 @@ const LIST: &str = "`quorumfs cluster status` lists them";
 const VOTES: &str = "It votes already.";
 const RETIRED: &str = "If the old one still runs, keep it running until `quorumfs cluster status` \
                        says that it may be switched off. Then destroy its key.";
-const RENUMBERED: &str = "It is replica 0 now, and those before it have the next numbers.";
 /// The fewest digits of a key that may stand for it.
 const DIGITS_MIN: usize = 8;
 

@@ -61,16 +61,14 @@ impl PlannedPlaces {
         let mut others = self.replicas.iter();
         let first = others.next().map_or("", String::as_str);
         let others: Vec<_> = others.map(String::as_str).collect();
+        let then = match others.is_empty() {
+            true => String::new(),
+            false => format!("; then {}", others.join(", ")),
+        };
         let mut text = format!(
-            "{}. {first} leads; then {}. A change takes {:.0} ms in the mean.\n   \
+            "{}. {first} leads{then}. A change takes {:.0} ms in the mean.\n   \
              {:<16}{:>10}{:>10}{:>12}",
-            self.rank,
-            others.join(", "),
-            self.mean_change_ms,
-            "from",
-            "change",
-            "open",
-            "near read"
+            self.rank, self.mean_change_ms, "from", "change", "open", "near read"
         );
         for from in &self.from {
             text.push_str(&format!(
@@ -92,9 +90,11 @@ impl Loss {
     fn text(&self) -> String {
         let Some(leader) = &self.leader else {
             return format!(
-                "{} replicas are lost, more than may fail: nothing can be changed or opened until \
-                 it is back",
-                self.replicas
+                "{}, more than may fail: nothing can be changed or opened until it is back",
+                match self.replicas {
+                    1 => "a replica is lost".to_owned(),
+                    lost => format!("{lost} replicas are lost"),
+                }
             );
         };
         let changes = self.from.iter().filter_map(|it| it.change_ms);
@@ -204,9 +204,15 @@ fn best(
         return Err(Failure::new(Exit::Usage, message)
             .hint("name the places with --replicas: one may have several replicas"));
     }
+    if choices(places, wanted) > CHOICES_MAX {
+        let message = format!("there are more than {CHOICES_MAX} choices of {wanted} places");
+        return Err(
+            Failure::new(Exit::Usage, message).hint("leave out places that cannot be meant")
+        );
+    }
     let mut found: Vec<(f64, Placement)> = Vec::new();
     let mut chosen: Vec<usize> = (0..wanted).collect();
-    for _ in 0..CHOICES_MAX {
+    loop {
         let placement = led_best(matrix, clients, &chosen, model);
         found.push((mean(matrix, clients, &placement), placement));
         found.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -215,8 +221,15 @@ fn best(
             return Ok(found.into_iter().map(|(_, placement)| placement).collect());
         }
     }
-    let message = format!("there are more than {CHOICES_MAX} choices of {wanted} places");
-    Err(Failure::new(Exit::Usage, message).hint("leave out places that cannot be meant"))
+}
+
+/// How many sets of so many places there are.
+fn choices(places: usize, wanted: usize) -> usize {
+    let wanted = wanted.min(places.saturating_sub(wanted));
+    (0..wanted).fold(1, |count, step| {
+        // Each product is divisible: it is a number of sets.
+        count.saturating_mul(places.saturating_sub(step)) / (step + 1)
+    })
 }
 
 /// The same places in the best order of leaders.
@@ -251,6 +264,14 @@ fn next_choice(chosen: &mut [usize], places: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn choices_are_counted_before_they_are_looked_at() {
+        let counted = [(4, 4), (5, 4), (6, 3), (64, 1), (64, 4)];
+        let counted = counted.map(|(places, wanted)| choices(places, wanted));
+        assert_eq!(counted, [1, 5, 20, 64, 635_376]);
+        assert!(choices(64, 32) > CHOICES_MAX);
+    }
 
     #[test]
     fn all_choices_are_looked_at_once() {

@@ -5,10 +5,15 @@
 //! at least r + 1 voters claim, one of which is correct.
 
 use super::opened::Configured;
+use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::membership::{Member, Membership};
 use quorumfs_bft::metrics::{ReplicaStatus, Voting};
 use quorumfs_bft_runtime::client::ClusterStatus;
 use serde::Serialize;
+
+/// A replica that has executed so many batches less than others is behind: reports are not of one
+/// moment.
+const BEHIND_MAX: u64 = 256;
 
 /// One member.
 #[derive(Debug, Serialize)]
@@ -160,6 +165,36 @@ pub(super) fn vouched(
 pub(super) fn leader(replicas: &[ReplicaLine], membership: &Membership) -> Option<u64> {
     let view = vouched(replicas, membership, |reported| reported.view)?;
     view.checked_rem(membership.voters.len() as u64)
+}
+
+/// Whether a replica could lead now, as far as its report and those of the others tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fitness {
+    Well,
+    Silent,
+    NotVoting,
+    /// By so many batches.
+    Behind(u64),
+}
+
+/// Whether the replica with this key could lead now.
+pub(super) fn fitness(
+    replicas: &[ReplicaLine],
+    membership: &Membership,
+    key: &PublicKey,
+) -> Fitness {
+    let key = key.to_string();
+    let line = replicas.iter().find(|it| it.key == key);
+    let Some(reported) = line.and_then(|it| it.reported.as_ref()) else {
+        return Fitness::Silent;
+    };
+    let others = vouched(replicas, membership, |it| it.committed);
+    let behind = others.unwrap_or(0).saturating_sub(reported.committed);
+    match (reported.voting, behind) {
+        (false, _) => Fitness::NotVoting,
+        (true, behind) if behind > BEHIND_MAX => Fitness::Behind(behind),
+        (true, _) => Fitness::Well,
+    }
 }
 
 fn highest(mut values: Vec<u64>, vouchers: usize) -> Option<u64> {

@@ -28,6 +28,11 @@ use std::time::Duration;
 /// How long a mount may take to report its state.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
+/// What follows where another replica leads than the first in the order.
+const RETURNS: &str = " Replica 0 is the first to lead: it leads again when it has been well for a \
+                       minute and nothing waits, or after longer if it was lost several times; \
+                       `quorumfs cluster lead 0` does not wait.";
+
 /// The overall state.
 #[derive(Debug, Serialize)]
 struct Summary {
@@ -100,7 +105,14 @@ impl Summary {
         };
         match (self.leader, self.view, self.sequence) {
             (Some(leader), Some(view), Some(sequence)) => {
-                format!("\nReplica {leader} leads view {view}, at sequence {sequence}. {health}")
+                let returns = match leader {
+                    0 => "",
+                    _ => RETURNS,
+                };
+                format!(
+                    "\nReplica {leader} leads view {view}, at sequence {sequence}.{returns} \
+                     {health}"
+                )
             }
             _ => format!("\n{health}"),
         }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use quorumfs_tests::harness::{Cluster, Quorumfs, eventually};
+use quorumfs_tests::harness::{Cluster, Quorumfs, binary, eventually};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -335,4 +335,56 @@ fn a_replica_may_listen_everywhere_and_be_reached_by_a_name() {
         written.contains("0.0.0.0:7000") && !written.contains("replica ="),
         "{written}"
     );
+}
+
+/// The number of the replica that leads, and its key.
+fn leader(state: &Path) -> Option<(u64, String)> {
+    let status = Quorumfs::on(state).run_with(["status"]);
+    let summary = status.records("summary").into_iter().next()?;
+    let number = summary["leader"].as_u64()?;
+    let replicas = status.records("replica");
+    let leads = replicas.iter().find(|it| it["id"] == number)?;
+    Some((number, leads["key"].as_str()?.to_owned()))
+}
+
+#[test]
+fn a_leader_that_came_back_leads_at_once_if_that_is_asked_for() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    put(&state, 0);
+    let (number, first) = leader(&state).unwrap();
+    assert_eq!(number, 0);
+    let lead = |more: &[&str]| {
+        let lead = Quorumfs::on(&state).args(["cluster", "lead"]);
+        lead.args(more).run()
+    };
+    assert_eq!(lead(&["0"]).ok().records("unchanged").len(), 1);
+
+    cluster.kill_one(0);
+    put(&state, 1);
+    let (number, _) = leader(&state).unwrap();
+    assert_ne!(number, 0);
+    let (silent, hint) = ("replica 0 does not answer: everyone would wait", "--force");
+    lead(&["0"]).fails(4, silent, hint);
+
+    cluster.start_some(0..1);
+    let up_to_date = "the first replica is up to date";
+    eventually(up_to_date, PATIENCE, || all_vote(&state));
+    let mut status = Command::new(binary());
+    let status = status.arg("--state").arg(&state).arg("status").output();
+    let status = String::from_utf8(status.unwrap().stdout).unwrap();
+    let returns = "Replica 0 is the first to lead: it leads again when";
+    assert!(status.contains(returns), "{status}");
+    assert_eq!(lead(&["0"]).ok().records("change").len(), 1);
+    let leads = Some((0, first));
+    eventually("it leads", PATIENCE, || leader(&state) == leads);
+    assert_holds(&state, 2);
+
+    // One that is down leads only by force, and the others go on without it.
+    cluster.kill_one(2);
+    lead(&["2"]).fails(4, "replica 2 does not answer", hint);
+    lead(&["2", "--force"]).ok();
+    put(&state, 2);
+    assert_holds(&state, 3);
 }

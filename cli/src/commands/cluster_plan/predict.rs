@@ -27,7 +27,7 @@ pub(crate) struct Costs {
     pub(crate) change: Option<f64>,
     /// A question whose answer has to be current: opening a file that others may write.
     pub(crate) look: Option<f64>,
-    /// A question to the r + 1 nearest.
+    /// A question to the r + 1 nearest: mounts ask it while a quorum tells them what others change.
     pub(crate) near: Option<f64>,
 }
 
@@ -48,7 +48,8 @@ impl Placement {
         Costs {
             change: ordered(matrix, client, up, medium),
             look: nth(round_trips(), medium),
-            near: nth(round_trips(), usize::from(self.model.small())),
+            near: nth(round_trips(), usize::from(self.model.small()))
+                .filter(|_| up.len() >= medium),
         }
     }
 
@@ -144,10 +145,8 @@ mod tests {
         let left = cluster.without(1);
         assert!(costs(0, &left).change.unwrap() >= 300.0);
         assert_eq!(costs(0, &left).look, Some(300.0));
-        // Without two, nothing is ordered, and r + 1 still answer.
-        let two = [0, 2];
-        assert_eq!(costs(0, &two).change, None);
-        assert_eq!(costs(0, &two).near, Some(10.0));
+        // Without two, nothing is ordered, and no mount knows what others have changed.
+        assert_eq!(costs(0, &[0, 2]), Costs::default());
         assert_eq!(costs(0, &[]), Costs::default());
     }
 

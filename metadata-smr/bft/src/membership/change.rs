@@ -142,14 +142,10 @@ pub fn apply(
             member.address = address.clone();
         }
         Command::Lead { key } => {
+            // Of the first one too: the epoch begins in a view that it leads.
             let place = next.voters.iter().position(|it| it.key == *key);
-            match place.ok_or(CommandRefusal::NoVoter)? {
-                0 => return Err(CommandRefusal::LeadsFirst),
-                place => {
-                    let first = next.voters.remove(place);
-                    next.voters.insert(0, first);
-                }
-            }
+            let first = next.voters.remove(place.ok_or(CommandRefusal::NoVoter)?);
+            next.voters.insert(0, first);
         }
         Command::Rejoin { incarnation } => {
             let interval = next.checkpoint_interval;

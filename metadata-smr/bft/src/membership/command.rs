@@ -288,9 +288,6 @@ pub enum CommandRefusal {
     /// The replica has this address already.
     #[error("this replica is at that address already")]
     SameAddress,
-    /// The replica is the first to lead already.
-    #[error("this replica is the first to lead already")]
-    LeadsFirst,
     /// No administrator would be left.
     #[error("there has to be an administrator")]
     NoAdministrator,
