@@ -52,6 +52,35 @@ impl Counters {
 /// found slow only if it delays its proposals while clients always have requests for it.
 pub const RARE: &[&str] = &["duplicates", "suspicions_slow"];
 
+/// The paths that some hundred runs of the profile of regions have to exercise: its faults, and
+/// what replicas and clients do about them.
+pub const REGIONAL: &[&str] = &[
+    "region_cuts",
+    "region_flaps",
+    "stretches",
+    "severed",
+    "crashes",
+    "batches",
+    "pipelined",
+    "proposals_ahead",
+    "decided_early",
+    "reproposals",
+    "bodies_fetched",
+    "committed_fetched",
+    "resends",
+    "forwarded",
+    "suspicions_progress",
+    "suspicions_withdrawn",
+    "handovers",
+    "views_entered",
+    "transfers_finished",
+    "retries",
+    "reads_accepted",
+    "reads_fallen_back",
+    "session_reads",
+    "laggards_handed",
+];
+
 /// The paths that some hundred runs of the mixed profile have to exercise.
 ///
 /// It omits the lies that no correct replica can accept (or refuse); their other counter is here.

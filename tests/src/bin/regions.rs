@@ -7,7 +7,8 @@
 //! cargo run --release -p quorumfs-tests --bin regions -- network PLAN.json
 //! ```
 //!
-//! `measure` prints a JSON line for each operation and mount. `endure` prints a line for each
+//! `measure` prints a JSON line for each operation and mount, and one for the queries of each mount;
+//! it ends with exit code 0 only if nothing took longer than it may. `endure` prints a line for each
 //! finding, and ends with exit code 0 only if everything holds that has to. `network` prints a line
 //! for each endpoint: its address, and the process whose network namespace it is (`nsenter
 //! --target PID --net`). It then reads changes from standard input, one JSON object a line, answers
@@ -17,7 +18,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::{Parser, Subcommand};
 use quorumfs_tests::regions::Regions;
 use quorumfs_tests::regions::endure::{EnduranceScene, EnduranceSizes, endure};
-use quorumfs_tests::regions::measure::{Measuring, predict};
+use quorumfs_tests::regions::measure::{Figure, Measuring, predict, too_slow};
 use quorumfs_tests::regions::volume::FarVolume;
 use serde::Deserialize;
 use serde_json::json;
@@ -132,14 +133,34 @@ fn main() -> anyhow::Result<()> {
 
 fn measure(measuring: &Measuring, table: bool) -> anyhow::Result<()> {
     let volume = FarVolume::start(measuring)?;
+    let before = volume.queries()?;
     let mut figures = volume.measure(measuring.repeats)?;
+    let after = volume.queries()?;
     predict(measuring, &mut figures)?;
-    if !table {
-        for figure in figures {
-            println!("{}", serde_json::to_string(&figure)?);
+    let slow = too_slow(&figures);
+    if table {
+        print_table(measuring, &figures)?;
+    } else {
+        for figure in &figures {
+            println!("{}", serde_json::to_string(figure)?);
         }
-        return Ok(());
     }
+    for (place, (unordered, ordered)) in after {
+        let (unordered_before, ordered_before) = before.get(&place).copied().unwrap_or_default();
+        let unordered = unordered.saturating_sub(unordered_before);
+        let ordered = ordered.saturating_sub(ordered_before);
+        let line = json!({ "mount": place, "queries_unordered": unordered,
+            "queries_ordered": ordered });
+        match table {
+            true => println!("{place}: {unordered} queries unordered, {ordered} ordered"),
+            false => println!("{line}"),
+        }
+    }
+    ensure!(slow.is_empty(), "{}", slow.join("\n"));
+    Ok(())
+}
+
+fn print_table(measuring: &Measuring, figures: &[Figure]) -> anyhow::Result<()> {
     let replicas = measuring.replicas.join(", ");
     println!(
         "Replicas in {replicas}; the first leads; {}.",

@@ -60,6 +60,10 @@ pub struct EnduranceSizes {
     /// How many seconds the mounts of the scene `load` are used.
     #[arg(long, default_value_t = 600)]
     pub seconds: u64,
+    /// Packets of a hundred that are lost in the scene `load`. Above one, views may fail and
+    /// queries be ordered.
+    #[arg(long, default_value_t = 1.0)]
+    pub loss_percent: f64,
     /// How often the scene `cut` cuts the leader's region off in both directions. If it is more
     /// than one, each direction is cut once more by itself.
     #[arg(long, default_value_t = 5)]
@@ -73,6 +77,12 @@ pub struct EnduranceSizes {
     /// Bytes of content in each of these batches, which the replica has to fetch in any case.
     #[arg(long, default_value_t = 6000)]
     pub batch_bytes: usize,
+    /// Megabits a second of the link over which the replica of the scene `return` returns.
+    #[arg(long, default_value_t = 20.0)]
+    pub rate_mbit: f64,
+    /// The part of that rate at which what it needs has to come.
+    #[arg(long, default_value_t = 0.5)]
+    pub rate_part: f64,
     /// Copies the logs of the replicas and mounts to this directory in the end.
     #[arg(long)]
     pub logs: Option<PathBuf>,

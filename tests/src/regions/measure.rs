@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of the large file.
 const LARGE: usize = 1 << 20;
+/// An operation may take so many times what is predicted.
+const PREDICTED_TIMES: f64 = 1.3;
+/// What the nearest replicas answer may take so many milliseconds more than their round trip.
+const NEAR_BEYOND_MS: f64 = 5.0;
 /// How long the kernel may show what it has looked at before: longer than that.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);
 
@@ -184,6 +188,25 @@ fn figure(mount: &str, operation: Measured, mut took: Vec<f64>) -> Figure {
     }
 }
 
+/// The operations that took longer than they may, in words.
+#[must_use]
+pub fn too_slow(figures: &[Figure]) -> Vec<String> {
+    let slow = figures.iter().filter_map(|figure| {
+        let predicted = figure.predicted_ms?;
+        let most = match figure.operation {
+            Measured::Stat | Measured::List => predicted + NEAR_BEYOND_MS,
+            _ => predicted * PREDICTED_TIMES,
+        };
+        (figure.median_ms > most).then(|| {
+            format!(
+                "{:?} from {} took {:.1} ms, and may take {most:.1} ms",
+                figure.operation, figure.mount, figure.median_ms
+            )
+        })
+    });
+    slow.collect()
+}
+
 /// Adds what `quorumfs cluster plan` predicts. A write with `fsync` is two changes: the new name,
 /// and the content.
 ///
@@ -219,4 +242,27 @@ pub fn predict(measuring: &Measuring, figures: &mut [Figure]) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_longer_than_it_may_is_told() {
+        let told = |operation, predicted, took| {
+            let mut figure = figure("here", operation, vec![took]);
+            figure.predicted_ms = predicted;
+            too_slow(&[figure])
+        };
+        assert!(told(Measured::Mkdir, Some(100.0), 129.0).is_empty());
+        assert!(told(Measured::Mkdir, None, 129.0).is_empty());
+        assert!(told(Measured::Stat, Some(25.0), 29.0).is_empty());
+        let slow = told(Measured::Stat, Some(100.0), 106.0);
+        assert_eq!(
+            slow,
+            ["Stat from here took 106.0 ms, and may take 105.0 ms"]
+        );
+        assert_eq!(told(Measured::Open, Some(100.0), 131.0).len(), 1);
+    }
 }

@@ -14,6 +14,8 @@ use super::links::PlaceLink;
 use super::measure::Measuring;
 use super::plan::RegionsPlan;
 use crate::harness::{Cluster, Quorumfs, require_fuse};
+use anyhow::Context;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -175,6 +177,26 @@ impl FarVolume {
             || panic!("there is no mount in {place}"),
             |mount| mount.point.as_path(),
         )
+    }
+
+    /// How many queries each mount had answered unordered, and how many had to be ordered.
+    ///
+    /// # Errors
+    /// If a mount does not say.
+    pub fn queries(&self) -> anyhow::Result<BTreeMap<String, (u64, u64)>> {
+        let mut counted = BTreeMap::new();
+        for (place, _) in self.mounts() {
+            let status = self.run_at(place).run_with(["status"]);
+            let mount = status.records("mount").into_iter().next();
+            let mount = mount.with_context(|| format!("the mount in {place} does not answer"))?;
+            let count = |key: &str| {
+                let count = mount.get(key).and_then(serde_json::Value::as_u64);
+                count.with_context(|| format!("the status of the mount in {place} has no {key}"))
+            };
+            let both = (count("queries_unordered")?, count("queries_ordered")?);
+            counted.insert(place.to_owned(), both);
+        }
+        Ok(counted)
     }
 
     /// Copies the logs of the replicas and mounts to a directory, which is made.

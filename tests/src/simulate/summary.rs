@@ -2,10 +2,11 @@
 //!
 //! A run without violations means little if little happened in it. So the mixed profile is measured
 //! as well: every seed has to have answered enough operations and counts enough faults, and over
-//! many seeds no required counter may stay at zero.
+//! many seeds no required counter may stay at zero. The profile of regions has counters of its own.
 
-use quorumfs_bft_simulator::counters::{Counters, KNOWN, RARE};
+use quorumfs_bft_simulator::counters::{Counters, KNOWN, RARE, REGIONAL};
 use quorumfs_bft_simulator::plan::FAULTS_MIN;
+use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::report::Report;
 use serde_json::{Map, Value, json};
 
@@ -49,9 +50,24 @@ impl Summary {
         self.counters.merge(&report.counters);
     }
 
-    /// The minimums that the run did not reach.
+    /// The minimums that a run of this profile did not reach.
     #[must_use]
-    pub fn shortcomings(&self) -> Vec<String> {
+    pub fn shortcomings(&self, profile: Profile) -> Vec<String> {
+        let mut found = match profile {
+            Profile::Mixed => self.low_seeds(),
+            _ => Vec::new(),
+        };
+        if self.seeds >= MEASURED_MIN {
+            let few = self.seeds < RARE_MIN;
+            let zero = self.zero(profile).into_iter();
+            let zero = zero.filter(|name| !few || !RARE.contains(name));
+            found.extend(zero.map(|name| format!("nothing was counted as {name}")));
+        }
+        found
+    }
+
+    /// The minimums of each seed that one did not reach.
+    fn low_seeds(&self) -> Vec<String> {
         let mut found = Vec::new();
         let least = |values: &[usize]| values.iter().min().copied().unwrap_or_default();
         let (operations, faults) = (least(&self.operations), least(&self.faults));
@@ -65,23 +81,25 @@ impl Summary {
                 "a seed felt {faults} faults; {FAULTS_MIN} are the least"
             ));
         }
-        if self.seeds >= MEASURED_MIN {
-            let few = self.seeds < RARE_MIN;
-            let zero = self.zero().into_iter();
-            let zero = zero.filter(|name| !few || !RARE.contains(name));
-            found.extend(zero.map(|name| format!("nothing was counted as {name}")));
-        }
         found
     }
 
-    fn zero(&self) -> Vec<&'static str> {
-        let known = KNOWN.iter().copied();
-        known.filter(|name| self.counters.get(name) == 0).collect()
+    /// The counters at zero of those that many seeds of a profile have to exercise.
+    fn zero(&self, profile: Profile) -> Vec<&'static str> {
+        let required = match profile {
+            Profile::Mixed => KNOWN,
+            Profile::Regions => REGIONAL,
+            _ => &[],
+        };
+        let required = required.iter().copied();
+        required
+            .filter(|name| self.counters.get(name) == 0)
+            .collect()
     }
 
     /// All results, as one object.
     #[must_use]
-    pub fn json(&self) -> Map<String, Value> {
+    pub fn json(&self, profile: Profile) -> Map<String, Value> {
         let mut milliseconds = self.milliseconds.clone();
         milliseconds.sort_by(f64::total_cmp);
         let (mut operations, mut faults) = (self.operations.clone(), self.faults.clone());
@@ -103,7 +121,7 @@ impl Summary {
         put("faults_min", json!(quantile(&faults, 0.0)));
         put("faults_median", json!(quantile(&faults, 0.5)));
         put("virtual_seconds", json!(round(self.virtual_seconds)));
-        put("counters_at_zero", json!(self.zero()));
+        put("counters_at_zero", json!(self.zero(profile)));
         for (name, count) in self.counters.iter() {
             put(name, json!(count));
         }
@@ -124,7 +142,6 @@ fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorumfs_bft_simulator::profile::Profile;
 
     /// A summary of equal seeds; all counters are one, except those in `without`.
     fn summary(seeds: u64, operations: usize, faults: usize, without: &[&str]) -> Summary {
@@ -153,7 +170,7 @@ mod tests {
     #[test]
     fn a_run_in_which_too_little_happened_is_reported() {
         let shortcomings = |operations, faults, without| {
-            summary(MEASURED_MIN, operations, faults, without).shortcomings()
+            summary(MEASURED_MIN, operations, faults, without).shortcomings(Profile::Mixed)
         };
         assert_eq!(shortcomings(200, 3, &[]), Vec::<String>::new());
         assert_eq!(shortcomings(199, 3, &[]).len(), 1);
@@ -161,13 +178,32 @@ mod tests {
         let zero = shortcomings(200, 3, &["torn_tails", "sessions_expired"]);
         assert_eq!(zero.len(), 2);
         assert!(zero.iter().any(|what| what.contains("torn_tails")));
-        let rare = |seeds| summary(seeds, 200, 3, RARE).shortcomings().len();
+        let rare = |seeds| {
+            summary(seeds, 200, 3, RARE)
+                .shortcomings(Profile::Mixed)
+                .len()
+        };
         assert_eq!((rare(MEASURED_MIN), rare(RARE_MIN)), (0, RARE.len()));
     }
 
     #[test]
     fn a_few_seeds_need_not_exercise_everything() {
-        assert!(summary(3, 200, 3, &["crashes"]).shortcomings().is_empty());
-        assert_eq!(summary(3, 1, 0, &["crashes"]).shortcomings().len(), 2);
+        let shortcomings = |operations, faults| {
+            let summary = summary(3, operations, faults, &["crashes"]);
+            summary.shortcomings(Profile::Mixed).len()
+        };
+        assert_eq!((shortcomings(200, 3), shortcomings(1, 0)), (0, 2));
+    }
+
+    #[test]
+    fn regions_that_exercise_too_little_are_reported() {
+        let mut seen = summary(MEASURED_MIN, 1, 0, &[]);
+        let zero = seen.shortcomings(Profile::Regions);
+        assert!(zero.iter().any(|what| what.contains("region_cuts")));
+        for name in REGIONAL {
+            seen.counters.count(name);
+        }
+        assert_eq!(seen.shortcomings(Profile::Regions), Vec::<String>::new());
+        assert_eq!(seen.shortcomings(Profile::Calm), Vec::<String>::new());
     }
 }

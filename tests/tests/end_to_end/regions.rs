@@ -222,16 +222,41 @@ fn a_volume_is_used_from_places_that_are_far_apart_and_without_the_leaders() {
     assert_eq!(fs::read(dublin.join("with")).unwrap(), b"frankfurt");
 }
 
+const NO_SIZES: EnduranceSizes = EnduranceSizes {
+    seconds: 0,
+    loss_percent: 1.0,
+    rounds: 0,
+    beyond: 0,
+    batches: 0,
+    batch_bytes: 0,
+    rate_mbit: 0.0,
+    rate_part: 0.0,
+    logs: None,
+};
+
+/// The flaw: each answer was late over such a link, so that everything was sent again and again,
+/// and the replica never had the state.
+#[test]
+fn a_replica_returns_over_a_link_of_256_kbit() {
+    let sizes = EnduranceSizes {
+        batches: 300,
+        batch_bytes: 2000,
+        rate_mbit: 0.256,
+        ..NO_SIZES
+    };
+    let mut findings = Vec::new();
+    let tell = &mut |finding: &str| findings.push(finding.to_owned());
+    let outcome = endure(EnduranceScene::Return, &sizes, tell);
+    assert!(outcome.is_ok(), "{outcome:?} {findings:#?}");
+}
+
 /// The program `regions` plays it at length, and asks for a second: here other tests run as well.
 #[test]
 fn the_leaders_region_is_cut_off_and_is_up_to_date_after_its_return() {
     let sizes = EnduranceSizes {
-        seconds: 0,
         rounds: 1,
         beyond: 10,
-        batches: 0,
-        batch_bytes: 0,
-        logs: None,
+        ..NO_SIZES
     };
     let mut findings = Vec::new();
     let tell = &mut |finding: &str| findings.push(finding.to_owned());

@@ -16,8 +16,9 @@
 //! A seed sees a defect if it fails with it and passes without; for each defect there is a line
 //! with the first seeds that see it. The exit code is 1 in these cases: a seed had a violation or a
 //! stall; fewer than five of 500 seeds saw a sabotage; too little happened in a large run of the
-//! mixed profile for the run to mean anything; a replay differs from the recording. Times are
-//! processor times of the thread that did the work, so that they are the same on a busy machine.
+//! mixed profile, or of that of regions, for the run to mean anything; a replay differs from the
+//! recording. Times are processor times of the thread that did the work, so that they are the same
+//! on a busy machine.
 
 mod clouds;
 
@@ -49,7 +50,7 @@ struct SimulateArguments {
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// The faults that may occur: mixed, calm, network, crash, disk, byzantine, twins, clock,
-    /// clients, membership, reads, mac, distant. With --clouds: mixed, reconcile, replace.
+    /// clients, membership, reads, mac, distant, regions. With --clouds: mixed, reconcile, replace.
     #[arg(long, default_value = "mixed")]
     profile: RunProfile,
     /// The service: alternate (by the seed's parity), key-value, metadata, unlocked: metadata whose
@@ -355,20 +356,20 @@ fn run_all(arguments: &SimulateArguments, planted: Option<Defect>) -> (Summary, 
 
 fn seeds(arguments: &SimulateArguments, defect: Option<Defect>) -> ExitCode {
     let (summary, _) = run_all(arguments, defect);
-    // A chosen profile or fault model does not have to exercise everything.
-    let whole = arguments.usual() == Profile::Mixed
-        && arguments.service == Service::Alternate
+    // A chosen service or fault model does not have to exercise everything.
+    let profile = arguments.usual();
+    let whole = arguments.service == Service::Alternate
         && arguments.fault_model.is_none()
         && defect.is_none();
     let shortcomings = match whole {
-        true => summary.shortcomings(),
+        true => summary.shortcomings(profile),
         false => Vec::new(),
     };
     for what in &shortcomings {
         eprintln!("too little: {what}");
     }
     let failed = summary.violations + summary.stalls > 0 || !shortcomings.is_empty();
-    let mut line = summary.json();
+    let mut line = summary.json(profile);
     line.insert("shortcomings".into(), json!(shortcomings));
     let line = Value::Object(line);
     if arguments.json {

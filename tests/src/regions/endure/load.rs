@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 
 const REPLICAS: usize = 4;
 const ROUND_TRIP_MS: f64 = 300.0;
-const LOSS_PERCENT: f64 = 1.0;
+/// Where more is lost, views may fail and queries be ordered; nothing may be lost or wrong.
+const LOST_USUALLY_PERCENT: f64 = 1.0;
 /// The mounts, by the names of their places.
 const MOUNTS: [&str; 2] = ["east", "west"];
 /// Workers of each mount.
@@ -32,7 +33,7 @@ const WORKERS: u64 = 2;
 const ORDERED_OF: u64 = 100;
 
 /// Everything as far from everything else.
-fn plan() -> RegionsPlan {
+fn plan(loss_percent: f64) -> RegionsPlan {
     let mut endpoints: Vec<_> = (0..REPLICAS)
         .map(|number| Endpoint {
             name: replica_name(number),
@@ -55,7 +56,7 @@ fn plan() -> RegionsPlan {
         round_trips_ms: (0..places.len()).map(row).collect(),
         places,
         jitter_ms: 0.2,
-        loss_percent: LOSS_PERCENT,
+        loss_percent,
         rate_mbit: None,
         endpoints,
         seed: 1,
@@ -63,7 +64,7 @@ fn plan() -> RegionsPlan {
 }
 
 pub(super) fn play(sizes: &EnduranceSizes, findings: &mut Findings<'_>) -> anyhow::Result<()> {
-    let mut volume = FarVolume::start_in(plan(), "sig")?;
+    let mut volume = FarVolume::start_in(plan(sizes.loss_percent), "sig")?;
     with_logs(sizes, &mut volume, |volume| use_it(sizes, volume, findings))
 }
 
@@ -90,11 +91,12 @@ fn use_it(
         .collect();
 
     let before = statuses(volume, &at)?;
-    let queries_before = queries(volume)?;
+    let queries_before = volume.queries()?;
     let long = sizes.seconds;
     findings.say(&format!(
         "four replicas and two mounts, {ROUND_TRIP_MS} ms from each to each and back, \
-         {LOSS_PERCENT} % lost; until both were used, the replicas came to view {}",
+         {} % lost; until both were used, the replicas came to view {}",
+        sizes.loss_percent,
         views(&before)
     ));
     let (end, began) = (&AtomicBool::new(false), Instant::now());
@@ -123,10 +125,11 @@ fn use_it(
     }
     calls.add(std::mem::take(&mut publisher.calls));
     let after = statuses(volume, &at)?;
-    let queries_after = queries(volume)?;
+    let queries_after = volume.queries()?;
 
     tell_calls(&calls, took, findings);
-    tell_views(&before, &after, findings);
+    let usual = sizes.loss_percent <= LOST_USUALLY_PERCENT;
+    tell_views(&before, &after, usual, findings);
     for (place, after) in &queries_after {
         let before = queries_before.get(place).copied().unwrap_or_default();
         let unordered = after.0.saturating_sub(before.0);
@@ -134,10 +137,10 @@ fn use_it(
         let all = unordered.saturating_add(ordered);
         let percent = 100.0 * ordered as f64 / (all as f64).max(1.0);
         findings.require(
-            all > 0 && ordered.saturating_mul(ORDERED_OF) < all,
+            all > 0 && (ordered.saturating_mul(ORDERED_OF) < all || !usual),
             format!(
                 "{ordered} of {all} queries of the mount in {place} had to be ordered: \
-                 {percent:.2} %, and less than 1 % may"
+                 {percent:.2} % (less than 1 % may, where up to 1 % is lost)"
             ),
         );
     }
@@ -148,23 +151,6 @@ fn use_it(
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
     let result = thread.join();
     result.map_err(|_| anyhow!("a thread that used a mount has panicked"))
-}
-
-/// How many queries each mount had answered unordered, and how many had to be ordered.
-fn queries(volume: &FarVolume) -> anyhow::Result<BTreeMap<String, (u64, u64)>> {
-    let mut counted = BTreeMap::new();
-    for (place, _) in volume.mounts() {
-        let status = volume.run_at(place).run_with(["status"]);
-        let mount = status.records("mount").into_iter().next();
-        let mount = mount.with_context(|| format!("the mount in {place} does not answer"))?;
-        let count = |key: &str| {
-            let count = mount.get(key).and_then(serde_json::Value::as_u64);
-            count.with_context(|| format!("the status of the mount in {place} has no {key}"))
-        };
-        let both = (count("queries_unordered")?, count("queries_ordered")?);
-        counted.insert(place.to_owned(), both);
-    }
-    Ok(counted)
 }
 
 /// The highest view.
@@ -188,6 +174,7 @@ fn tell_calls(calls: &Calls, took: Duration, findings: &mut Findings<'_>) {
 fn tell_views(
     before: &BTreeMap<u16, ReplicaStatus>,
     after: &BTreeMap<u16, ReplicaStatus>,
+    usual: bool,
     findings: &mut Findings<'_>,
 ) {
     findings.require(
@@ -214,8 +201,8 @@ fn tell_views(
     let ended = ended.max().unwrap_or(0).saturating_sub(handovers);
     let view = views(after);
     findings.require(
-        ended == 0 && after.values().all(|it| it.view.0 == view && it.active),
-        format!("{ended} views failed, and {handovers} were handed over; all are in view {view}"),
+        !usual || (ended == 0 && after.values().all(|it| it.view.0 == view && it.active)),
+        format!("{ended} views failed, and {handovers} were handed over; the last is view {view}"),
     );
     for (number, after) in after {
         let Some(before) = before.get(number) else {

@@ -1,5 +1,5 @@
 //! The scene `return`: a replica that was stopped misses thousands of batches, and catches up over
-//! a link of 20 Mbit/s with a round trip of 200 ms.
+//! a slow link with a round trip of 200 ms.
 //!
 //! Three replicas and the mount are at one site, and the replica that returns is at another one:
 //! all that it fetches comes over one link, however many replicas it asks. The batches are made
@@ -31,9 +31,6 @@ const RETURNING: usize = 3;
 const STOPPED: usize = 2;
 /// One way, in milliseconds.
 const DELAY_MS: f64 = 100.0;
-const RATE_MBIT: f64 = 20.0;
-/// The part of the link's rate at which it has to come back.
-const RATE_PART: f64 = 0.5;
 /// What an inode may have in extended attributes, with a margin for their names and seals.
 const INODE_BYTES: usize = 120 << 10;
 /// Making the batches may take so long.
@@ -88,7 +85,7 @@ fn miss_and_return(
     ));
     drop(reports);
 
-    slow_the_links(volume)?;
+    slow_the_links(volume, sizes.rate_mbit)?;
     // The others are followed from there, too.
     let reports = Reports::follow(volume, &replica_name(RETURNING))?;
     let what = "the other replicas vote";
@@ -98,16 +95,16 @@ fn miss_and_return(
     let served_before = statuses(volume, &replica_name(RETURNING))?;
     let came = bring_back(volume, &reports, &made)?;
     tell_counters(volume, &served_before, findings)?;
-    tell_what_came(&made, &came, findings);
+    tell_what_came(&made, &came, sizes, findings);
     needs_its_vote(volume, &point, &reports, findings)
 }
 
 /// Puts the returning replica far from the others, with a narrow link.
-fn slow_the_links(volume: &FarVolume) -> anyhow::Result<()> {
+fn slow_the_links(volume: &FarVolume, rate_mbit: f64) -> anyhow::Result<()> {
     let regions = volume.regions();
     regions.change_every(|link| link.delay_ms = DELAY_MS);
     for (from, to) in [(SITE, AWAY), (AWAY, SITE)] {
-        let changed = regions.change(from, to, |link| link.rate_mbit = Some(RATE_MBIT));
+        let changed = regions.change(from, to, |link| link.rate_mbit = Some(rate_mbit));
         changed.map_err(|error| anyhow!("{error}"))?;
     }
     Ok(())
@@ -159,7 +156,13 @@ fn bring_back(
     })
 }
 
-fn tell_what_came(made: &MadeBatches, came: &CameBack, findings: &mut Findings<'_>) {
+fn tell_what_came(
+    made: &MadeBatches,
+    came: &CameBack,
+    sizes: &EnduranceSizes,
+    findings: &mut Findings<'_>,
+) {
+    let rate_mbit = sizes.rate_mbit;
     findings.say(&format!(
         "the state was there after {}, for which {} came over the link to it; the batches since \
          then took {} and {}; {} packets found no room",
@@ -174,14 +177,14 @@ fn tell_what_came(made: &MadeBatches, came: &CameBack, findings: &mut Findings<'
         "{} came in all, of which {} was content that it needed; the link was used to {:.0} %",
         megabytes(came.all.bytes),
         megabytes(made.bytes),
-        100.0 * mbit(came.all.bytes as f64) / RATE_MBIT
+        100.0 * mbit(came.all.bytes as f64) / rate_mbit
     ));
-    let (rate, least) = (mbit(made.bytes as f64), RATE_PART * RATE_MBIT);
+    let (rate, least) = (mbit(made.bytes as f64), sizes.rate_part * rate_mbit);
     findings.require(
         rate >= least,
         format!(
             "it has caught up and votes {} after its start: {rate:.1} Mbit/s of what it needed, \
-             over {RATE_MBIT} Mbit/s and a round trip of {} ms; at least {least} Mbit/s are asked",
+             over {rate_mbit} Mbit/s and a round trip of {} ms; at least {least} Mbit/s are asked",
             seconds(came.after),
             2.0 * DELAY_MS
         ),
