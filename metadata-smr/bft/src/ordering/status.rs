@@ -8,7 +8,7 @@
 use crate::admission::Pace;
 use crate::identity::{Monotonic, ReplicaId, Sequence, View};
 use crate::round_trip::RoundTrip;
-use crate::wire::limits::{RESEND_INTERVAL, STATUS_BEHIND, STATUS_OVERDUE, TRANSFER_WAIT_MAX};
+use crate::wire::limits::{FETCH_WAIT_MAX, RESEND_INTERVAL, STATUS_BEHIND, STATUS_OVERDUE};
 use crate::wire::message::PeerStatus;
 
 /// One peer.
@@ -57,7 +57,7 @@ impl PeerRecord {
     /// Its answer to what it was asked for at this time has come.
     pub fn answered(&mut self, asked: Option<Monotonic>, now: Monotonic) {
         if let Some(asked) = asked {
-            self.trip.measured(now.since(asked).min(TRANSFER_WAIT_MAX));
+            self.trip.measured(now.since(asked).min(FETCH_WAIT_MAX));
         }
     }
 

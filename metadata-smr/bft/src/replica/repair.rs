@@ -22,8 +22,8 @@ use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, REQUEST_BYTES_MAX,
-    SERVE_BODY_BYTES_MIN, TRANSFER_PATIENCE, TRANSFER_WAIT_MAX,
+    BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FETCH_UNKNOWN,
+    FETCH_WAIT_MAX, REQUEST_BYTES_MAX, SERVE_BODY_BYTES_MIN, TRANSFER_PATIENCE,
 };
 use crate::wire::message::{
     Bodies, Committed, FetchBodies, FetchCommitted, Message, OpenStatus, PeerStatus,
@@ -31,6 +31,9 @@ use crate::wire::message::{
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// How often the wait for committed batches is doubled while no one gives any.
+const FETCH_DOUBLINGS_MAX: u16 = 3;
 
 /// The state of an open sequence in this view.
 fn open_status(slot: &Slot, view: View) -> OpenStatus {
@@ -256,8 +259,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         // While batches arrive no one else is asked for the same.
+        // Once all have been asked, the same is asked again after twice the time: the answers may be
+        // on their way over a slow link, one behind the other.
         let waited = self.now.monotonic.since(self.inquiry.last_useful);
-        if self.wants_batches() && waited >= self.patience_with(self.inquiry.asked) {
+        let others = self.context.model.replicas().saturating_sub(1).max(1);
+        let rounds = u32::from((self.inquiry.in_vain / others).min(FETCH_DOUBLINGS_MAX));
+        let patience = self.patience_with(self.inquiry.asked).0 << rounds;
+        if self.wants_batches() && waited.0 >= patience {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
                 // The peer that claimed that there is more may have lied: the next STATUS shows it.
@@ -360,10 +368,11 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// How long to wait for a peer's answer, before the next one is asked too: as long as its
     /// answers usually take, unless those of others take far less.
     pub(super) fn patience_with(&self, peer: ReplicaId) -> Nanos {
-        let unknown = FETCH_HEDGE.max(self.suspicions.usual());
         let quickest = self.peers.iter().filter_map(|peer| peer.trip.mean()).min();
+        let least = quickest.map_or(FETCH_UNKNOWN, |_| FETCH_HEDGE);
+        let unknown = least.max(self.suspicions.usual());
         let most = quickest.map_or(u64::MAX, |it| it.saturating_mul(TRANSFER_PATIENCE));
-        let most = Nanos(most).clamp(FETCH_HEDGE, TRANSFER_WAIT_MAX);
+        let most = Nanos(most).clamp(FETCH_HEDGE, FETCH_WAIT_MAX);
         let record = self.peers.get(usize::from(peer.0));
         let patience = record.map_or(unknown, |peer| peer.trip.patience(unknown, FETCH_HEDGE));
         patience.min(most)

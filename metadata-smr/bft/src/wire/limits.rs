@@ -218,6 +218,11 @@ pub const PROGRESS_TIMEOUT_MAX: Nanos = Nanos::from_secs(10);
 /// A request to one peer goes to the next one after this, or later where answers usually take
 /// longer.
 pub const FETCH_HEDGE: Nanos = Nanos::from_millis(50);
+/// The same before any peer has answered. Each answer is up to two megabytes, and the peers may all
+/// be behind one slow link.
+pub const FETCH_UNKNOWN: Nanos = Nanos::from_millis(300);
+/// The longest that is waited for one peer, where answers take as long.
+pub const FETCH_WAIT_MAX: Nanos = Nanos::from_secs(4);
 
 // ---- catching up and durability ----------------------------------------------------------------
 
@@ -287,8 +292,8 @@ pub const RETURN_AFTER: Nanos = Nanos::from_secs(60);
 pub const RETURN_DOUBLINGS_MAX: u32 = 10;
 /// Leading for so long takes one doubling back.
 pub const RETURN_FORGIVEN: Nanos = Nanos::from_secs(600);
-/// A replica whose STATUS is older than this is not well. Where packets are lost one in twenty times
-/// and a round trip takes 300 ms, gaps of two seconds are usual.
+/// A replica whose STATUS is older than this is not well. Where one packet of twenty is lost and a
+/// round trip takes 300 ms, gaps of two seconds are usual.
 pub const STATUS_OVERDUE: Nanos = Nanos::from_secs(3);
 /// Nor is one that has executed so many batches less than this one.
 pub const STATUS_BEHIND: u64 = 64;
