@@ -89,6 +89,8 @@ pub struct Inquiry {
     pub asked: ReplicaId,
     /// From which sequence on they were asked for, while the answer is awaited.
     pub asked_from: Option<Sequence>,
+    /// What was known to exist then: once that has come, the answer may be over.
+    pub asked_until: Sequence,
     /// When they were asked for last, or one came.
     pub last_useful: Monotonic,
     /// How often they were asked for in vain.

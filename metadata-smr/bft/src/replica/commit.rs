@@ -270,6 +270,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.inquiry.last_useful = self.now.monotonic;
         self.inquiry.in_vain = 0;
         self.inquiry.all_asked_in_vain = false;
+        if fetched {
+            self.ask_soon(batch.sequence, effects);
+        }
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let watching = self.suspicions.watches_any();

@@ -264,8 +264,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         let waited = self.now.monotonic.since(self.inquiry.last_useful);
         let others = self.context.model.replicas().saturating_sub(1).max(1);
         let rounds = u32::from((self.inquiry.in_vain / others).min(FETCH_DOUBLINGS_MAX));
-        let patience = self.patience_with(self.inquiry.asked).0 << rounds;
-        if self.wants_batches() && waited.0 >= patience {
+        let came = self.last_executed.sequence >= self.inquiry.asked_until;
+        let patience = match came {
+            true => self.patience_at_the_end(),
+            false => Nanos(self.patience_with(self.inquiry.asked).0 << rounds),
+        };
+        if self.wants_batches() && waited >= patience && came {
+            self.ask_for_batches(effects);
+        } else if self.wants_batches() && waited >= patience {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
                 // The peer that claimed that there is more may have lied: the next STATUS shows it.
@@ -326,6 +332,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
         }
         self.inquiry.asked_from = Some(from);
+        self.inquiry.asked_until = self.inquiry.target;
         self.inquiry.last_useful = now;
         let mut asked = self.inquiry.asked;
         let patience = self.patience_with(asked);
@@ -363,6 +370,23 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.timers
             .ask_again_after(self.patience_with(asked), effects);
+    }
+
+    /// How long to wait for more, once all has come that was known to exist: more may have come to
+    /// exist, and the answer may have that too.
+    fn patience_at_the_end(&self) -> Nanos {
+        let patience = self.patience_with(self.inquiry.asked);
+        Nanos(patience.0 / 4).max(FETCH_HEDGE)
+    }
+
+    /// This batch has come. If it is the last one that was known to exist when batches were asked
+    /// for, the next question is due soon.
+    pub(super) fn ask_soon(&mut self, came: Sequence, effects: &mut Effects) {
+        let asks = self.sink.is_none() && self.inquiry.asked_from.is_some();
+        if asks && came >= self.inquiry.asked_until {
+            let patience = self.patience_at_the_end();
+            self.timers.ask_again_after(patience, effects);
+        }
     }
 
     /// How long to wait for a peer's answer, before the next one is asked too: as long as its
