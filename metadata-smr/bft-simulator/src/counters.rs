@@ -58,7 +58,6 @@ pub const REGIONAL: &[&str] = &[
     "region_cuts",
     "region_flaps",
     "stretches",
-    "severed",
     "crashes",
     "batches",
     "pipelined",

@@ -151,10 +151,27 @@ fn judge_in_order(history: &History) -> Result<(), String> {
         }
         match call.kind {
             OperationKind::Execute => judge.execute(place, call)?,
-            _ => judge.query(place, call),
+            _ => {
+                let again: Vec<&Call> = asked_again(history, place, call).collect();
+                judge.query(place, call, &again);
+            }
         }
     }
     judge.end_batch()
+}
+
+/// The calls behind a query that ask the same in its session and its batch: which of them was
+/// executed at which place is not known.
+fn asked_again<'h>(
+    history: &'h History,
+    place: usize,
+    call: &'h Call,
+) -> impl Iterator<Item = &'h Call> {
+    let batch = history.sequences.get(place);
+    let order = history.order.iter().enumerate().skip(place + 1);
+    let same = order.take_while(move |(at, _)| history.sequences.get(*at) == batch);
+    let calls = same.filter_map(|(_, index)| history.calls.get(*index));
+    calls.filter(|it| it.session == call.session && it.operation == call.operation)
 }
 
 /// The states that the answers up to a place in the order allow.
@@ -166,6 +183,8 @@ struct OrderJudge<'h> {
     /// A query that was ordered as well was answered at its place in the batch or by the state
     /// after it: these have to be explained by the end of the batch.
     doubtful: Vec<(usize, &'h Call)>,
+    /// Those that may have been answered where an equal one was asked before in the batch.
+    answered_before: Vec<&'h Call>,
 }
 
 impl<'h> OrderJudge<'h> {
@@ -182,6 +201,7 @@ impl<'h> OrderJudge<'h> {
             models: vec![Model::shared_in_order()],
             locks: LockJudge::new(readings),
             doubtful: Vec::new(),
+            answered_before: Vec::new(),
         }
     }
 
@@ -200,18 +220,26 @@ impl<'h> OrderJudge<'h> {
         Ok(())
     }
 
-    fn query(&mut self, place: usize, call: &'h Call) {
+    fn query(&mut self, place: usize, call: &'h Call, again: &[&'h Call]) {
         for news in self.locks.pass(place, call.invoked) {
             for model in &mut self.models {
                 model.tells_of_locks((call.client, true), &news);
             }
         }
-        if !self.allows(place, call) {
+        for equal in again {
+            if self.allows(place, equal) {
+                self.answered_before.push(equal);
+            }
+        }
+        let mut before = self.answered_before.iter();
+        let is_known = before.any(|it| std::ptr::eq(*it, call));
+        if !is_known && !self.allows(place, call) {
             self.doubtful.push((place, call));
         }
     }
 
     fn end_batch(&mut self) -> Result<(), String> {
+        self.answered_before.clear();
         let doubtful = std::mem::take(&mut self.doubtful);
         let mut wrong = doubtful.iter().filter(|(at, call)| !self.allows(*at, call));
         match wrong.next() {

@@ -139,3 +139,23 @@ fn a_session_may_see_a_batch_without_an_operation_of_the_service() {
 fn a_liar_that_repeats_itself_holds_up_no_transfer() {
     holds_with(Profile::Membership, 9_004_551, Service::Unlocked);
 }
+
+/// A waiter for a lock was dropped when its turn was over, and its mount ended later: the judge
+/// took the turn of the next one to begin only then.
+#[test]
+fn the_turn_of_a_waiter_may_begin_before_the_mount_of_the_one_before_it_ends() {
+    holds_with(Profile::Regions, 1955, Service::Alternate);
+}
+
+/// Two equal questions of a session were in one batch, before and after another one was asked to
+/// share: the judge took one for the other.
+#[test]
+fn equal_questions_in_one_batch_may_be_answered_differently() {
+    holds_with(Profile::Byzantine, 517, Service::Alternate);
+}
+
+/// A replica that only followed the others asked too seldom, and was never where they were.
+#[test]
+fn a_replica_that_follows_from_afar_catches_up() {
+    holds_with(Profile::Regions, 805, Service::Alternate);
+}

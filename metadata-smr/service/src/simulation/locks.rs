@@ -259,7 +259,7 @@ impl LockJudge {
             Some(Ok(Response(Err(refusal)))) => {
                 if refusal.error == Error::NotMounted {
                     self.mounts.remove(&session);
-                    news.extend(self.end(session));
+                    news.extend(self.end(session, 0));
                 }
                 return Ok(news);
             }
@@ -269,13 +269,15 @@ impl LockJudge {
             (Operation::MountRealm { .. }, Some(Done::Mounted { epoch, fenced, .. })) => {
                 let before = self.mounts.insert(session, *epoch);
                 let is_other = before.is_some_and(|before| before != *epoch);
-                let ended = fenced.iter().map(|it| it.0);
-                let ended: Vec<u64> = ended.chain(is_other.then_some(session)).collect();
-                ended.into_iter().flat_map(|it| self.end(it)).collect()
+                let now = self.earliest;
+                let ended = fenced.iter().map(|it| (it.0, now));
+                let ended: Vec<_> = ended.chain(is_other.then_some((session, 0))).collect();
+                let ended = ended.into_iter();
+                ended.flat_map(|(it, since)| self.end(it, since)).collect()
             }
             (Operation::UnmountRealm { .. }, _) => {
                 self.mounts.remove(&session);
-                self.end(session)
+                self.end(session, self.earliest)
             }
             (Operation::Lock(request), done) => self.lock(session, request, done.as_ref())?,
             (Operation::StopWaiting(stop), _) => self.stop(session, stop, done.is_some())?,
@@ -294,10 +296,12 @@ impl LockJudge {
         Ok(news)
     }
 
-    /// A mount has ended, and ticks find the waiters that may go on.
-    fn end(&mut self, session: u64) -> Vec<LockNews> {
+    /// A mount has ended, and ticks find the waiters that may go on: since this time at the
+    /// earliest. A session that finds its mount gone does not tell when that happened.
+    fn end(&mut self, session: u64, since: u64) -> Vec<LockNews> {
         let mut news = Vec::new();
-        for (place, states) in &mut self.places {
+        let mut places = std::mem::take(&mut self.places);
+        for (place, states) in &mut places {
             let Some(known) = states else { continue };
             let here = |state: &PossibleLocks| state.sessions().contains(&session);
             if !known.iter().any(here) {
@@ -306,9 +310,16 @@ impl LockJudge {
             let inode = place.0;
             news.push(LockNews::Waived { inode });
             let before = known.clone();
-            *known = before
+            // A waiter may have been dropped before, and the next one have had its turn.
+            let Some(all) = self.explained(*place, known, &|locks| vec![locks.clone()]) else {
+                let entries = 1;
+                news.push(LockNews::Loose { inode, entries });
+                *states = None;
+                continue;
+            };
+            *known = all
                 .iter()
-                .map(|it| it.ended(*place, session, self.earliest))
+                .map(|it| it.ended(*place, session, since))
                 .collect();
             let entries = known.iter().map(|it| it.waiting().count()).max();
             if let Some(entries) = entries.filter(|entries| *entries > 0) {
@@ -316,13 +327,16 @@ impl LockJudge {
                 news.push(LockNews::Loose { inode, entries });
             }
             if let (Some(before), Some(after)) = (single(&before), single(known)) {
-                let is_settled = before.late.is_empty()
+                // If it had ended before, a tick may have told the waiter long ago.
+                let is_settled = since > 0
+                    && before.late.is_empty()
                     && before.sessions().iter().all(|it| !self.idle.contains(it));
                 if is_settled && after.turns_since(before).next().is_some() {
                     news.push(LockNews::Owed { inode });
                 }
             }
         }
+        self.places = places;
         news
     }
 
