@@ -184,7 +184,7 @@ impl Cluster {
 
     fn run_replica(&self, number: usize) -> Quorumfs {
         let run = Quorumfs::on(&self.replica(number))
-            .args(["replica", "run", "--genesis"])
+            .args(["replica", "run", "--supervised", "--genesis"])
             .args([self.volume().join("volume.genesis")]);
         match self.networks.get(number) {
             Some(network) => run.in_network_of(*network),
@@ -199,6 +199,8 @@ impl Cluster {
     #[track_caller]
     pub fn start_as(&mut self, number: usize, mut command: Command) {
         let log = std::fs::File::create(self.log(number)).unwrap();
+        // Its input ends with this process, however that ends, and then it stops.
+        command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(log);
         let mut child = Reaped(command.spawn().unwrap());
         let mut line = String::new();

@@ -7,25 +7,28 @@
 //!
 //! Invariants: when this is dropped nothing of it is left, however bad its links are then: they are
 //! made good first, so that the mounts end in order, and each replica is stopped by its own process
-//! id.
+//! id. If this process is killed, their inputs end, and they stop by themselves.
 
 use super::Regions;
 use super::links::PlaceLink;
 use super::measure::Measuring;
 use super::plan::RegionsPlan;
-use crate::harness::{Cluster, Quorumfs, require_fuse};
+use crate::harness::{Cluster, Quorumfs, Reaped, require_fuse};
 use anyhow::Context;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 /// Every replica has an address of its own.
 const PORT: u16 = 7000;
 /// How the endpoints of replicas and mounts begin.
 const REPLICA: &str = "replica-";
 const MOUNT: &str = "mount-";
+/// Where a mount logs, in its state directory.
+const LOG: &str = "mount.log";
 
 /// The name of a replica's endpoint.
 #[must_use]
@@ -52,6 +55,7 @@ struct FarMount {
     place: String,
     state: PathBuf,
     point: PathBuf,
+    _process: Reaped,
 }
 
 impl FarVolume {
@@ -94,30 +98,43 @@ impl FarVolume {
             mounts: Vec::new(),
         };
         for place in &places {
-            volume.mount(place);
+            volume.mount(place)?;
         }
         Ok(volume)
     }
 
-    fn mount(&mut self, place: &str) {
+    fn mount(&mut self, place: &str) -> io::Result<()> {
         let directory = self.cluster.directory();
         let below = |kind: &str| directory.join(format!("{kind}-{place}"));
-        let mount = FarMount {
-            place: place.to_owned(),
-            state: below("state"),
-            point: below("mnt"),
-        };
+        let (state, point) = (below("state"), below("mnt"));
         let kit = self.cluster.volume().join("recovery-kit.txt");
-        let recover = self.at(place, &mount.state);
+        let recover = self.at(place, &state);
         let recover = recover.args(["volume", "recover", "--kit"]);
         recover.args([kit]).run().ok();
-        let _ = fs::create_dir(&mount.point);
-        let run = self.at(place, &mount.state);
-        let run = run.args(["mount", "--background"]);
-        let started = run.args([&mount.point]).run();
+        let _ = fs::create_dir(&point);
+        let run = self.at(place, &state).args(["mount", "--supervised"]);
+        let mut command = run.args([&point]).command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(File::create(state.join(LOG))?);
+        let mut process = Reaped(command.spawn()?);
+        let stdout = process.0.stdout.take().map(BufReader::new);
         // Even if it was not ready in time: it is unmounted in the end.
-        self.mounts.push(mount);
-        started.ok();
+        self.mounts.push(FarMount {
+            place: place.to_owned(),
+            state,
+            point,
+            _process: process,
+        });
+        let mut line = String::new();
+        if let Some(mut stdout) = stdout {
+            stdout.read_line(&mut line)?;
+        }
+        match line.contains("\"type\":\"ready\"") {
+            true => Ok(()),
+            false => Err(io::Error::other(format!(
+                "the mount in {place} is not ready: {line}"
+            ))),
+        }
     }
 
     /// A run of the program on a state directory, at a mount's place.
@@ -211,7 +228,7 @@ impl FarVolume {
         }
         for mount in &self.mounts {
             let name = format!("{}.log", mount_name(&mount.place));
-            fs::copy(mount.state.join("mount.log"), to.join(name))?;
+            fs::copy(mount.state.join(LOG), to.join(name))?;
         }
         Ok(())
     }
