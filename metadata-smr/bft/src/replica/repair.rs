@@ -267,11 +267,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         let came = self.last_executed.sequence >= self.inquiry.asked_until;
         let patience = match came {
             true => self.patience_at_the_end(),
-            false => Nanos(self.patience_with(self.inquiry.asked).0 << rounds),
+            false => Nanos(self.patience_with(self.inquiry.asked).0 << rounds).min(FETCH_WAIT_MAX),
         };
-        if self.wants_batches() && waited >= patience && came {
+        if self.wants_batches() && waited < patience {
+            let rest = Nanos(patience.0.saturating_sub(waited.0));
+            self.timers.ask_again_after(rest, effects);
+        } else if self.wants_batches() && came {
             self.ask_for_batches(effects);
-        } else if self.wants_batches() && waited >= patience {
+        } else if self.wants_batches() {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
                 // The peer that claimed that there is more may have lied: the next STATUS shows it.

@@ -221,8 +221,8 @@ pub const FETCH_HEDGE: Nanos = Nanos::from_millis(50);
 /// The same before any peer has answered. Each answer is up to two megabytes, and the peers may all
 /// be behind one slow link.
 pub const FETCH_UNKNOWN: Nanos = Nanos::from_millis(300);
-/// The longest that is waited for one peer, where answers take as long.
-pub const FETCH_WAIT_MAX: Nanos = Nanos::from_secs(4);
+/// The longest that is waited for one peer.
+pub const FETCH_WAIT_MAX: Nanos = Nanos::from_millis(1_500);
 
 // ---- catching up and durability ----------------------------------------------------------------
 

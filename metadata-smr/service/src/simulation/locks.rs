@@ -22,8 +22,8 @@ use crate::identity::{InodeId, MountEpoch};
 use crate::locks::LockKind;
 use crate::operation::{EndLocks, LockRequest, LockWish, Operation, StopWaiting};
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, LockBlocker, QueryResult, Response};
-use naive::{BYTES, LockedPlace, NaiveLocks, NaiveOwner, NaiveWish};
+use crate::reply::{Answer, Done, QueryResult, Response};
+use naive::{LockedPlace, NaiveLocks, NaiveOwner, NaiveWish};
 use quorumfs_bft::identity::{SessionId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -356,7 +356,7 @@ impl LockJudge {
                 (None, _) => vec![locks.clone(), after],
                 (Some(Done::Locked), None) => vec![after],
                 (Some(Done::Blocked(blocker)), Some(waits))
-                    if waits == blocker.waits && is_there(locks, place, &wish, blocker) =>
+                    if waits == blocker.waits && locks.shows(place, &wish, blocker) =>
                 {
                     vec![after]
                 }
@@ -551,7 +551,7 @@ impl LockJudge {
             let is_it = match (&blocker, obstacle) {
                 (None, None) => true,
                 (Some(blocker), Some(waits)) => {
-                    waits == blocker.waits && is_there(locks, place, &wish, blocker)
+                    waits == blocker.waits && locks.shows(place, &wish, blocker)
                 }
                 _ => false,
             };
@@ -570,35 +570,6 @@ impl LockJudge {
 
 fn single(states: &PossibleStates) -> Option<&PossibleLocks> {
     states.first().filter(|_| states.len() == 1)
-}
-
-/// Whether there is this lock, or this waiter, and it conflicts with a wish.
-fn is_there(
-    locks: &NaiveLocks,
-    place: LockedPlace,
-    wish: &NaiveWish,
-    blocker: &LockBlocker,
-) -> bool {
-    if blocker.waits {
-        return locks.waiting(place).iter().any(|it| {
-            (it.owner.0, it.range, it.exclusive, it.pid)
-                == (
-                    blocker.session.0,
-                    blocker.range,
-                    blocker.exclusive,
-                    blocker.pid,
-                )
-                && it.conflicts(wish)
-        });
-    }
-    let shown = blocker.range.start..=blocker.range.end.min(BYTES);
-    locks.held.iter().any(|((_, owner, byte), exclusive)| {
-        (owner.0, *exclusive) == (blocker.session.0, blocker.exclusive)
-            && *owner != wish.owner
-            && (*exclusive || wish.exclusive)
-            && shown.contains(byte)
-            && wish.bytes().any(|it| it == *byte)
-    })
 }
 
 /// The number of locks: runs of bytes that one owner holds in one mode.

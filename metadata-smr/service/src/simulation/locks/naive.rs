@@ -9,6 +9,7 @@ use crate::identity::InodeId;
 use crate::limits::LOCK_TURN_TIME;
 use crate::locks::{LockKind, LockRange};
 use crate::operation::{LockRequest, LockWish};
+use crate::reply::LockBlocker;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last byte that is told apart; all after it count as this one.
@@ -63,6 +64,35 @@ impl NaiveLocks {
     pub(crate) fn waiting(&self, place: LockedPlace) -> Vec<NaiveWish> {
         let waiting = self.waiting.get(&place).into_iter().flatten();
         waiting.map(|(wish, _)| *wish).collect()
+    }
+
+    /// Whether there is this lock, or this waiter, and it conflicts with a wish.
+    pub(crate) fn shows(
+        &self,
+        place: LockedPlace,
+        wish: &NaiveWish,
+        blocker: &LockBlocker,
+    ) -> bool {
+        if blocker.waits {
+            return self.waiting(place).iter().any(|it| {
+                (it.owner.0, it.range, it.exclusive, it.pid)
+                    == (
+                        blocker.session.0,
+                        blocker.range,
+                        blocker.exclusive,
+                        blocker.pid,
+                    )
+                    && it.conflicts(wish)
+            });
+        }
+        let shown = blocker.range.start..=blocker.range.end.min(BYTES);
+        self.held.iter().any(|((_, owner, byte), exclusive)| {
+            (owner.0, *exclusive) == (blocker.session.0, blocker.exclusive)
+                && *owner != wish.owner
+                && (*exclusive || wish.exclusive)
+                && shown.contains(byte)
+                && wish.bytes().any(|it| it == *byte)
+        })
     }
 
     /// Whether one of these owners holds what a request conflicts with.
