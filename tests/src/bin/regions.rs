@@ -9,10 +9,10 @@
 //!
 //! `measure` prints a JSON line for each operation and mount, and one for the queries of each
 //! mount; it ends with exit code 0 only if nothing took longer than it may. `endure` prints a line
-//! for each finding, and ends with exit code 0 only if everything holds that has to. `network` prints a line
-//! for each endpoint: its address, and the process whose network namespace it is (`nsenter
-//! --target PID --net`). It then reads changes from standard input, one JSON object a line, answers
-//! each, and ends with its input. It needs root.
+//! for each finding, and ends with exit code 0 only if everything holds that has to. `network`
+//! prints a line for each endpoint: its address, and the process whose network namespace it is
+//! (`nsenter --target PID --net`). It then reads changes from standard input, one JSON object a
+//! line, answers each, and ends with its input. It needs root.
 
 use anyhow::{Context, anyhow, ensure};
 use clap::{Parser, Subcommand};

@@ -259,8 +259,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         // While batches arrive no one else is asked for the same.
-        // Once all have been asked, the same is asked again after twice the time: the answers may be
-        // on their way over a slow link, one behind the other.
+        // Once all have been asked, the same is asked again after twice the time: the answers may
+        // be on their way over a slow link, one behind the other.
         let waited = self.now.monotonic.since(self.inquiry.last_useful);
         let others = self.context.model.replicas().saturating_sub(1).max(1);
         let rounds = u32::from((self.inquiry.in_vain / others).min(FETCH_DOUBLINGS_MAX));
