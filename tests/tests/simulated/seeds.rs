@@ -154,6 +154,13 @@ fn equal_questions_in_one_batch_may_be_answered_differently() {
     holds_with(Profile::Byzantine, 517, Service::Alternate);
 }
 
+/// The clients had more to ask one after the other, over round trips of a quarter of a second, than
+/// a run was given time for.
+#[test]
+fn a_run_over_long_ways_has_the_time_that_it_needs() {
+    holds_with(Profile::Distant, 298, Service::Alternate);
+}
+
 /// A replica that only followed the others asked too seldom, and was never where they were.
 #[test]
 fn a_replica_that_follows_from_afar_catches_up() {

@@ -263,7 +263,11 @@ impl Plan {
         // An operation takes up to three round trips, and the next one of its lane follows it.
         let loops = self.clients as u64 * 2 * u64::from(self.lanes);
         let each = self.operations as u64 / loops.max(1);
-        let trips = self.ways.as_ref().map_or(0, |ways| ways.longest());
+        let mut distances = self.distances.clone();
+        distances.sort_unstable_by(|one, other| other.cmp(one));
+        let farthest: u64 = distances.iter().take(2).sum();
+        let placed = self.ways.as_ref().map_or(0, |ways| ways.longest());
+        let trips = placed.max(2 * farthest);
         usual.saturating_add(trips.saturating_mul(4 * each))
     }
 
